@@ -20,6 +20,8 @@ OLD_MODULES: Final = {
     "stellwerk.framework.cycle_state": "stellwerk.framework.types",
     "stellwerk.framework.filter_result": "stellwerk.framework.types",
     "stellwerk.framework.status": "stellwerk.framework.types",
+    "stellwerk.snapshot.changes": "stellwerk.snapshot.columns",
+    "stellwerk.snapshot.node_view": "stellwerk.snapshot.snapshot",
 }
 """Old path → the module that has its names now."""
 

@@ -28,24 +28,24 @@ from stellwerk_cluster.apiserver.component_statuses import (
     ComponentStatuses,
     port_health,
 )
-from stellwerk_cluster.apiserver.departed import while_connected
+from stellwerk_cluster.apiserver.disconnected_clients import while_connected
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
-from stellwerk_cluster.apiserver.tables import Printers
+from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.server import FaultServer
+from stellwerk_cluster.hollow.container_logs import pod_log
 from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.kubelets import make_kubelets
 from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
-from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.kept_secrets import KeptSecrets
 from stellwerk_cluster.identity.service_accounts import (
@@ -139,7 +139,7 @@ class EmbeddedCluster:
         self.api.plugins = self.options.admission_plugins
         self.api.features = self.options.feature_gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
-        renderer = Renderer(Printers(self.clock, self.api.custom))
+        renderer = Renderer(TableConvertors(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)

@@ -29,7 +29,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
-from stellwerk_cluster.faults.table_file import read_fault_table
+from stellwerk_cluster.faults.table import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.ownership import as_applied

@@ -15,7 +15,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.models.gpu import DEVICES
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.plugins.gpu.fragmentation import TypicalPods
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_simulation.arrivals import gpu_capacity
 from stellwerk_simulation.fragmentation_record import FragmentationRecord
 from stellwerk_simulation.trace import TraceNode, TracePod

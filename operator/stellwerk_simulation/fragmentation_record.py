@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import FloatColumn, Fragmentation, TypicalPods, idle_cpu
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _BLOCK: Final = 256
 

@@ -23,7 +23,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.benchmarks.workloads import KINDS, make_node, make_pod, node_name
 
 BOUND_PER_NODE: Final = 6

@@ -28,8 +28,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.costly_filters import TURN_SECONDS
 from stellwerk.scheduler.slices import SLICE_SECONDS
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache, make_node, make_pod
 
 DRIVER = "gpu.example.com"

@@ -24,7 +24,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.observers.instruments import ProfileStopwatch
 from stellwerk.scheduler.schedule_one import SAMPLED_ATTEMPTS
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.benchmarks.bench_decide import fill
 from tests.benchmarks.workloads import make_pod
 

@@ -45,7 +45,7 @@ _BY_NAME = "6: equal members are taken by name, so that another one is left over
 _SAYS_SO = "13: a group that lost pods says that it waits"
 _NOMINATES = "2: each member is nominated to its node while victims end"
 _ENDING = "19: the condition says that the group waits for its victims"
-_GOES_BACK = "14: the condition goes back when members are lost"
+_WHOEVER = "24: the condition says what is so, whoever bound the members"
 
 DIFFERENT: dict[str, dict[str, str]] = {
     "basic-policy": {"had untolerated taint(s)": _LOOPED},
@@ -98,10 +98,7 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "groups both pods of w go": _ENDING,
         "request: added": _ENDING,
         "request: missing": _NOMINATES,
-    },
-    "two-gangs-one-room": {
-        "groups room for one of a: nothing bound": _GOES_BACK,
-        "groups at the end": _GOES_BACK,
+        "groups at the end": _WHOEVER,
     },
 }
 """By scenario: what a difference begins with or contains, and the doubt that it comes from."""

@@ -10,8 +10,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache, make_node, make_pod
 
 KEYS = ("zone", "disk", "size")

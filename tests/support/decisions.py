@@ -11,7 +11,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _PROFILE = load_profile(dict(DEFAULT_PROFILE_MANIFEST), known_plugins())
 

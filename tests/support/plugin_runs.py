@@ -15,8 +15,7 @@ from stellwerk.framework.services import DeviceCounts, Handle, PodGroups
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache
 
 PluginT = TypeVar("PluginT")

@@ -15,7 +15,7 @@ from stellwerk.framework.offline import offline_services
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache
 from tests.support.memory_client import MemoryClient
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import orjson
 import yaml
@@ -30,6 +31,7 @@ from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
+from stellwerk_cluster.apiserver.listing import parse_list_options
 from stellwerk_cluster.apiserver.requests import Target, parse_path
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
@@ -102,10 +104,17 @@ class StoreClient(ClusterClient):
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+        collection_path, _, query = path.partition("?")
         with _translated(f"list {path}"):
-            target = self._target(path, "list")
+            target = self._target(collection_path, "list")
+            asked = dict(parse_qsl(query))
+            options = parse_list_options(target.kind, target.namespace, "", asked)
             collection = self._api.store.collection(target.kind.storage_name)
-            items = [_loaded(entry.data) for entry in collection.entries(target.namespace)]
+            items = [
+                _loaded(entry.data)
+                for entry in collection.entries(target.namespace)
+                if options.selection.selects(entry)
+            ]
             return items, str(self._api.store.revision)
 
     @override
@@ -137,6 +146,10 @@ class StoreClient(ClusterClient):
                 target.kind, target.key, dict(body), content_type, subresource=target.subresource
             )
             return _loaded(entry.data)
+
+    def end(self) -> None:
+        """Refuse everything from now on: the process that called has ended."""
+        self._granted = frozenset()
 
     def _target(self, path: str, verb: str) -> Target:
         target = parse_path([part for part in path.split("/") if part], self._api.kinds)
@@ -172,24 +185,49 @@ class VirtualCluster:
         install_profiles(self.cluster)
         self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
         self.notes = Notes()
-        self.client = StoreClient(self.api, also_granted)
-        self.operator = Operator(
-            self.client,
-            self.notes,
-            Metrics(),
-            clock,
-            RunOptions(),
-            recording=recording,
-            numbers=numbers,
-        )
+        self._recording, self._numbers, self._also_granted = recording, numbers, also_granted
+        self.client, self.operator = self._new_operator()
         served = {(kind.group, kind.plural) for kind in self.api.kinds}
         self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
-        self._sinks = {
-            self._storage_name(watched): watched.sink(self.operator.handlers)
-            for watched in self._watched
-        }
+        self._sinks: dict[str, Callable[[str | None, JsonObject], None]] = {}
         self._list()
         self.api.store.listeners.append(self._on_change)
+
+    def _new_operator(self) -> tuple[StoreClient, Operator]:
+        client = StoreClient(self.api, self._also_granted)
+        return client, Operator(
+            client,
+            self.notes,
+            Metrics(),
+            self.clock,
+            RunOptions(),
+            recording=self._recording,
+            numbers=self._numbers,
+        )
+
+    def start_operator(self) -> None:
+        """Let the operator schedule."""
+        self._scheduling = asyncio.create_task(self.operator.scheduler.run(), name="scheduler")
+
+    async def stop_operator(self) -> None:
+        """End the operator.
+
+        Raises:
+            Exception: what ended the scheduling coroutine before.
+        """
+        self._scheduling.cancel()
+        await asyncio.wait({self._scheduling})
+        await self.operator.extenders.close()
+        if not self._scheduling.cancelled():
+            self._scheduling.result()
+
+    async def restart_operator(self) -> None:
+        """The operator ends at once, and another one finds what it has left behind."""
+        self.client.end()
+        await self.stop_operator()
+        self.client, self.operator = self._new_operator()
+        self._list()
+        self.start_operator()
 
     # --- what a user does -----------------------------------------------------------------------
 
@@ -283,6 +321,10 @@ class VirtualCluster:
         return self.api.kinds.resource(watched.plural, watched.group).storage_name
 
     def _list(self) -> None:
+        self._sinks = {
+            self._storage_name(watched): watched.sink(self.operator.handlers)
+            for watched in self._watched
+        }
         for watched in self._watched:
             storage_name = self._storage_name(watched)
             for entry in self.api.store.collection(storage_name).entries():
@@ -307,23 +349,19 @@ async def open_virtual_cluster(
     """A cluster and its operator, both running until the block ends."""
     options = options or ClusterOptions(seed=1, heartbeats=False)
     world = VirtualCluster(clock, list(nodes), options, recording, numbers, also_granted)
-    tasks = [
-        asyncio.create_task(world.cluster.work.run(), name="controllers"),
-        asyncio.create_task(world.operator.scheduler.run(), name="scheduler"),
-    ]
+    controllers = asyncio.create_task(world.cluster.work.run(), name="controllers")
+    world.start_operator()
     try:
         yield world
         await asyncio.sleep(1)
         await check_invariants(world.operator, world.client)
         check_unaltered(world.cluster.store)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        await world.operator.extenders.close()
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
+        controllers.cancel()
+        await asyncio.wait({controllers})
+        await world.stop_operator()
+    if not controllers.cancelled():
+        controllers.result()
 
 
 def read_manifests(path: Path) -> list[JsonObject]:

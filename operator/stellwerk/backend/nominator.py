@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from stellwerk.framework.services import Nominations
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.changes import Changes
+from stellwerk.snapshot.columns import Changes
 
 
 class Nominator(Nominations):

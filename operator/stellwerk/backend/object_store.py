@@ -17,8 +17,7 @@ from typing_extensions import override
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, text
 from stellwerk.models.resource_slice import kept_slice
-from stellwerk.snapshot.changes import Changes
-from stellwerk.snapshot.copy_on_write import CopyOnWrite
+from stellwerk.snapshot.columns import Changes, CopyOnWrite
 
 ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""

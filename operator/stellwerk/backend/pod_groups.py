@@ -60,6 +60,10 @@ class GroupMembers:
     """Whether pods that ended before this process began have been asked about."""
     finished: dict[str, str] = field(default_factory=dict)
     """Phases of pods that have ended, by uid, as far as they were looked up."""
+    was_placed: bool = False
+    """Whether this process has placed enough members, be it that the status does not say so yet."""
+    is_known_placed: bool = False
+    """Whether its status said so when this process first saw it."""
 
     def put(self, pod: PodInfo) -> None:
         """Count a pod's newest version."""
@@ -82,9 +86,21 @@ class GroupMembers:
         self._count(self.pods.pop(uid), -1)
 
     @property
+    def has_run(self) -> bool:
+        """Whether the group was placed before, or has a pod on a node now."""
+        group = self.group
+        return group is not None and (self.was_placed or group.was_placed or self.bound > 0)
+
+    @property
+    def lacks_finished(self) -> bool:
+        """Whether it waits, and members may have ended before this process began that count."""
+        waits = self.is_closed or (self.is_known_placed and self.pending.total() > 0)
+        return waits and self.has_run and not self.is_looked_up
+
+    @property
     def succeeded(self) -> int:
         """How many pods count as they have done their work: none where the group never ran."""
-        if self.group is None or not self.group.has_run:
+        if not self.has_run:
             return 0
         return sum(phase == "Succeeded" for phase in self.finished.values())
 
@@ -183,6 +199,8 @@ class PodGroupBook(PodGroups):
     def put_group(self, group: PodGroup) -> None:
         """Keep a group's object."""
         members = self._known(group.key)
+        if members.group is None:
+            members.is_known_placed = group.was_placed
         self.queues.put(members.group, group)
         members.group = group
 
@@ -194,6 +212,7 @@ class PodGroupBook(PodGroups):
                 self.queues.take(members.group)
             members.group = None
             members.finished.clear()
+            members.was_placed = members.is_known_placed = members.is_looked_up = False
             self._drop_if_empty(members)
 
     def recount(self, namespace: str = "") -> list[PodGroupKey]:

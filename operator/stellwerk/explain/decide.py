@@ -29,7 +29,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
 from stellwerk.world.offline import offline_profile, offline_queue

@@ -14,7 +14,7 @@ from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.types import Feasibility, FilterResult, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import find_nodes
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

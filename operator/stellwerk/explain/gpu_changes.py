@@ -13,8 +13,7 @@ from stellwerk.explain.changes import EditPod, amount_text
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 
 def smaller_gpu_request(snapshot: Snapshot, pod: PodInfo, rows: Sequence[int]) -> Iterator[EditPod]:

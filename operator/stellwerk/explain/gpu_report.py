@@ -13,8 +13,7 @@ from stellwerk.models.gpu import WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu_share import GpuShare
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _NODES: Final = 20
 """So many nodes are named, those first that lack least."""

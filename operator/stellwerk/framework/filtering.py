@@ -23,8 +23,7 @@ from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.framework.types import Code, CycleState, Feasibility, FilterResult, StatusColumn
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _FEW_RESOURCES: Final = 4
 """A pod that requests more has their rows made together, rather than one at its first use."""

@@ -18,7 +18,7 @@ from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 MAX_NODE_SCORE: Final = 100
 

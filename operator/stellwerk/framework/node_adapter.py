@@ -21,8 +21,8 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
+from stellwerk.snapshot.pod_counts import NATIVE_RESOURCES, Usage
+from stellwerk.snapshot.snapshot import NodeView
 
 
 @dataclass(frozen=True, slots=True)

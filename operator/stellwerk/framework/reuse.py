@@ -18,10 +18,16 @@ from stellwerk.framework.types import OK, Status, StatusColumn
 from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.snapshot.changes import ChangeLog, RowCursor
-from stellwerk.snapshot.columns import Element, IntColumn, Mask, RowColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import (
+    ChangeLog,
+    Element,
+    IntColumn,
+    Mask,
+    RowColumn,
+    RowCursor,
+    VerdictColumn,
+)
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Compute = Callable[[NodeView], npt.NDArray[Element]]
 MAX_CACHE_BYTES = 128 << 20

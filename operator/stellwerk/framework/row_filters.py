@@ -25,7 +25,7 @@ from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.framework.types import FITS, CycleState, FilterResult, Status, Verdicts, merge_passes
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import VerdictColumn
-from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
 
 FilterCall: TypeAlias = tuple[FilterPlugin, Call[FilterResult]]
 

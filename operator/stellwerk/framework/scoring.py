@@ -25,7 +25,7 @@ from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
 

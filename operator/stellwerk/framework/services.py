@@ -19,10 +19,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ClaimReference
-from stellwerk.snapshot.changes import Changes
-from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import Changes, Mask
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 
 class Recorder(Protocol):

@@ -22,8 +22,7 @@ from typing_extensions import override
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 if TYPE_CHECKING:
     from stellwerk.models.pod_group_key import PodGroupKey

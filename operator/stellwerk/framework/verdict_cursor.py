@@ -6,7 +6,7 @@ if its node, a pod on it or a nomination that counts there changed since `catch_
 
 from stellwerk.framework.services import Nominations
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.changes import ChangeCursor, RowCursor
+from stellwerk.snapshot.columns import ChangeCursor, RowCursor
 from stellwerk.snapshot.snapshot import Snapshot
 
 

@@ -1,4 +1,4 @@
-"""How much a pod asks to be evaluated, counted before any of it is compiled.
+"""The evaluations that a pod asks for, counted before any of it is compiled.
 
 `models.pod` asks for pods that could exceed a limit, and the profile loader for profiles.
 Invariant: a count is linear in the object and compiles nothing, so that what is refused for its
@@ -13,13 +13,14 @@ from stellwerk.models.json_values import JsonObject
 DEFAULT_MAX_POD_COMPLEXITY: Final = 2000
 """Twenty times what any workload that we know asks for; decided in 50 ms on 5,000 nodes."""
 _PAIRWISE: Final = 10
-"""What a pod affinity term or a spread constraint counts: pods are summed over all nodes for it."""
+"""The count of a pod affinity term or a spread constraint: pods are summed over all nodes for it.
+"""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def too_complex(spec: JsonObject, limit: int) -> str:
-    """Why a pod with this spec is not scheduled; empty: it is within the limit."""
+    """The reason why a pod with this spec is not scheduled; empty: it is within the limit."""
     complexity = pod_complexity(spec)
     if complexity <= limit:
         return ""
@@ -50,7 +51,7 @@ def pod_complexity(spec: JsonObject) -> int:
 
 
 def too_many_defaults(spec: object, limit: int) -> str:
-    """Why the default constraints in a profile's spec cannot be used; empty: they can, or are none.
+    """The reason why default constraints of a spec cannot be used; empty: they can, or are none.
 
     Each counts as one of the pod's own; what is malformed is left to validation.
     """

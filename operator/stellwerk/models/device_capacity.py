@@ -29,7 +29,7 @@ Amounts: TypeAlias = Mapping[str, Amount]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which amounts of a capacity may be consumed."""
+    """The amounts of a capacity that may be consumed."""
 
     default: Amount | None
     values: tuple[Amount, ...]
@@ -77,7 +77,7 @@ class Capacity:
     policy: Policy | None
 
     def consumed(self, requested: Amount | None) -> Amount:
-        """How much a request takes; None: it does not speak of this capacity."""
+        """The amount that a request takes; None: it does not speak of this capacity."""
         if requested is None:
             default = self.policy.default if self.policy is not None else None
             return default or self.total
@@ -85,7 +85,7 @@ class Capacity:
 
 
 def consumption(capacities: Mapping[str, Capacity], requested: Amounts) -> Amounts | None:
-    """What a request takes of each capacity; None: the device is not for it."""
+    """The amount of each capacity that a request takes; None: the device is not for it."""
     if any(name not in capacities for name in requested):
         return None
     taken: dict[str, Amount] = {}

@@ -8,7 +8,7 @@ and is valid UTF-8.
 from typing import Final
 
 SHOWN_BYTES: Final = 1024
-"""How long a note or a condition's message may be; the API refuses longer notes."""
+"""The longest note or message of a condition, in bytes; the API refuses longer notes."""
 _ELLIPSIS: Final = " ..."
 
 

@@ -26,10 +26,10 @@ _MOST_DEVICES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """What a pod asks of the devices of one node."""
+    """A pod's request of the devices of one node."""
 
     devices: int
-    """How many devices, at least 1."""
+    """The number of devices, at least 1."""
     milli: int
     """Thousandths of each of them; below 1000 only with one device."""
 
@@ -57,7 +57,7 @@ def gpu_request(requests: Mapping[str, int]) -> GpuRequest | None:
 
 
 def refusal(requests: Mapping[str, int]) -> str:
-    """Why no node can give what a pod asks of GPUs; empty: nothing is wrong with it."""
+    """The reason why no node can give what a pod asks of GPUs; empty: nothing is wrong with it."""
     devices, milli = requests.get(DEVICES, 0), requests.get(MILLI, 0)
     if devices and milli:
         return f"pod asks for {DEVICES} and {MILLI} at once"

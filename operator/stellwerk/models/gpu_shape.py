@@ -18,7 +18,7 @@ _MOST_MODELS: Final = 16
 
 
 class GpuShape(NamedTuple):
-    """What pods of one kind have in common; memory aside."""
+    """The request that pods of one kind have in common; memory aside."""
 
     cpu_millis: int
     gpu_milli: int

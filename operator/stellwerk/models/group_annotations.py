@@ -1,4 +1,4 @@
-"""What annotations of a PodGroup say that its API has no fields for.
+"""Annotations of a PodGroup, for settings that its API has no fields for.
 
 `models.pod_group` parses them for groups of either API. Invariant: what cannot be used changes
 nothing and is among `problems`, names that none of them has included.
@@ -50,7 +50,7 @@ class GroupAnnotations:
     reserves_room: bool
     queue: str
     problems: tuple[str, ...]
-    """What cannot be used, and why."""
+    """Values that cannot be used, each with the reason."""
 
 
 def parse_group_annotations(annotations: Mapping[str, str]) -> GroupAnnotations:

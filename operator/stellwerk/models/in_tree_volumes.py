@@ -19,7 +19,7 @@ ZONE_SEPARATOR: Final = "__"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Where the volumes of an in-tree kind have gone."""
+    """The CSI driver that serves the volumes of an in-tree kind today."""
 
     plugin_name: str
     driver: str

@@ -1,4 +1,4 @@
-"""Which object an event is about, as `involvedObject` names it.
+"""A reference to the object that an event is about, as `involvedObject` names it.
 
 The scheduler makes them for the recorder. Invariant: a reference holds names alone, never the
 object, so that an event in the queue keeps nothing else in memory.

@@ -1,4 +1,4 @@
-"""What a profile has to know of a plugin to name it, configure it and order it.
+"""The description of a plugin by which a profile names, configures and orders it.
 
 `plugins/registry.py` builds one description per plugin (in-tree and from entry points); loading a
 profile reads them. Invariant: a description is immutable and holds no plugin instance, so that a
@@ -48,10 +48,10 @@ class PluginDescription:
     """The name in profiles, reports and metrics; an alias maps to a description of this name."""
 
     extension_points: frozenset[ExtensionPoint]
-    """Where multiPoint puts the plugin, and the only points that may list it."""
+    """The points at which multiPoint puts the plugin, and the only ones that may list it."""
 
     args_model: type[BaseModel] | None = None
-    """What validates `pluginConfig[].args`; None for a plugin that takes no arguments."""
+    """The model that validates `pluginConfig[].args`; None for a plugin that takes no arguments."""
 
     default_weight: int = UNSET_WEIGHT
     """The score weight where a profile enables the plugin without one. kube-scheduler's rule is 1

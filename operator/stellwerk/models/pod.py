@@ -87,9 +87,9 @@ class PodInfo:
     generated_claims: GeneratedClaims | None = None
     """The resource claims that were made for the pod; None: its status names none."""
     extended_requests: tuple[ContainerRequests, ...] = ()
-    """What each container of a pod without a node requests, if any requests extended resources."""
+    """Requests of each container of a pod without a node, if any requests extended resources."""
     volume_uses: PodUses | None = None
-    """What very many volumes use, as a whole; None: there are few."""
+    """The uses of very many volumes, as a whole; None: there are few."""
     group: PodGroupKey | None = None
     """The group that it is a member of, whether or not that exists."""
 
@@ -215,7 +215,7 @@ def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVo
 
 
 def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[ContainerRequests, ...]:
-    """What containers request of extended resources, which devices may back."""
+    """Requests of containers for extended resources, which devices may back."""
     requests = shared.amounts.requests
     return container_requests(spec, requests) if any("/" in each for each in requests) else ()
 

@@ -34,7 +34,7 @@ _SELECTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PodMatcher:
-    """Which pods a term speaks of: those of the namespaces whose labels the selector matches."""
+    """The pods of a term: those of the namespaces whose labels the selector matches."""
 
     namespaces: frozenset[str]
     namespace_selector: LabelSelector | None
@@ -91,7 +91,7 @@ class PodAffinity:
     empty: bool = field(init=False, repr=False, compare=False)
     """Whether there is no term at all, as with most pods."""
     size: int = field(init=False, repr=False, compare=False)
-    """How many terms there are in all."""
+    """The number of terms in all."""
 
     def __post_init__(self) -> None:
         terms = (self.required, self.preferred, self.required_anti, self.preferred_anti)

@@ -1,4 +1,4 @@
-"""What a pod says about resource claims, and about resources that claims may be made for.
+"""A pod's resource claims, and the resources that claims may be made for.
 
 `models.pod` and `models.scheduling_spec` parse it, DynamicResources reads it. Invariant: a pod that
 uses neither claims nor extended resources carries nothing of this.
@@ -38,7 +38,7 @@ class GeneratedClaims:
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequests:
-    """What one container requests, by the names that decide how its device requests are called."""
+    """One container's requests, by the names that decide how its device requests are called."""
 
     index: int
     """Among init containers and containers together."""
@@ -48,7 +48,7 @@ class ContainerRequests:
     resources: tuple[str, ...]
     """The names of everything that it requests, sorted."""
     amounts: Mapping[str, int]
-    """What it requests of extended resources, above 0."""
+    """Requests of extended resources, above 0."""
 
 
 def is_device_resource(resource: str) -> bool:
@@ -69,7 +69,7 @@ def parse_claim_references(claims: Sequence[JsonObject] | None) -> tuple[ClaimRe
 
 
 def generated_claims(status: JsonObject) -> GeneratedClaims | None:
-    """What a pod's status says about claims; None: nothing."""
+    """The claims in a pod's status; None: there are none."""
     statuses = status.get("resourceClaimStatuses")
     extended = status.get("extendedResourceClaimStatus")
     if not statuses and not extended:

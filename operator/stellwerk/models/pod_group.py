@@ -33,7 +33,7 @@ class PodGroup:
     uid: str
     resource_version: str
     created: str
-    """When, as in the API; empty where it does not say."""
+    """The time of creation, as in the API; empty where it does not say."""
     min_count: int
     """Members placed together or not at all; 0: each for itself (policy basic)."""
     topology: tuple[str, ...]
@@ -59,9 +59,9 @@ class PodGroup:
     has_constraints: bool = False
     """spec.schedulingConstraints is given, be it empty."""
     min_resources: Mapping[str, int] = field(default_factory=dict)
-    """What the cluster has to have free before members are looked at; coscheduling's."""
+    """Resources that must be free before members are looked at; coscheduling's."""
     schedule_timeout_seconds: int | None = None
-    """How long the group may take to be placed; None: as long as it likes."""
+    """The time in which the group has to be placed; None: without limit."""
     claims: tuple[ClaimReference, ...] = ()
     """Resource claims that members with the same references share, reserved for the group."""
 
@@ -76,8 +76,14 @@ class PodGroup:
         return replace(self, resource_version="", conditions=(), status={})
 
     @property
-    def has_run(self) -> bool:
-        """Whether enough members were placed once, as its status says."""
+    def was_placed(self) -> bool:
+        """Whether members were placed before, as its status says; what it says is never undone.
+
+        PodGroupScheduled is written once enough of them have a node. Coscheduling's groups have no
+        conditions, but the time at which their first member was bound.
+        """
+        if self.key.api == COSCHEDULING_API:
+            return bool(self.status.get("scheduleStartTime"))
         return any(
             each.get("type") == POD_GROUP_SCHEDULED and each.get("status") == "True"
             for each in self.conditions
@@ -127,7 +133,7 @@ def parse_coscheduling_group(obj: JsonObject) -> PodGroup:
 
 
 def _common(obj: JsonObject, api: str) -> PodGroup:
-    """What groups of both APIs say in the same place."""
+    """The fields that groups of both APIs have in the same place."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     namespace, name = text(metadata.get("namespace") or "default"), text(metadata["name"])
     said = parse_group_annotations(text_map(metadata.get("annotations")))

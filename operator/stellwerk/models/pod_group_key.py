@@ -1,4 +1,4 @@
-"""Which group a pod is a member of: the API of the group, its namespace and its name.
+"""The key of a pod's group: the API of the group, its namespace and its name.
 
 Pods are parsed with one, groups are found by it. Invariant: a key says nothing of whether the group
 exists.

@@ -1,4 +1,4 @@
-"""What a pod requests: containers, sidecars, overhead, pod-level resources, in-place resizes.
+"""A pod's requests: containers, sidecars, overhead, pod-level resources, in-place resizes.
 
 `models.pod` calls it once per distinct spec (and per pod that is being resized). Invariant:
 quantities are summed exactly and rounded up once, at the end, as kube-scheduler does
@@ -30,20 +30,22 @@ _SCORING_DEFAULTS: Final[Requests] = {
 
 @dataclass(frozen=True, slots=True)
 class ResourceAmounts:
-    """What one pod asks for; cpu in millicores, all else in whole units, never negative."""
+    """One pod's amounts; cpu in millicores, all else in whole units, never negative."""
 
     requests: Mapping[str, int]
-    """What filters and usage count, by resource; pod-level requests replace the containers' sum."""
+    """Amounts that filters and usage count; pod-level requests replace the containers' sum."""
     nonzero_cpu_millis: int
     """The pod's share of a node's cpu usage in scoring: containers without a request count 100m."""
     nonzero_memory_bytes: int
     """The same for memory: 200 MiB."""
     scoring_requests: Mapping[str, int]
-    """What NodeResourcesFit's score adds for the incoming pod: defaults, no pod-level requests."""
+    """Amounts that NodeResourcesFit's score adds for the incoming pod: defaults, no pod-level
+    requests."""
     limits: Mapping[str, int]
-    """What the pod is limited to; only published as a metric."""
+    """The pod's limits; only published as a metric."""
     overhead: Mapping[str, int]
-    """What its RuntimeClass adds, part of the requests already; only published as a metric."""
+    """The overhead of its RuntimeClass, part of the requests already; only published as a metric.
+    """
 
 
 def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> ResourceAmounts:
@@ -110,7 +112,7 @@ _Effective: TypeAlias = Callable[[JsonObject, JsonObject], Requests]
 
 
 def _effective_requests(status: JsonObject | None) -> _Effective:
-    """How to read a container's requests: from the spec, or from spec and status together."""
+    """The reading of a container's requests: from the spec, or from spec and status together."""
     if status is None:
         return _declared
     infeasible = _resize_is_infeasible(status)
@@ -169,7 +171,7 @@ def _pod_level_requests(spec: JsonObject, status: JsonObject | None) -> Requests
 
 
 class _Needs(NamedTuple):
-    """What each container of a pod requests."""
+    """The requests of each container of a pod."""
 
     containers: Sequence[Requests]
     init_containers: Sequence[tuple[bool, Requests]]
@@ -194,7 +196,7 @@ def _needs(spec: JsonObject, read: _Effective, read_plain: _Effective | None = N
 
 
 def _with_defaults(needs: _Needs) -> _Needs:
-    """What scores count of the resources that have a default."""
+    """The requests that scores count of the resources that have a default."""
 
     def filled(requests: Requests) -> Requests:
         return {

@@ -81,7 +81,7 @@ class LoadedProfile:
     """Validated arguments of each plugin that runs and takes any, defaults filled in."""
 
     remarks: tuple[str, ...]
-    """What is accepted but acts otherwise than written; belongs into the Accepted condition."""
+    """Settings that are accepted but act otherwise than written; for the Accepted condition."""
 
     @property
     def scheduler_name(self) -> str:

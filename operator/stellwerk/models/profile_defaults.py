@@ -50,7 +50,8 @@ GANG_SCHEDULING: Final = "GangScheduling"
 GROUP_PLUGINS: Final[Mapping[str, int | None]] = MappingProxyType(
     {GANG_SCHEDULING: None, "TopologyPlacementGenerator": None, "PodGroupPodsCount": 1}
 )
-"""What `gangScheduling: true` adds to the default plugins, as the feature gates do (v1.36)."""
+"""The plugins that `gangScheduling: true` adds to the default ones, as the feature gates do
+(v1.36)."""
 
 ALL: Final = "*"
 """The name that disables every default plugin of a list."""

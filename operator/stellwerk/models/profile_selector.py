@@ -155,7 +155,7 @@ class PodsSelected:
 
     @classmethod
     def by(cls, profile_name: str, selector: ProfileSelector) -> "PodsSelected":
-        """What a profile's selector says."""
+        """The pods that a profile's selector matches."""
         everything = LabelSelectorSpec.model_validate({})
         return cls(
             profile_name,

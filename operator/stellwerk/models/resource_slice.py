@@ -37,7 +37,7 @@ UNSUPPORTED: Final = ("unsupported", "")
 Item = TypeVar("Item")
 
 PARSED: Final = "slice"
-"""Where a slice lies in what the object store keeps."""
+"""The key of the parsed slice in what the object store keeps."""
 _FORBIDDING: Final = frozenset({"NoSchedule", "NoExecute"})
 _BESIDE_TRAITS: Final = frozenset({"name", "attributes"})
 _SPARSE: Final = 4
@@ -77,7 +77,8 @@ class Traits:
     shareable: bool
     """allowMultipleAllocations."""
     reach: Reach
-    """What the device itself says; it counts where the slice leaves that to its devices."""
+    """The reach that the device itself states; it counts where the slice leaves that to its
+    devices."""
     taints: tuple[Taint, ...]
     """Those that keep claims away which do not tolerate them."""
     consumes: tuple[tuple[str, Counters], ...]
@@ -93,7 +94,7 @@ class Listing(Generic[Item]):
 
     values: tuple[Item, ...]
     places: Mapping[int, int] | None = None
-    """Where few devices have it: the place of a device's value, by its position."""
+    """Where few devices have the attribute: the place of a device's value, by its position."""
 
     def at(self, position: int) -> Item | None:
         """The value of a device; None: it has none."""
@@ -111,7 +112,7 @@ class Slice:
     pool: PoolKey
     generation: int
     slice_count: int
-    """How many slices the pool has in this generation."""
+    """The number of slices of the pool in this generation."""
     reach: Reach
     per_device: bool
     """Each of its devices says for which nodes it is."""
@@ -134,7 +135,7 @@ class Slice:
 
     @property
     def reaches(self) -> Iterable[Reach]:
-        """What it says of the nodes that it is for: all that any of these includes."""
+        """The nodes that it is for: all that any of these includes."""
         if self.reach.given or not self.per_device:
             return (self.reach,)
         return [each.reach for each in dict.fromkeys(self.traits.values)]
@@ -158,12 +159,12 @@ class Device:
 
     @property
     def driver(self) -> str:
-        """Whose device it is."""
+        """The name of the device's driver."""
         return self.key[0]
 
     @property
     def reach(self) -> Reach:
-        """Where the device is, if the slice leaves that to its devices; else where the slice is."""
+        """Its nodes, if the slice leaves them to its devices; else those of the slice."""
         return self.traits.reach if self.source.per_device else self.source.reach
 
     def attribute(self, name: str) -> Attribute | None:
@@ -183,7 +184,7 @@ _LISTINGS: Final[WeakValueDictionary[Hashable, Listing[Any]]] = WeakValueDiction
 
 
 def kept_slice(obj: JsonObject) -> JsonObject:
-    """What the object store keeps of a ResourceSlice: its names and the parsed slice.
+    """The part of a ResourceSlice that the object store keeps: its names and the parsed slice.
 
     A malformed slice is kept without, and is as good as absent.
     """

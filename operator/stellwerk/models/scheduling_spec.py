@@ -1,4 +1,4 @@
-"""What a pod asks of a node, parsed once and shared by every pod that asks the same.
+"""A pod's demands on a node, parsed once and shared by every pod that demands the same.
 
 `models.pod` calls `intern_spec` for each pod. Invariant: equal JSON gives the identical
 SchedulingSpec for as long as any pod uses it, so that verdicts, scores and hints are computed once
@@ -59,7 +59,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SchedulingSpec:
-    """What a pod asks of a node, shared by all pods that ask the same; compared by identity."""
+    """A pod's demands on a node, shared by all pods that demand the same; compared by identity."""
 
     scheduler_name: str
     priority: int
@@ -82,7 +82,7 @@ class SchedulingSpec:
     required_features: frozenset[str]
     """Node features that the pod needs declared (NodeDeclaredFeatures)."""
     too_complex: str = ""
-    """Why the pod is not scheduled, and nothing else of it compiled; empty: it is."""
+    """The reason why the pod is not scheduled, and nothing else of it compiled; empty: it is."""
     size_bytes: int = 0
     """Of what it was compiled from, as JSON."""
 
@@ -137,7 +137,7 @@ def intern_spec(
 def _reduced(
     spec: JsonObject, affinity: JsonObject, key: bytes
 ) -> tuple[JsonObject, JsonObject, bytes]:
-    """What is compiled of a pod beyond the limit: its spec, its affinity, and the key for both."""
+    """The compiled part of a pod beyond the limit: its spec, its affinity, and the key for both."""
     if not spec.get("nodeName"):
         kept = {field: spec.get(field) for field in ("schedulerName", "schedulingGates")}
         return kept, {}, b"pending " + sha256(key).digest()

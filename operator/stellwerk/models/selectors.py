@@ -52,7 +52,7 @@ class Requirement:
     operator: str
     values: frozenset[str] = frozenset()
     bound: int | None = field(default=None, init=False, compare=False, repr=False)
-    """What Gt and Lt compare with, parsed once; None: nothing fulfils the comparison."""
+    """The number that Gt and Lt compare with, parsed once; None: nothing fulfils the comparison."""
 
     def __post_init__(self) -> None:
         if self.operator in _BY_OPERATOR:

@@ -19,7 +19,7 @@ _MANY_COMPARISONS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What keeps pods off a node, unless they tolerate it."""
+    """A taint: it keeps pods off a node unless they tolerate it."""
 
     key: str
     value: str
@@ -28,7 +28,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What lets a pod stand a taint.
+    """A toleration: it lets a pod stand the taints that it matches.
 
     An empty key with Exists tolerates every key, an empty effect every effect.
     """

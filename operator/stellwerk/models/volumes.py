@@ -41,7 +41,7 @@ _WATCHED_KINDS: Final = (
 MANY_USES: Final = 1000
 """An image with more monitors is counted as a whole, and so is a pod with more uses."""
 _RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
-"""Where a volume names two sources, the first counts."""
+"""The order of volume sources: of two in one volume the first counts."""
 _DISK_NAMES: Final = {
     "gcePersistentDisk": "pdName",
     "awsElasticBlockStore": "volumeID",
@@ -108,22 +108,22 @@ class PodVolume:
     source: JsonObject
     """The volume source as in the API."""
     disk_uses: Collection[UsageKey] = ()
-    """What a disk occupies, mounted as it is; of a claim nothing."""
+    """The disk as it is mounted, for counting; empty for a claim."""
 
     @property
     def mode(self) -> str:
-        """How a disk is mounted: READ_ONLY or READ_WRITE."""
+        """The mode in which a disk is mounted: READ_ONLY or READ_WRITE."""
         return READ_ONLY if self.source.get("readOnly") else READ_WRITE
 
     def disk_keys(self, mode: str) -> tuple[UsageKey, ...]:
-        """What a volume of this disk occupies when mounted so; nothing if it names no disk.
+        """The keys that a volume of this disk occupies when mounted so; none if it names no disk.
 
         An RBD image is one key per monitor: images are the same if any monitor is.
         """
         return _disk_keys(self.kind, self.source, mode)
 
     def usage_keys(self, namespace: str) -> Collection[UsageKey]:
-        """What the volume occupies on its node, for counting: a claim, or a disk and its mode."""
+        """Keys that it occupies on its node, for counting: a claim, or a disk and its mode."""
         if self.claim_name:
             return ((self.kind, namespace, self.claim_name),)
         return self.disk_uses

@@ -32,8 +32,8 @@ from stellwerk.plugins.gpu.fragmentation import (
     idle_cpu,
 )
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.seen_pods import SeenShape
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "FragmentationGradientDescent"
 _NOT_TRIED: Final = -1

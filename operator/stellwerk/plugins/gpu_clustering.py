@@ -19,7 +19,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.amounts import largest_node_milli
 from stellwerk.plugins.gpu.devices import GpuDevices, kind_of
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _ALL_OF_ITS_KIND: Final = 75
 _SOME_OF_ITS_KIND: Final = 50

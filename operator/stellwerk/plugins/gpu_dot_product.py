@@ -15,7 +15,7 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.amounts import GpuAmounts
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class GpuDotProduct(ScorePlugin):

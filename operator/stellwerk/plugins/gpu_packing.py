@@ -18,7 +18,7 @@ from stellwerk.models.gpu import WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _HIGHEST: Final = 100
 _UNTOUCHED_DEVICE: Final = 50

@@ -30,7 +30,7 @@ from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.pattern_targets import PatternTargets
 from stellwerk.plugins.gpu.planned_pods import MIB
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _TAKES_NOTHING_KEPT: Final = 1
 _SHORT_OF_MEMORY: Final = 2

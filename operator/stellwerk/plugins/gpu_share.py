@@ -38,7 +38,7 @@ from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_re
 from stellwerk.models.gpu_plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "GpuShare"
 _LACKS_ROOM: Final = 1

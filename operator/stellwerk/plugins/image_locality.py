@@ -18,7 +18,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.images import Images
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST_BYTES: Final = 23 * _MEBIBYTE

@@ -45,9 +45,9 @@ from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDelta
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.existing_terms import TermGroup, TermsByKey
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import AffinitySelection, PodTerm, matches_as_existing
+from stellwerk.snapshot.pod_counts import PairCounts
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.topology import Topology
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.plugins.volumes.attached import UNLIMITED, AttachedVolumes, VolumeId, volume_id
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 FractionColumn: TypeAlias = npt.NDArray[np.float64]
 """(n,) float64, what would be in use of what the node has; 1 where it has nothing."""

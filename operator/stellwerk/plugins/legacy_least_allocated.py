@@ -15,7 +15,7 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import LegacyLeastAllocatedArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class LegacyLeastAllocated(ScorePlugin):

@@ -16,7 +16,7 @@ from stellwerk.models.plugin_args import LegacyRequestedToCapacityRatioArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.strategies import MAX_UTILIZATION, score_by_utilization
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class LegacyRequestedToCapacityRatio(ScorePlugin):

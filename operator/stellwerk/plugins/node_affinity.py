@@ -54,7 +54,7 @@ from stellwerk.plugins.shared.node_matching import (
 )
 from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeAffinity"
 _CONFLICT: Final = unresolvable(_NAME, "pod affinity terms conflict")

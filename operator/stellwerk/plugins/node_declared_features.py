@@ -33,7 +33,7 @@ from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeDeclaredFeatures"
 _MISSING: Final = unresolvable(_NAME, "node(s) didn't match Pod's required features")

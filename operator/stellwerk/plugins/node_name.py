@@ -16,7 +16,7 @@ from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import ABSENT
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeName"
 _OTHER_NODE: Final = unresolvable(_NAME, "node(s) didn't match the requested node name")

@@ -35,7 +35,7 @@ from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
 from stellwerk.plugins.shared.hints import had_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
 
 _NAME: Final = "NodePorts"
 _TAKEN: Final = unschedulable(_NAME, "node(s) didn't have free ports for the requested pod ports")

@@ -18,9 +18,8 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
-from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.copy_on_write import Counts
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.columns import Counts, IntColumn
+from stellwerk.snapshot.snapshot import NodeView
 
 Controller: TypeAlias = tuple[str, str]
 """(kind, uid)."""

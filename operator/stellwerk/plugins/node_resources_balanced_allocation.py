@@ -29,7 +29,7 @@ from stellwerk.plugins.resources.amounts import (
 )
 from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _PAIR: Final = 2

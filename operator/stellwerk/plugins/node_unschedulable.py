@@ -24,7 +24,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeUnschedulable"
 _UNSCHEDULABLE: Final = unresolvable(_NAME, "node(s) were unschedulable")

@@ -61,7 +61,7 @@ from stellwerk.plugins.volumes.claims import (
     uses_own_claim,
 )
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeVolumeLimits"
 _EXCEEDED: Final = unschedulable(_NAME, "node(s) exceed max volume count")

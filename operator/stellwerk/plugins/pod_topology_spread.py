@@ -48,7 +48,7 @@ from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadCons
 from stellwerk.plugins.pairwise.spread_hints import spread_hints
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.topology import NO_DOMAIN, EligibleRows, Topology
 
 _NAME: Final = "PodTopologySpread"

@@ -25,10 +25,9 @@ from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, RowColumn
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
+from stellwerk.snapshot.snapshot import NodeView
 
 _ZONE_WEIGHT: Final = 2.0 / 3.0
 

@@ -34,7 +34,7 @@ from stellwerk.plugins.shared.node_matching import untolerated_counts
 from stellwerk.plugins.shared.score_normalization import normalize_to_lowest
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "TaintToleration"
 _UNTOLERATED: Final = unresolvable(_NAME, "node(s) had untolerated taint(s)")

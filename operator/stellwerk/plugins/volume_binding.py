@@ -76,7 +76,7 @@ from stellwerk.plugins.volumes.writes import (
     with_selected_node,
 )
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeBinding"
 _REASONS: Final = {

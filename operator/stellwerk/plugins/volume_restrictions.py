@@ -46,7 +46,7 @@ from stellwerk.plugins.volumes.claims import (
     uses_named_claim,
 )
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeRestrictions"
 _DISK: Final = 1

@@ -47,7 +47,7 @@ from stellwerk.plugins.volumes.claims import (
     uses_named_claim,
 )
 from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeZone"
 _CONFLICT: Final = unresolvable(_NAME, "node(s) had no available volume zone")

@@ -1,16 +1,20 @@
-"""Column types of the snapshot, and the small structures that columns are made of.
+"""Column types of the snapshot, logs of changes, and maps that forks share.
 
 Everything that computes on nodes uses these. Letters in shapes: N nodes (rows), n rows of a view,
 R resources, D domains. Units: cpu in millicores, memory and storage in bytes, the rest counts.
-Invariant: a row is a slot; a slot that holds no node is False in `alive` and means nothing
-elsewhere.
+Readers that keep results between cycles hold a cursor for each log that they depend on; books keep
+their state in CopyOnWrite maps, so that a fork costs one copy of the outer map. Invariants: a row
+is a slot, and one that holds no node is False in `alive` and means nothing elsewhere; a cursor
+gives every key appended since it last caught up, or None: look at everything; a value is changed in
+place only by the map that alone holds it.
 """
 
-from collections.abc import Hashable
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Collection, Hashable, ItemsView, Iterator, KeysView, Mapping
+from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from stellwerk.models.selectors import parse_integer
 
@@ -27,10 +31,16 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 ABSENT: Final = -1
 MAX_REQUESTED: Final = 1 << 61
 """Usage columns stop here, so that usage plus one pod's request (at most 2**62) stays in int64."""
+CHANGES_KEPT: Final = 4096
+"""A reader that lags behind by more looks at everything."""
+_BEFORE_ALL: Final = -1
+"""A position that no log can tell the changes since."""
 
-Key = TypeVar("Key", bound=Hashable)
 Element = TypeVar("Element", bound=np.generic)
 """What a column holds."""
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item", bound=Hashable)
+Value = TypeVar("Value", bound="Copyable")
 
 
 class LabelColumn:
@@ -84,3 +94,208 @@ def grown(column: npt.NDArray[Element], capacity: int, fill: int = 0) -> npt.NDA
     larger = np.full((*column.shape[:-1], capacity), fill, dtype=column.dtype)
     larger[..., : column.shape[-1]] = column
     return larger
+
+
+class Changes(Generic[Key]):
+    """A log of what changed, of which only the newest part is held."""
+
+    def __init__(self, position: int = 0, keep: int = CHANGES_KEPT) -> None:
+        """`position`: where a fork's log goes on; what came before is too long ago to tell."""
+        self._changed: list[Key] = []
+        self.position = position
+        """The number of changes so far."""
+        self.keep = keep
+        """So many of the newest are held at least, and at most twice as many."""
+
+    def append(self, changed: Key) -> None:
+        """Note a change; from time to time the oldest are dropped."""
+        self._changed.append(changed)
+        self.position += 1
+        if len(self._changed) > 2 * self.keep:
+            del self._changed[: len(self._changed) - self.keep]
+
+    def since(self, position: int) -> list[Key] | None:
+        """What changed since a position, repeats possible; None: too long ago to tell."""
+        start = len(self._changed) - self.position + position
+        return None if start < 0 else self._changed[start:]
+
+
+ChangeLog: TypeAlias = Changes[int]
+"""Rows that changed."""
+
+
+class ChangeCursor(Generic[Key]):
+    """How far one reader has followed one log; a new cursor has seen nothing."""
+
+    __slots__ = ("changes", "position")
+
+    def __init__(self, changes: Changes[Key]) -> None:
+        self.changes = changes
+        self.position = _BEFORE_ALL
+        """Up to where the reader has looked."""
+
+    @property
+    def current(self) -> bool:
+        """Whether nothing changed since the reader last caught up."""
+        return self.position == self.changes.position
+
+    def changed(self, at_most: int | None = None) -> list[Key] | None:
+        """What to look at again, each key once, in the order of their first change.
+
+        None: look at everything, because the reader never has, because it was too long ago to tell,
+        or because more than `at_most` changes were noted.
+        """
+        changed = self.changes.since(self.position)
+        if changed is None or (at_most is not None and len(changed) > at_most):
+            return None
+        return list(dict.fromkeys(changed)) if len(changed) > 1 else changed
+
+    def catch_up(self) -> None:
+        """Everything up to now has been looked at."""
+        self.position = self.changes.position
+
+    def advance(self) -> list[Key] | None:
+        """What to look at again, as `changed` says; it counts as looked at from now on."""
+        changed = self.changed()
+        self.catch_up()
+        return changed
+
+
+class HasRows(Protocol):
+    """What rows belong to: a snapshot."""
+
+    @property
+    def size(self) -> int:
+        """The number of rows; it never shrinks."""
+        ...
+
+
+class RowCursor(ChangeCursor[int]):
+    """A cursor of a reader that keeps whole columns: of a grown snapshot it wants every row."""
+
+    __slots__ = ("_size", "snapshot")
+
+    def __init__(self, snapshot: HasRows, changes: ChangeLog, *, caught_up: bool = False) -> None:
+        """`caught_up`: every row has just been looked at."""
+        self.changes = changes
+        self.snapshot = snapshot
+        self.position = changes.position if caught_up else _BEFORE_ALL
+        self._size = snapshot.size if caught_up else 0
+
+    @override
+    def changed(self, at_most: int | None = None) -> list[int] | None:
+        if self._size != self.snapshot.size:
+            return None
+        return super().changed(at_most)
+
+    @override
+    def catch_up(self) -> None:
+        self.position = self.changes.position
+        self._size = self.snapshot.size
+
+
+class Copyable(Protocol):
+    """A mutable value."""
+
+    def copy(self) -> Self:
+        """The same value, to be changed apart."""
+        ...
+
+
+class CopyOnWrite(Generic[Key, Value]):
+    """Mutable values by key; a value that is shared with a fork is copied before it is changed."""
+
+    __slots__ = ("_own", "_values")
+
+    def __init__(self, shared: dict[Key, Value] | None = None) -> None:
+        self._values: dict[Key, Value] = {} if shared is None else shared
+        self._own: set[Key] | None = None if shared is None else set()
+        """Keys whose value is not shared with a fork; None: all, there has been no fork."""
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._values)
+
+    def items(self) -> ItemsView[Key, Value]:
+        """Keys and values in order of arrival; values to be read only."""
+        return self._values.items()
+
+    def keys(self) -> KeysView[Key]:
+        """The keys in order of arrival."""
+        return self._values.keys()
+
+    def get(self, key: Key) -> Value | None:
+        """The value, to be read only."""
+        return self._values.get(key)
+
+    def to_change(self, key: Key) -> Value | None:
+        """The value, to be changed in place; good until the next fork."""
+        value = self._values.get(key)
+        if self._own is not None and value is not None and key not in self._own:
+            value = self._values[key] = value.copy()
+            self._own.add(key)
+        return value
+
+    def put(self, key: Key, value: Value) -> None:
+        """Set a value that nothing else holds."""
+        self._values[key] = value
+        if self._own is not None:
+            self._own.add(key)
+
+    def discard(self, key: Key) -> None:
+        """Drop a value."""
+        self._values.pop(key, None)
+        if self._own is not None:
+            self._own.discard(key)
+
+    def fork(self) -> Self:
+        """The same values, shared; what either side changes from now on the other does not see."""
+        self._own = set()
+        return type(self)(self._values.copy())
+
+
+class Counts(CopyOnWrite[Key, dict[Item, int]]):
+    """How often each item occurs under a key (host port → row → pods); most occur nowhere."""
+
+    __slots__ = ()
+
+    def add(self, key: Key, item: Item, change: int) -> None:
+        """Add `change`, which may be negative; items and keys without a count are dropped."""
+        # Without a fork every value is its own: no frame more for each pod that is counted.
+        counts = self._values.get(key) if self._own is None else self.to_change(key)
+        if counts is None:
+            self.put(key, {item: change})
+            return
+        count = counts.get(item, 0) + change
+        if count:
+            counts[item] = count
+            return
+        counts.pop(item, None)
+        if not counts:
+            self.discard(key)
+
+    def add_each(self, key: Key, items: Collection[Item], change: int) -> None:
+        """Add `change` to the count of each item, as often as it is named, under one key."""
+        if not items:
+            return
+        counts = self.to_change(key)
+        if counts is None:
+            counts = {}
+            self.put(key, counts)
+        for item in items:
+            count = counts.get(item, 0) + change
+            if count:
+                counts[item] = count
+            else:
+                counts.pop(item, None)
+        if not counts:
+            self.discard(key)
+
+    def of(self, key: Key) -> Mapping[Item, int]:
+        """Counts by item under a key, only those that are not 0."""
+        return self._values.get(key, {})

@@ -16,8 +16,7 @@ from stellwerk.models.pod import LabelSet
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import Requirement
-from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.copy_on_write import Counts
+from stellwerk.snapshot.columns import Counts, IntColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.pair_terms import NamespaceLabels, matches_as_existing
 from stellwerk.snapshot.term_index import TermIndex

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from stellwerk.models.node import NodeInfo
 from stellwerk.snapshot.book import Book
-from stellwerk.snapshot.copy_on_write import CopyOnWrite
+from stellwerk.snapshot.columns import CopyOnWrite
 
 MANY_NAMES: Final = 1000
 """Names of a node with more are looked up in the node: a kubelet reports fifty images."""

@@ -8,7 +8,7 @@ Invariant: a resource without a row is offered by no node, or has not been asked
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from stellwerk.snapshot.usage import NATIVE_RESOURCES
+from stellwerk.snapshot.pod_counts import NATIVE_RESOURCES
 
 MANY_RESOURCES: Final = 1000
 """A node that offers more is kept as a whole, and looked at when a pod asks."""

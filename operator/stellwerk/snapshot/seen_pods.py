@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from stellwerk.models.gpu_shape import GpuShape, gpu_shape, is_in_vain
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import MEMORY
-from stellwerk.snapshot.changes import ChangeLog, HasRows, RowCursor
+from stellwerk.snapshot.columns import ChangeLog, HasRows, RowCursor
 
 MOST_SHAPES: Final = 1024
 """So many shapes are counted; a new one takes the place of the rarest."""

@@ -13,8 +13,8 @@ from typing import Self
 
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.pod_counts import Usage
 from stellwerk.snapshot.snapshot import Snapshot
-from stellwerk.snapshot.usage import Usage
 
 
 class Trial:

@@ -17,8 +17,7 @@ from stellwerk.framework.scoring import Scores
 from stellwerk.framework.types import OK, Code, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.extenders import ExtenderFilterResult
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo

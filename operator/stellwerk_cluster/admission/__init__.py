@@ -1,5 +1,5 @@
-"""What a write adds to an object and what it refuses, kind by kind: the strategies.
+"""The admission plugins: what they add to an object and refuse with a look at other objects.
 
-Defaults, admission and validation of each built-in kind, collected in `strategies`. Called by the
-verbs in `registry`. Invariant: a rule sees the rest of the cluster through `strategy.Reader` only.
+Called by the verbs in `registry`, mostly through the strategies of the kinds. Invariant: a plugin
+sees the rest of the cluster through `strategy.Reader` only.
 """

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.admission.resource_names import is_extended
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.validation.resource_names import is_extended
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Reader
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _DEFAULTS: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"

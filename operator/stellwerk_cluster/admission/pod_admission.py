@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.limit_ranges import check_limits, give_default_limits
+from stellwerk_cluster.admission.limit_ranger import check_limits, give_default_limits
 from stellwerk_cluster.admission.optional_plugins import (
     check_anti_affinity,
     check_tolerations,
     merge_namespace_tolerations,
     tolerate_extended_resources,
 )
-from stellwerk_cluster.admission.pod_defaults import qos_class
-from stellwerk_cluster.admission.scheduling_groups import drop_group_of_pod
-from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
+from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.pods import qos_class
+from stellwerk_cluster.defaults.pod_strategy import drop_group_of_pod
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Reader
 
-PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
 _NO_EXECUTE_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
@@ -44,7 +43,7 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     if cluster.enabled("LimitRanger") and give_default_limits(pod, cluster):
         pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
     if cluster.enabled("Priority"):
-        _admit_priority(pod, cluster, kind)
+        admit_priority(pod, cluster, kind)
     if cluster.enabled("DefaultTolerationSeconds"):
         _add_default_tolerations(spec)
     if cluster.enabled("PodTolerationRestriction"):
@@ -98,59 +97,22 @@ def _gated_condition(cluster: Reader) -> JsonObject:
     }
 
 
-def _admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
-    spec = pod["spec"]
-    priority_class = chosen_priority_class(spec, cluster)
-    if priority_class is None and spec.get("priorityClassName"):
-        why = f"no PriorityClass with name {spec['priorityClassName']} was found"
-        raise _forbidden_pod(pod, kind, why)
-    chosen = priority_class or EMPTY
-    priority = chosen.get("value", 0)
-    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
-    if priority_class is not None:
-        spec["priorityClassName"] = priority_class["metadata"]["name"]
-    given = spec.get("priority")
-    if given is not None and given != priority:
-        why = (
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"priority admission controller computed {priority} from the given PriorityClass name"
-        )
-        raise _forbidden_pod(pod, kind, why)
-    asked = spec.get("preemptionPolicy")
-    if asked is not None and asked != policy:
-        why = (
-            f"the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; "
-            f"priority admission controller computed {policy} from the given PriorityClass name"
-        )
-        raise _forbidden_pod(pod, kind, why)
-    spec["priority"], spec["preemptionPolicy"] = priority, policy
-
-
-def chosen_priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
-    """The PriorityClass that a specification names, or the default one; None without any."""
-    name = spec.get("priorityClassName")
-    if name:
-        return cluster.find(PRIORITY_CLASSES, "", name)
-    defaults = [each for each in cluster.all(PRIORITY_CLASSES) if each.get("globalDefault")]
-    return min(defaults, key=lambda each: each["value"], default=None)
-
-
 def _admit_runtime_class(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
     runtime_class = cluster.find(RUNTIME_CLASSES, "", name) if name else None
     if name and runtime_class is None:
-        raise _forbidden_pod(pod, kind, f'pod rejected: RuntimeClass "{name}" not found')
+        raise forbidden_pod(pod, kind, f'pod rejected: RuntimeClass "{name}" not found')
     overhead = ((runtime_class or EMPTY).get("overhead") or EMPTY).get("podFixed")
     if overhead is None:
         if spec.get("overhead"):
             why = (
                 "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
             )
-            raise _forbidden_pod(pod, kind, why)
+            raise forbidden_pod(pod, kind, why)
     elif spec.get("overhead", overhead) != overhead:
         why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-        raise _forbidden_pod(pod, kind, why)
+        raise forbidden_pod(pod, kind, why)
     else:
         spec["overhead"] = overhead
     _add_runtime_scheduling(pod, (runtime_class or EMPTY).get("scheduling") or EMPTY, kind)
@@ -165,7 +127,7 @@ def _add_runtime_scheduling(pod: JsonObject, scheduling: JsonObject, kind: Resou
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 f"pod.spec.nodeSelector[{key}] = {selector[key]}"
             )
-            raise _forbidden_pod(pod, kind, why)
+            raise forbidden_pod(pod, kind, why)
     if selector:
         spec["nodeSelector"] = dict(sorted(selector.items()))
     own = spec.get("tolerations") or []
@@ -197,7 +159,3 @@ def _add_default_tolerations(spec: JsonObject) -> None:
 def _tolerates(toleration: JsonObject, key: str) -> bool:
     names_key: bool = toleration.get("key", key) == key
     return names_key and toleration.get("effect", "NoExecute") == "NoExecute"
-
-
-def _forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:
-    return forbidden(kind, pod["metadata"].get("name", ""), why)

@@ -76,7 +76,7 @@ class StatusError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class FieldError:
     """One wrong field of an object, why, and in which words."""
 
     field: str
@@ -114,48 +114,48 @@ def _escaped(letter: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004  (two bytes)
 
 
-def required(field: str, detail: str = "") -> Cause:
+def required(field: str, detail: str = "") -> FieldError:
     """A field that must be there is missing."""
-    return Cause(
+    return FieldError(
         field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value"
     )
 
 
-def bad_value(field: str, value: JsonValue, detail: str) -> Cause:
+def bad_value(field: str, value: JsonValue, detail: str) -> FieldError:
     """A field has a value it may not have."""
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
 
 
-def unsupported(field: str, value: JsonValue, supported: Sequence[str]) -> Cause:
+def unsupported(field: str, value: JsonValue, supported: Sequence[str]) -> FieldError:
     """A field has none of the values of its enumeration."""
     listed = ", ".join(f'"{each}"' for each in supported)
-    return Cause(
+    return FieldError(
         field,
         "FieldValueNotSupported",
         f"Unsupported value: {_shown(value)}: supported values: {listed}",
     )
 
 
-def forbidden_field(field: str, detail: str) -> Cause:
+def forbidden_field(field: str, detail: str) -> FieldError:
     """A field may not be set or changed here."""
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
+    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
-def not_there(field: str, value: JsonValue, detail: str = "") -> Cause:
+def not_there(field: str, value: JsonValue, detail: str = "") -> FieldError:
     """A reference names something that the object does not have."""
     suffix = f": {detail}" if detail else ""
-    return Cause(field, "FieldValueNotFound", f"Not found: {_shown(value)}{suffix}")
+    return FieldError(field, "FieldValueNotFound", f"Not found: {_shown(value)}{suffix}")
 
 
-def duplicate(field: str, value: JsonValue, detail: str = "") -> Cause:
+def duplicate(field: str, value: JsonValue, detail: str = "") -> FieldError:
     """A list has the same key twice."""
     suffix = f": {detail}" if detail else ""
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}{suffix}")
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}{suffix}")
 
 
-def too_long(field: str, limit: int) -> Cause:
+def too_long(field: str, limit: int) -> FieldError:
     """A text is longer than allowed."""
-    return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
 def not_found(kind: ResourceKind, name: str) -> StatusError:
@@ -214,23 +214,23 @@ def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
     )
 
 
-def first_causes(*parts: Iterable[Cause]) -> list[Cause]:
-    """The causes of several checks, as many as an answer holds; the checks end with the last."""
+def first_errors(*parts: Iterable[FieldError]) -> list[FieldError]:
+    """The errors of several checks, as many as an answer holds; the checks end with the last."""
     return list(islice(chain.from_iterable(parts), _MOST_CAUSES))
 
 
-def invalid(kind: ResourceKind, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(kind: ResourceKind, name: str, errors: Iterable[FieldError]) -> StatusError:
     """The object breaks the rules of its kind."""
     # What has two views is validated in its stored form, which has no group.
-    return invalid_as(kind.kind, "" if kind.storage else kind.group, name, causes)
+    return invalid_as(kind.kind, "" if kind.storage else kind.group, name, errors)
 
 
-def invalid_as(kind: str, group: str, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid_as(kind: str, group: str, name: str, errors: Iterable[FieldError]) -> StatusError:
     """Like `invalid`, for things that are no resources (options of a request, a patch)."""
     # A body of 3 MiB has room for a million mistakes, and their texts for gigabytes.
-    listed = list(islice(causes, _MOST_CAUSES))
+    listed = list(islice(errors, _MOST_CAUSES))
     # The API drops a repeated error from the text and keeps it among the causes.
-    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
+    texts = list(dict.fromkeys(f"{error.field}: {error.message}" for error in listed))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details: JsonObject = {
@@ -238,8 +238,8 @@ def invalid_as(kind: str, group: str, name: str, causes: Iterable[Cause]) -> Sta
         **({"group": group} if group else {}),
         **({"kind": kind} if kind else {}),
         "causes": [
-            {"reason": cause.reason, "message": cause.message, "field": cause.field}
-            for cause in listed
+            {"reason": error.reason, "message": error.message, "field": error.field}
+            for error in listed
         ],
     }
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)

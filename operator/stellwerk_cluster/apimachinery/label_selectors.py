@@ -16,7 +16,7 @@ from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_n
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stellwerk_cluster.apimachinery.failures import Cause
+    from stellwerk_cluster.apimachinery.failures import FieldError
 
 _WORD: Final = re.compile(r"[ \t\r\n]*(==|!=|=|!|,|\(|\)|<|>|[^ \t\r\n=!,()<>]+)")
 _END: Final = ""
@@ -97,7 +97,7 @@ def _requirement(words: _Words) -> Requirement:
     key = words.take()
     if key in _SYMBOLS:
         raise _ParseError(f"found '{key}', expected: identifier")
-    _check(_key_causes(key, "<nil>"))
+    _check(_key_errors(key, "<nil>"))
     if negated:
         return Requirement(key, "DoesNotExist")
     if words.peek() in (",", _END):
@@ -106,7 +106,7 @@ def _requirement(words: _Words) -> Requirement:
     if operator not in _OPERATORS:
         raise _ParseError(f"found '{operator}', expected: {_NAMES}")
     values = _values(words) if operator in ("in", "notin") else {_exact_value(words)}
-    _check(_value_causes(key, operator, sorted(values)))
+    _check(_value_errors(key, operator, sorted(values)))
     return Requirement(key, _OPERATORS[operator], frozenset(values))
 
 
@@ -158,13 +158,13 @@ def _identifiers(words: _Words) -> set[str]:
                 raise _ParseError(f"found '{following}', expected: ',' or ')'")
 
 
-def _key_causes(key: str, field: str) -> Iterator[Cause]:
+def _key_errors(key: str, field: str) -> Iterator[FieldError]:
     errors = qualified_name_errors(key)
     if errors:
         yield bad_value(field, key, "; ".join(errors))
 
 
-def _value_causes(key: str, operator: str, values: list[str]) -> Iterator[Cause]:
+def _value_errors(key: str, operator: str, values: list[str]) -> Iterator[FieldError]:
     if not values:
         text = "for 'in', 'notin' operators, values set can't be empty"
         yield bad_value("values", values, text)
@@ -182,7 +182,7 @@ def _is_integer(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and -(1 << 63) <= int(text) < 1 << 63
 
 
-def _check(causes: Iterable[Cause]) -> None:
-    texts = [f"{each.field}: {each.message}" for each in causes]
+def _check(errors: Iterable[FieldError]) -> None:
+    texts = [f"{each.field}: {each.message}" for each in errors]
     if texts:
         raise _ParseError(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, too_long
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, too_long
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -130,29 +130,29 @@ def label_value_errors(text: str) -> tuple[str, ...]:
     return _LABEL_VALUE.errors(text)
 
 
-def label_causes(labels: dict[str, str], field: str) -> list[Cause]:
+def labels_errors(labels: dict[str, str], field: str) -> list[FieldError]:
     """The wrong keys and values of a set of labels."""
     return [
-        cause
+        error
         for key, value in labels.items()
-        for cause in (
+        for error in (
             *(bad_value(field, key, error) for error in qualified_name_errors(key)),
             *(bad_value(field, value, error) for error in label_value_errors(value)),
         )
     ]
 
 
-def annotation_causes(annotations: dict[str, str], field: str) -> list[Cause]:
+def annotation_errors(annotations: dict[str, str], field: str) -> list[FieldError]:
     """The wrong keys of a set of annotations, and their size together."""
-    causes = [
+    errors = [
         bad_value(field, key, error)
         for key in annotations
         for error in qualified_name_errors(key.lower())
     ]
     letters = sum(len(key) + len(value) for key, value in annotations.items())
     if letters * 4 > _LARGEST_ANNOTATIONS and _bytes_of(annotations) > _LARGEST_ANNOTATIONS:
-        causes.append(too_long(field, _LARGEST_ANNOTATIONS))
-    return causes
+        errors.append(too_long(field, _LARGEST_ANNOTATIONS))
+    return errors
 
 
 def _bytes_of(texts: dict[str, str]) -> int:

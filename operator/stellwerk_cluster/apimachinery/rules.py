@@ -18,7 +18,7 @@ from stellwerk.cel.environment import Environment
 from stellwerk.cel.errors import CompileError, CostLimitError, EvaluationError
 from stellwerk.cel.types import BOOL, STRING, optional_of
 from stellwerk.cel.values import NONE, Optional
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, forbidden_field, required
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, forbidden_field, required
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rule_types import (
     converter,
@@ -175,7 +175,7 @@ class _Run:
     """One validation: what it found, and what it may still spend."""
 
     budget: int
-    causes: list[Cause] = field(default_factory=list)
+    errors: list[FieldError] = field(default_factory=list)
 
 
 class _BudgetSpentError(Exception):
@@ -211,12 +211,12 @@ class RuleTree:
 
     def validate(
         self, value: JsonValue, old: JsonValue = None, budget: int = VALIDATION_LIMIT
-    ) -> list[Cause]:
+    ) -> list[FieldError]:
         """What rules find wrong with an object; `old` is the object that it replaces."""
         run = _Run(budget)
         with suppress(_BudgetSpentError):
             self.check(value, old, "", run, unchanged=old is not None and value == old)
-        return run.causes
+        return run.errors
 
     def check(
         self, value: JsonValue, old: JsonValue, path: str, run: _Run, *, unchanged: bool
@@ -278,10 +278,10 @@ class RuleTree:
             if rule.uses_old and old is None and not rule.optional:
                 continue
             variables = optional if rule.optional else plain
-            cause = self._broken(rule, value, variables, path, run)
+            error = self._broken(rule, value, variables, path, run)
             # What was already wrong may stay, as long as it is not touched.
-            if cause is not None and (rule.uses_old or not unchanged):
-                run.causes.append(cause)
+            if error is not None and (rule.uses_old or not unchanged):
+                run.errors.append(error)
 
     def _broken(
         self,
@@ -290,31 +290,31 @@ class RuleTree:
         variables: Mapping[str, Value],
         path: str,
         run: _Run,
-    ) -> Cause | None:
+    ) -> FieldError | None:
         """What to report of a rule; None if the value keeps it."""
         outcome = rule.program.outcome(variables)
         kind = self._schema.get("type", "")
         where = path or "<nil>"
         run.budget -= outcome.cost
         if run.budget < 0:
-            run.causes.append(bad_value(where, kind, _OUT_OF_BUDGET))
+            run.errors.append(bad_value(where, kind, _OUT_OF_BUDGET))
             raise _BudgetSpentError
         if isinstance(outcome.error, CostLimitError):
             text = (
                 f"'{outcome.error}': no further validation rules will be run due to call cost "
                 f"exceeds limit for rule: {rule.shown}"
             )
-            run.causes.append(bad_value(where, kind, text))
+            run.errors.append(bad_value(where, kind, text))
             raise _BudgetSpentError
         if outcome.error is not None:
-            run.causes.append(bad_value(where, kind, _failure(outcome.error, rule)))
+            run.errors.append(bad_value(where, kind, _failure(outcome.error, rule)))
             return None
         if outcome.value is True:
             return None
         message = _message(rule, variables, run) or rule.message.strip()
         return self._cause(rule, value, path, message or f"failed rule: {rule.shown}")
 
-    def _cause(self, rule: Rule, value: JsonValue, path: str, message: str) -> Cause:
+    def _cause(self, rule: Rule, value: JsonValue, path: str, message: str) -> FieldError:
         below = rule.path if rule.path.startswith("[") or not path else f".{rule.path}"
         where = f"{path}{below}" if rule.path else path
         where = where or "<nil>"
@@ -324,11 +324,11 @@ class RuleTree:
             case "FieldValueRequired":
                 return required(where, message)
             case "FieldValueDuplicate":
-                return Cause(where, "FieldValueDuplicate", "Duplicate value")
+                return FieldError(where, "FieldValueDuplicate", "Duplicate value")
             case _:
                 pass
         if self._schema.get("type") in ("object", "array"):
-            return Cause(where, "FieldValueInvalid", f"Invalid value: {message}")
+            return FieldError(where, "FieldValueInvalid", f"Invalid value: {message}")
         return bad_value(where, value, message)
 
 

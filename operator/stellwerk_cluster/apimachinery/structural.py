@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     required,
@@ -80,7 +80,7 @@ def with_defaults(value: JsonValue, schema: JsonObject) -> JsonValue:
     return dict(sorted(result.items()))
 
 
-def validate(value: JsonValue, schema: JsonObject, path: str) -> list[Cause]:
+def validate(value: JsonValue, schema: JsonObject, path: str) -> list[FieldError]:
     """What is wrong with a value."""
     return list(_validate(value, schema, path))
 
@@ -96,15 +96,15 @@ _HIDING: Final = frozenset(
 )
 
 
-def hides_rules(causes: list[Cause]) -> bool:
+def hides_rules(errors: list[FieldError]) -> bool:
     """Whether the errors are of the sort that keeps CEL rules from being checked."""
-    return any(cause.reason in _HIDING for cause in causes)
+    return any(error.reason in _HIDING for error in errors)
 
 
-def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     if value is None and schema.get("nullable"):
         return
-    wrong_type = _type_cause(value, schema, path)
+    wrong_type = _type_error(value, schema, path)
     if wrong_type is not None:
         yield wrong_type
         return
@@ -129,7 +129,7 @@ def _type_of(value: JsonValue) -> str:
     return {int: "integer", str: "string", list: "array", dict: "object"}.get(type(value), "null")
 
 
-def _type_cause(value: JsonValue, schema: JsonObject, path: str) -> Cause | None:
+def _type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldError | None:
     found = _type_of(value)
     if schema.get(_INT_OR_STRING):
         wanted, fits = "integer,string", found in ("integer", "string")
@@ -139,10 +139,10 @@ def _type_cause(value: JsonValue, schema: JsonObject, path: str) -> Cause | None
     if fits:
         return None
     text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-    return Cause(path, "FieldValueTypeInvalid", text)
+    return FieldError(path, "FieldValueTypeInvalid", text)
 
 
-def _validate_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[FieldError]:
     for name in schema.get("required") or ():
         if name not in value:
             yield required(f"{path}.{name}" if path else name)
@@ -161,11 +161,11 @@ def _validate_object(value: JsonObject, schema: JsonObject, path: str) -> Iterat
             )
 
 
-def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
     highest = schema.get("maxItems")
     if highest is not None and len(value) > highest:
         text = f"Too many: {len(value)}: must have at most {highest} items"
-        yield Cause(path, "FieldValueTooMany", text)
+        yield FieldError(path, "FieldValueTooMany", text)
     if len(value) < schema.get("minItems", 0):
         yield bad_value(
             path, len(value), f"{path} in body should have at least {schema['minItems']} items"
@@ -176,7 +176,7 @@ def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Ite
     yield from _validate_keys(value, schema, path)
 
 
-def _validate_keys(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate_keys(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
     """Lists that are maps or sets have each key once."""
     sort = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or ()
@@ -195,10 +195,12 @@ def _validate_keys(value: list[JsonValue], schema: JsonObject, path: str) -> Ite
         seen.add(mark)
 
 
-def _validate_text(value: str, schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate_text(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
     longest = schema.get("maxLength")
     if longest is not None and len(value) > longest:
-        yield Cause(path, "FieldValueTooLong", f"Too long: may not be more than {longest} bytes")
+        yield FieldError(
+            path, "FieldValueTooLong", f"Too long: may not be more than {longest} bytes"
+        )
     elif len(value) < schema.get("minLength", 0):
         yield bad_value(
             path, value, f"{path} in body should be at least {schema['minLength']} chars long"
@@ -217,7 +219,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[FieldError]:
     lowest, highest = schema.get("minimum"), schema.get("maximum")
     if highest is not None:
         exclusive = schema.get("exclusiveMaximum")
@@ -249,7 +251,7 @@ _RANGES: Final = {
 }
 
 
-def _validate_combined(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
+def _validate_combined(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     for part in schema.get("allOf") or ():
         yield from _validate(value, part, path)
     any_of = schema.get("anyOf") or ()

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.event_views import field_path
+from stellwerk_cluster.apimachinery.conversion import stored_field_path
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_request,
     expired,
     forbidden_field,
@@ -91,7 +91,7 @@ def parse_list_options(
         StatusError: an option is malformed (400), or options contradict each other (422).
     """
     fields = parse_fields(
-        query.get("fieldSelector", ""), kind, lambda field: field_path(kind, field)
+        query.get("fieldSelector", ""), kind, lambda field: stored_field_path(kind, field)
     )
     if name:
         fields = (*fields, FieldRequirement(("metadata", "name"), name))
@@ -109,9 +109,9 @@ def parse_list_options(
         else None,
     )
     continues = query.get("continue", "")
-    causes = list(_contradictions(options, continues=bool(continues)))
-    if causes:
-        raise invalid_as("ListOptions", "meta.k8s.io", "", causes)
+    errors = list(_contradictions(options, continues=bool(continues)))
+    if errors:
+        raise invalid_as("ListOptions", "meta.k8s.io", "", errors)
     if not continues or options.watch:
         _check_revision(options)
         return options
@@ -122,7 +122,7 @@ def parse_list_options(
     return replace(options, token=token)
 
 
-def _contradictions(options: ListOptions, *, continues: bool) -> Iterator[Cause]:
+def _contradictions(options: ListOptions, *, continues: bool) -> Iterator[FieldError]:
     """What is wrong with the options together, in the API server's order."""
     if options.watch:
         yield from _watch_contradictions(options, continues=continues)
@@ -144,7 +144,7 @@ def _contradictions(options: ListOptions, *, continues: bool) -> Iterator[Cause]
         yield forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
 
 
-def _watch_contradictions(options: ListOptions, *, continues: bool) -> Iterator[Cause]:
+def _watch_contradictions(options: ListOptions, *, continues: bool) -> Iterator[FieldError]:
     field = "resourceVersionMatch"
     if options.send_initial_events is not None and options.match != _NOT_OLDER_THAN:
         text = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER_THAN}"

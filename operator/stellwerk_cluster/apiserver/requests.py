@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     invalid_as,
@@ -97,24 +97,24 @@ def write_options(
     Raises:
         StatusError: an option has a value it may not have (422).
     """
-    causes = []
+    errors = []
     if query.get("dryRun", "All") not in ("All", ""):
         shown = [query["dryRun"]]
-        causes.append(unsupported("dryRun", shown, ("All",)))
+        errors.append(unsupported("dryRun", shown, ("All",)))
     manager = query.get("fieldManager", "")
     force = query.get("force", "")
     if applies and not manager:
-        causes.append(required("fieldManager", "is required for apply patch"))
+        errors.append(required("fieldManager", "is required for apply patch"))
     elif verb == "Patch" and force and not applies:
-        causes.append(forbidden_field("force", "may not be specified for non-apply patch"))
+        errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
     if len(manager.encode()) > _LONGEST_MANAGER:
-        causes.append(too_long("fieldManager", _LONGEST_MANAGER))
-    causes += _unprintable(manager)
+        errors.append(too_long("fieldManager", _LONGEST_MANAGER))
+    errors += _unprintable(manager)
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
-        causes.append(unsupported("fieldValidation", validation, _VALIDATIONS))
-    if causes:
-        raise invalid_as(f"{verb}Options", "meta.k8s.io", "", causes)
+        errors.append(unsupported("fieldValidation", validation, _VALIDATIONS))
+    if errors:
+        raise invalid_as(f"{verb}Options", "meta.k8s.io", "", errors)
     return WriteOptions(
         dry_run=query.get("dryRun") == "All",
         field_validation=validation or "Warn",
@@ -123,7 +123,7 @@ def write_options(
     )
 
 
-def _unprintable(manager: str) -> list[Cause]:
+def _unprintable(manager: str) -> list[FieldError]:
     for position, character in enumerate(manager):
         if not character.isprintable():
             text = f"invalid character U+{ord(character):04X} (at position {position})"

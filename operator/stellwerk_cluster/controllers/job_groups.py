@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.jobs import runs_all_at_once
-from stellwerk_cluster.admission.pod_groups import POD_GROUPS, WORKLOADS
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of
+from stellwerk_cluster.validation.jobs import runs_all_at_once
+from stellwerk_cluster.validation.pod_groups import POD_GROUPS, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.admission.quota_admission import may_use, object_usage, total_usage
-from stellwerk_cluster.admission.quotas import QUOTAS, in_scope
+from stellwerk_cluster.admission.resource_quota import (
+    QUOTAS,
+    in_scope,
+    may_use,
+    object_usage,
+    total_usage,
+)
 from stellwerk_cluster.apimachinery.objects import EMPTY, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent

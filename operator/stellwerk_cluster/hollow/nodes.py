@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.nodes import NOT_READY
+from stellwerk_cluster.admission.kind_plugins import NOT_READY
 from stellwerk_cluster.apimachinery.objects import (
     deep_copy,
     pick,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_request, bad_value, invalid_as
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_request, bad_value, invalid_as
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.schema import decode
@@ -140,17 +140,17 @@ def _act(spec: JsonObject) -> Attributes:
 
 
 def _check_asked(kind: str, namespace: str, metadata: JsonObject, spec: JsonObject) -> None:
-    causes = [
-        *_question_causes(spec),
-        *(() if kind.startswith("Self") else _subject_causes(spec)),
-        *_metadata_causes(kind, metadata),
-        *(_local_causes(namespace, spec) if kind == "LocalSubjectAccessReview" else ()),
+    errors = [
+        *_question_errors(spec),
+        *(() if kind.startswith("Self") else _subject_errors(spec)),
+        *_metadata_errors(kind, metadata),
+        *(_local_errors(namespace, spec) if kind == "LocalSubjectAccessReview" else ()),
     ]
-    if causes:
-        raise invalid_as("", _AUTHORIZATION, "", causes)
+    if errors:
+        raise invalid_as("", _AUTHORIZATION, "", errors)
 
 
-def _question_causes(spec: JsonObject) -> Iterator[Cause]:
+def _question_errors(spec: JsonObject) -> Iterator[FieldError]:
     resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and url is not None:
         shown = {"Path": url.get("path", ""), "Verb": url.get("verb", "")}
@@ -158,25 +158,27 @@ def _question_causes(spec: JsonObject) -> Iterator[Cause]:
         yield bad_value("spec.nonResourceAttributes", shown, why)
     elif resource is None and url is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield Cause("spec.resourceAttributes", "FieldValueInvalid", f"Invalid value: null: {why}")
+        yield FieldError(
+            "spec.resourceAttributes", "FieldValueInvalid", f"Invalid value: null: {why}"
+        )
 
 
-def _subject_causes(spec: JsonObject) -> Iterator[Cause]:
+def _subject_errors(spec: JsonObject) -> Iterator[FieldError]:
     if not spec.get("user") and not spec.get("groups"):
         yield bad_value("spec.user", "", "at least one of user or group must be specified")
 
 
-def _metadata_causes(kind: str, metadata: JsonObject) -> Iterator[Cause]:
+def _metadata_errors(kind: str, metadata: JsonObject) -> Iterator[FieldError]:
     local = kind == "LocalSubjectAccessReview"
     free = ("namespace", "managedFields") if local else ("managedFields",)
     given = {key: value for key, value in metadata.items() if key not in free and value}
     if given:
         why = "must be empty except for namespace" if local else "must be empty"
         text = f"Invalid value: {orjson.dumps(given).decode()}: {why}"
-        yield Cause("metadata", "FieldValueInvalid", text)
+        yield FieldError("metadata", "FieldValueInvalid", text)
 
 
-def _local_causes(namespace: str, spec: JsonObject) -> Iterator[Cause]:
+def _local_errors(namespace: str, spec: JsonObject) -> Iterator[FieldError]:
     resource = spec.get("resourceAttributes")
     if resource is not None and (resource.get("namespace") or "") != namespace:
         given = resource.get("namespace") or ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_request,
     bad_value,
     conflict,
@@ -58,9 +58,9 @@ def issue_token(
     spec["audiences"] = spec.get("audiences") or [ISSUER]
     seconds = spec.get("expirationSeconds")
     seconds = spec["expirationSeconds"] = _DEFAULT_SECONDS if seconds is None else seconds
-    causes = _lifetime_causes(seconds)
-    if causes:
-        raise invalid_as("TokenRequest", _GROUP, key[1], causes)
+    errors = _lifetime_errors(seconds)
+    if errors:
+        raise invalid_as("TokenRequest", _GROUP, key[1], errors)
     bound = _bound_object(api, account, spec.get("boundObjectRef"))
     token, expires = tokens.issue(Issue(account, spec["audiences"], seconds, bound))
     return {
@@ -107,7 +107,7 @@ def _bound_object(
     return kind.lower(), found
 
 
-def _lifetime_causes(seconds: int) -> list[Cause]:
+def _lifetime_errors(seconds: int) -> list[FieldError]:
     if seconds < _SHORTEST_SECONDS:
         text = "may not specify a duration less than 10 minutes"
     elif seconds > _LONGEST_SECONDS:

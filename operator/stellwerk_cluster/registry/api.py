@@ -12,15 +12,17 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.metadata import metadata_create_causes, metadata_update_causes
-from stellwerk_cluster.admission.quota_admission import new_usage
-from stellwerk_cluster.admission.quotas import QUOTAS
+from typing_extensions import override
+
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
+from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.conversion import for_storage, from_storage
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_value,
-    first_causes,
+    first_errors,
     internal,
     invalid,
     not_found,
@@ -36,14 +38,12 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.schema import empty_field
-from stellwerk_cluster.apimachinery.versions import for_storage
-from stellwerk_cluster.apimachinery.views import from_storage
+from stellwerk_cluster.apimachinery.strategy import Reader
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
-from stellwerk_cluster.registry.kept_leases import KeptLeases
+from stellwerk_cluster.registry.lease_cache import LeaseCache
 from stellwerk_cluster.registry.ownership import FieldOwnership
-from stellwerk_cluster.registry.stored_objects import StoredObjects
 from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
@@ -55,7 +55,7 @@ from stellwerk_cluster.registry.write_rules import (
     keep_field,
     keep_server_owned,
     kind_as_given,
-    kind_causes,
+    kind_errors,
     set_entries,
     shown_warnings,
     specification,
@@ -64,17 +64,20 @@ from stellwerk_cluster.registry.write_rules import (
     waits_for_more,
     wrong_uid,
 )
+from stellwerk_cluster.validation.metadata import metadata_create_errors, metadata_update_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Strategy
     from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
+
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
@@ -84,19 +87,62 @@ DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """Where definitions are stored."""
 
 
-class Api(StoredObjects):
+class Api(Reader):
     """The verbs on one object; delete and the subresources have modules of their own."""
 
     def __init__(self, store: Store, kinds: KindTable, clock: Clock, random: Random) -> None:
         """Serve `kinds` from `store`; `random` makes the suffixes of generated names."""
-        super().__init__(store, kinds, clock)
+        self.store = store
+        self.kinds = kinds
+        self.clock = clock
+        self.plugins = DEFAULT_PLUGINS
+        """The admission plugins that are on."""
+        self.features: frozenset[str] = frozenset()
+        """The feature gates that are on."""
         self.custom = CustomKinds(kinds)
         self.gates: list[WriteGate] = []
         self.delete_gates: list[DeleteGate] = []
         self.ownership = FieldOwnership(self.custom, clock)
-        self.kept_leases = KeptLeases(clock)
+        self.lease_cache = LeaseCache(clock)
         self._random = random
         self._manager = ""
+
+    @override
+    def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
+        """The present object of that name, or None."""
+        entry = self.store.collection(storage_name).get((namespace, name))
+        return entry.obj if entry else None
+
+    @override
+    def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
+        """All present objects of a resource, parsed one after the other."""
+        return (entry.obj for entry in self.store.collection(storage_name).entries(namespace))
+
+    @override
+    def enabled(self, plugin: str) -> bool:
+        """Whether an admission plugin is on."""
+        return plugin in self.plugins
+
+    @override
+    def feature(self, gate: str) -> bool:
+        """Whether a feature gate is on."""
+        return gate in self.features
+
+    @override
+    def now(self) -> datetime:
+        """The wall-clock time."""
+        return self.clock.now()
+
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Entry:
+        """The present version of an object.
+
+        Raises:
+            StatusError: it does not exist (404).
+        """
+        entry = self.store.collection(kind.storage_name).get((namespace, name))
+        if entry is None:
+            raise not_found(kind, name)
+        return entry
 
     def written_by(self, manager: str) -> Api:
         """The same API for a writer in process that owns the fields it writes."""
@@ -134,13 +180,13 @@ class Api(StoredObjects):
         for gate in self.gates:
             gate.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
-        causes = first_causes(
-            kind_causes(kind, body),
-            metadata_create_causes(obj, strategy.name_errors, custom=kind.custom),
+        errors = first_errors(
+            kind_errors(kind, body),
+            metadata_create_errors(obj, strategy.name_errors, custom=kind.custom),
             strategy.validate(obj),
         )
-        if causes:
-            raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), causes)
+        if errors:
+            raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), errors)
         strategy.check_create(obj, self, kind)
         usage = self._usage(obj, None, kind)
         key: Key = (namespace, obj["metadata"]["name"])
@@ -192,7 +238,7 @@ class Api(StoredObjects):
         check_version(kind, name, metadata.get("resourceVersion", ""), stored)
         if metadata.get("uid", stored.obj["metadata"]["uid"]) != stored.obj["metadata"]["uid"]:
             raise wrong_uid(kind, key, metadata["uid"], stored)
-        wrong_kind = kind_causes(kind, body)
+        wrong_kind = kind_errors(kind, body)
         if wrong_kind:
             raise invalid(kind_as_given(kind, body), name, wrong_kind)
         return self._replace(kind, stored, obj, options, subresource)
@@ -228,8 +274,8 @@ class Api(StoredObjects):
         uid = stored.obj["metadata"]["uid"]
         if metadata.get("uid", uid) != uid:
             # Two layers of the API server check the metadata of an update, and both report.
-            cause = bad_value("metadata.uid", metadata["uid"], "field is immutable")
-            raise invalid(kind, key[1], [cause, cause])
+            error = bad_value("metadata.uid", metadata["uid"], "field is immutable")
+            raise invalid(kind, key[1], [error, error])
         return self._replace(kind, stored, obj, options, subresource)
 
     def replace_applied(
@@ -372,12 +418,12 @@ class Api(StoredObjects):
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         layers = (1, 0) if subresource == "status" else strategy.metadata_layers
-        causes = first_causes(
-            metadata_update_causes(obj, old, layers, custom=kind.custom),
+        errors = first_errors(
+            metadata_update_errors(obj, old, layers, custom=kind.custom),
             strategy.validate_update(obj, old, subresource),
         )
-        if causes:
-            raise invalid(kind, stored.key[1], causes)
+        if errors:
+            raise invalid(kind, stored.key[1], errors)
         set_entries(obj, managed, old)
         usage = {}
         if subresource != "status":

@@ -88,5 +88,5 @@ def _check_identity(kind: ResourceKind, key: Key, metadata: JsonObject, stored: 
     uid = stored.obj["metadata"]["uid"]
     if metadata.get("uid", uid) != uid:
         # Two layers of the API server check the metadata of an update, and both report.
-        cause = bad_value("metadata.uid", metadata["uid"], "field is immutable")
-        raise invalid(kind, key[1], [cause, cause])
+        error = bad_value("metadata.uid", metadata["uid"], "field is immutable")
+        raise invalid(kind, key[1], [error, error])

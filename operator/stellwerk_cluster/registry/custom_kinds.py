@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.embedded_objects import embedded_causes
-from stellwerk_cluster.admission.strategy import Strategy
-from stellwerk_cluster.apimachinery.failures import Cause
-from stellwerk_cluster.apimachinery.forms import Form, custom_form
+from stellwerk_cluster.apimachinery.failures import FieldError
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
+from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_type
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
 from stellwerk_cluster.apimachinery.schema import decode
+from stellwerk_cluster.apimachinery.strategy import Strategy
 from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
+from stellwerk_cluster.validation.embedded_objects import embedded_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable
 
-_NOT_CHECKED: Final = Cause(
+_NOT_CHECKED: Final = FieldError(
     "<nil>",
     "FieldValueInvalid",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
@@ -52,7 +52,7 @@ class _CustomVersion:
     schema: JsonObject
     printer_columns: list[JsonObject] | None
     strategy: Strategy
-    form: Form
+    form: MergeType
 
 
 class CustomKinds:
@@ -67,7 +67,10 @@ class CustomKinds:
         """Serve a kind under the rules of one version of its definition."""
         schema = _schema(version)
         self._versions[row.group, row.version, row.plural] = _CustomVersion(
-            schema, version.get("additionalPrinterColumns"), _strategy(schema), custom_form(schema)
+            schema,
+            version.get("additionalPrinterColumns"),
+            _strategy(schema),
+            custom_merge_type(schema),
         )
         self._kinds.add(row)
 
@@ -115,7 +118,7 @@ class CustomKinds:
         """The rules of a custom kind."""
         return self._version(kind).strategy
 
-    def form(self, kind: ResourceKind) -> Form:
+    def form(self, kind: ResourceKind) -> MergeType:
         """How the objects of a kind merge, field by field."""
         return self._version(kind).form
 
@@ -195,36 +198,38 @@ def _row(spec: JsonObject, version: JsonObject) -> ResourceKind:
 def _strategy(schema: JsonObject) -> Strategy:
     rules = RuleTree(schema, root=True)
 
-    def with_rules(causes: list[Cause], obj: JsonObject, old: JsonObject | None) -> list[Cause]:
+    def with_rules(
+        errors: list[FieldError], obj: JsonObject, old: JsonObject | None
+    ) -> list[FieldError]:
         if rules.empty:
-            return causes
-        if hides_rules(causes):
-            return [*causes, _NOT_CHECKED]
-        return [*causes, *rules.validate(obj, old)]
+            return errors
+        if hides_rules(errors):
+            return [*errors, _NOT_CHECKED]
+        return [*errors, *rules.validate(obj, old)]
 
-    def causes_of(obj: JsonObject) -> list[Cause]:
-        return with_rules(_content_causes(obj, schema), obj, None)
+    def errors_of(obj: JsonObject) -> list[FieldError]:
+        return with_rules(_content_errors(obj, schema), obj, None)
 
-    def update_causes(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
-        find = _status_causes if subresource == "status" else _content_causes
+    def update_errors(new: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
+        find = _status_errors if subresource == "status" else _content_errors
         return with_rules(find(new, schema), new, old)
 
-    return Strategy(validate=causes_of, validate_update=update_causes)
+    return Strategy(validate=errors_of, validate_update=update_errors)
 
 
-def _content_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
+def _content_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
     content = {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }
-    return [*validate(content, schema, ""), *embedded_causes(content, schema, "")]
+    return [*validate(content, schema, ""), *embedded_errors(content, schema, "")]
 
 
-def _status_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
+def _status_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
     """What is wrong with the status; the texts name its fields from there."""
     part = (schema.get("properties") or EMPTY).get("status")
     if part is None or "status" not in obj:
         return []
     return [
-        replace(cause, field=f"status.{cause.field}" if cause.field else "status")
-        for cause in validate(obj["status"], part, "")
+        replace(error, field=f"status.{error.field}" if error.field else "status")
+        for error in validate(obj["status"], part, "")
     ]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     conflict,
     invalid_as,
@@ -59,9 +59,9 @@ def parse_delete_options(body: JsonObject | None, query: dict[str, str]) -> Dele
     if body is None:
         body = _query_options(query)
     policy, orphan = body.get("propagationPolicy"), body.get("orphanDependents")
-    causes = list(_option_causes(body))
-    if causes:
-        raise invalid_as("DeleteOptions", "meta.k8s.io", "", causes)
+    errors = list(_option_errors(body))
+    if errors:
+        raise invalid_as("DeleteOptions", "meta.k8s.io", "", errors)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
     preconditions = body.get("preconditions") or {}
@@ -85,7 +85,7 @@ def _query_options(query: dict[str, str]) -> JsonObject:
     return options
 
 
-def _option_causes(options: JsonObject) -> Iterator[Cause]:
+def _option_errors(options: JsonObject) -> Iterator[FieldError]:
     field = "propagationPolicy"
     policy, dry_run = options.get(field), options.get("dryRun") or []
     if policy is not None and options.get("orphanDependents") is not None:

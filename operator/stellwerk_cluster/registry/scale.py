@@ -93,8 +93,8 @@ def write_scale(
     check_body_name(key[1], metadata.get("name", ""))
     replicas = (body.get("spec") or EMPTY).get("replicas") or 0
     if replicas < 0:
-        cause = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise invalid_as("Scale", "autoscaling", key[1], [cause])
+        error = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid_as("Scale", "autoscaling", key[1], [error])
     patch: JsonObject = {"spec": {"replicas": replicas}}
     if kind.custom:
         patch = with_value({}, _path(kind.scale_paths[0]), replicas)

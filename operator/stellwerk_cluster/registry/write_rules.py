@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     StatusError,
     bad_request,
     bad_value,
@@ -87,7 +87,7 @@ def kind_as_given(kind: ResourceKind, body: JsonObject) -> ResourceKind:
     return replace(kind, kind=body.get("kind") or kind.kind) if kind.custom else kind
 
 
-def kind_causes(kind: ResourceKind, body: JsonObject) -> list[Cause]:
+def kind_errors(kind: ResourceKind, body: JsonObject) -> list[FieldError]:
     """What is wrong with the kind that the body of a custom object names."""
     given = body.get("kind") or kind.kind
     if not kind.custom or given == kind.kind:
@@ -204,8 +204,8 @@ def check_version(kind: ResourceKind, name: str, version: str, stored: Entry) ->
         raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version in ("", "0"):
         if kind.needs_version_on_update:
-            cause = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid_as(kind.plural, kind.group, name, [cause])
+            error = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_as(kind.plural, kind.group, name, [error])
     elif int(version) != stored.revision:
         raise modified_meanwhile(kind, name)
 

@@ -35,7 +35,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile, running
 

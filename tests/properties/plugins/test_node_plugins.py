@@ -16,7 +16,7 @@ from stellwerk.plugins.node_name import NodeName
 from stellwerk.plugins.node_ports import NodePorts
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.taint_toleration import TaintToleration
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.cluster_strategies import Cluster, clusters, profile_affinities
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, statuses
 

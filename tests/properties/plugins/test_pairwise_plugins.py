@@ -18,7 +18,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import parse_spread_constraints
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support import pairwise_strategies as strategies
 from tests.support.builders import make_node
 from tests.support.pairwise_reference import (

@@ -15,7 +15,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run import DryRun
 from stellwerk.plugins.preemption.victim_order import by_importance, priority_sum
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.trial import Trial
 from tests.support.builders import make_node, make_pod
 from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stellwerk.snapshot.changes import ChangeCursor, Changes, RowCursor
+from stellwerk.snapshot.columns import ChangeCursor, Changes, RowCursor
 
 READERS = st.integers(0, 3)
 

@@ -18,8 +18,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support import pairwise_strategies as strategies
 from tests.support.plugin_runs import filtered, make_plugin
 
@@ -28,7 +27,7 @@ Step = tuple[str, str, JsonObject | None]
 NODE_NAMES = [f"n{index}" for index in range(5)]
 POD_NAMES = [f"p{index}" for index in range(8)]
 FEW_ROWS = "stellwerk.snapshot.counted_terms._SPARSE_ROWS"
-MAX_TERMS = "stellwerk.snapshot.pair_counts._MAX_TERMS"
+MAX_TERMS = "stellwerk.snapshot.pod_counts._MAX_TERMS"
 FEW_TERMS = "stellwerk.plugins.inter_pod_affinity._FEW_TERMS"
 MANY_TERMS = ("stellwerk.snapshot.existing_terms.MANY_TERMS", "stellwerk.backend.cache.MANY_TERMS")
 STEP = "stellwerk.snapshot.existing_terms._STEP"

@@ -12,7 +12,7 @@ import yaml
 from stellwerk.commands import run
 from stellwerk.convert.conversion import NOT_IN_PROFILES, convert, convert_text, render
 from stellwerk.convert.draft import normal_extender
-from stellwerk.convert.known_names import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
+from stellwerk.convert.plugins import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint

@@ -31,7 +31,7 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status, unschedulable
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.plugins.node_name import NodeName
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, pod_info
 from tests.support.plugin_runs import make_plugin
 

@@ -8,7 +8,7 @@ import pytest
 from stellwerk.framework.sampling import nodes_to_find
 from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import Arena, make_arena
 

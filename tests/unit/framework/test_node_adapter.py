@@ -14,7 +14,7 @@ from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.plugins.registry import describe
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

@@ -12,7 +12,7 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import DEVICE_IDS
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores
 

@@ -19,7 +19,7 @@ from stellwerk.plugins.gpu_clustering import GpuClustering
 from stellwerk.plugins.gpu_dot_product import GpuDotProduct
 from stellwerk.plugins.gpu_packing import GpuPacking
 from stellwerk.plugins.gpu_share import GpuShare
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

@@ -11,7 +11,7 @@ from stellwerk.plugins.node_name import NodeName
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.plugins.taint_toleration import TaintToleration
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import (
     make_plugin,

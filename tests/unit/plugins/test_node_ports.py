@@ -7,7 +7,7 @@ import pytest
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.node_ports import NodePorts
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, reasons_on, statuses
 

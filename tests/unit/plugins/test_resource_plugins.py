@@ -12,7 +12,7 @@ from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
 from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequestedToCapacityRatio
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, reasons_on, scores_on, statuses
 

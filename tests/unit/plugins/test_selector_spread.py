@@ -8,7 +8,7 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.selector_spread import SelectorSpread
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin
 

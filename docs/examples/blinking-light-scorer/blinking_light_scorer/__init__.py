@@ -17,7 +17,7 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.config_model import ConfigModel
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class BlinkingLightScorerArgs(ConfigModel):

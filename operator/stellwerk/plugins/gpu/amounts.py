@@ -10,7 +10,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import idle_cpu
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class GpuAmounts:

@@ -17,7 +17,7 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import IntColumn, grown
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 MOST_DEVICES: Final = 64
 """Devices of a node beyond these are not used."""

@@ -16,10 +16,8 @@ import numpy.typing as npt
 from stellwerk.models.gpu import MODEL_LABEL
 from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.devices import GpuDevices
-from stellwerk.snapshot.changes import RowCursor
-from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, RowCursor
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 FloatColumn: TypeAlias = npt.NDArray[np.float64]
 _CLASSES: Final = 6

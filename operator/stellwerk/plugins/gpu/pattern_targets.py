@@ -25,9 +25,8 @@ from stellwerk.plugins.gpu.open_slots import OpenSlots, Room
 from stellwerk.plugins.gpu.pattern_plan import PatternPlan, PlanProblem, plan_patterns
 from stellwerk.plugins.gpu.pattern_pricing import MILLI_STEP, NodeShape, PlannedKind, Slot
 from stellwerk.plugins.gpu.planned_pods import MIB, PlannedPods, seen_kinds
-from stellwerk.snapshot.changes import RowCursor
-from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.columns import IntColumn, RowColumn, RowCursor
+from stellwerk.snapshot.snapshot import NodeView
 
 _log = logging.getLogger(__name__)
 

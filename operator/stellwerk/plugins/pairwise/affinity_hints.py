@@ -24,8 +24,8 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.plugins.shared.hints import changed_node, had_node
-from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import matches_as_existing, matches_as_incoming
+from stellwerk.snapshot.pod_counts import PairCounts
 
 _MANY_TERMS: Final = 256
 

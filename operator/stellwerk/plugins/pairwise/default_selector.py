@@ -12,7 +12,7 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
-from stellwerk.snapshot.changes import ChangeCursor
+from stellwerk.snapshot.columns import ChangeCursor
 
 _CONTROLLER_KINDS: Final = {
     "v1 ReplicationController": "ReplicationController",

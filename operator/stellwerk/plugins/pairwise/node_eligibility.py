@@ -19,10 +19,8 @@ from stellwerk.plugins.shared.node_matching import (
     named,
     untolerated_counts,
 )
-from stellwerk.snapshot.changes import RowCursor
-from stellwerk.snapshot.columns import ABSENT, Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import ABSENT, Mask, RowCursor
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.snapshot.topology import EligibleRows
 
 _MAX_RESTRICTIONS: Final = 256

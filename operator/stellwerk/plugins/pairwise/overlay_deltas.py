@@ -11,7 +11,7 @@ import numpy as np
 
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
 
 if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec

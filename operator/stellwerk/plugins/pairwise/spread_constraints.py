@@ -18,8 +18,8 @@ from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import LabelSelector, Requirement
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
 from stellwerk.plugins.pairwise.node_eligibility import Restriction, restriction
-from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
+from stellwerk.snapshot.pod_counts import PairCounts
 
 _NOTHING: Final = LabelSelector((Requirement("", "In"),))
 """Stands for a constraint without selector: no pod has a label among no values."""

@@ -15,7 +15,7 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
-from stellwerk.snapshot.changes import ChangeCursor
+from stellwerk.snapshot.columns import ChangeCursor
 
 KIND: Final = "PodDisruptionBudget"
 BudgetKey: TypeAlias = tuple[str, str]

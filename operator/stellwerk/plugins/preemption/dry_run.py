@@ -21,7 +21,7 @@ from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run_results import DryRunResults, Outcome, Outcomes
 from stellwerk.plugins.preemption.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 

@@ -15,7 +15,7 @@ from stellwerk.framework.types import Status
 from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import KIND
-from stellwerk.snapshot.changes import ChangeCursor
+from stellwerk.snapshot.columns import ChangeCursor
 
 MAX_SPECS: Final = 4
 """Results for pods of so many specs are held at a time."""

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Amount: TypeAlias = IntColumn | int
 """(n,) int64 in the resource's unit, or the one number of a view of one row."""

@@ -29,7 +29,7 @@ from stellwerk.plugins.resources.amounts import (
     used_percent,
 )
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 Strategy: TypeAlias = Callable[[NodeView, Mapping[str, int]], IntColumn]
 """(nodes, requests of the incoming pod) → (n,) int64 scores, 0–100."""

@@ -12,7 +12,7 @@ import numpy as np
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.models.taints import Taint, Toleration, untolerated
 from stellwerk.snapshot.columns import ABSENT, IdColumn, IntColumn, LabelColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 Value = TypeVar("Value")
 

@@ -15,8 +15,7 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import inline_handle, provisioning_driver, volume_handle
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey, storage_class_name
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import IntColumn, grown
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, grown
 from stellwerk.snapshot.snapshot import Snapshot
 
 VolumeId: TypeAlias = tuple[str, str]

@@ -25,9 +25,8 @@ from stellwerk.plugins.volumes.matching import (
 from stellwerk.plugins.volumes.pools import VolumePools
 from stellwerk.plugins.volumes.provisioning import StorageCapacities, provisionable
 from stellwerk.plugins.volumes.reach import Reaches, node_selector
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import Mask, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.columns import ChangeCursor, Mask, VerdictColumn
+from stellwerk.snapshot.snapshot import NodeView
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"

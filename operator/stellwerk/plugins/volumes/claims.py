@@ -11,7 +11,7 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, PodVolume, UsageKey
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 BY_NAME: Final = frozenset({CLAIM})
 """Volumes that name a claim."""

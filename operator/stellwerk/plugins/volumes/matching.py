@@ -24,7 +24,7 @@ from stellwerk.plugins.volumes.pools import (
 )
 from stellwerk.plugins.volumes.reach import Reaches, joined, node_selector
 from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 NO_VOLUME_CHOSEN: Final = -1
 

@@ -18,8 +18,7 @@ from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.selectors import NodeSelector, parse_label_selector
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.volumes.reach import Reach, Reaches, node_selector
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import IdColumn, Mask, RowColumn
+from stellwerk.snapshot.columns import ChangeCursor, IdColumn, Mask, RowColumn
 
 _KIND: Final = "PersistentVolume"
 

@@ -20,10 +20,8 @@ from stellwerk.models.selectors import (
 )
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.volumes.reach import Reach, Reaches, joined
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _KIND: Final = "CSIStorageCapacity"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

@@ -14,10 +14,8 @@ import numpy as np
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import NodeSelector, parse_node_selector
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import RowColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import ChangeCursor, RowColumn
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _FEW_ROWS: Final = 8
 """Up to so many changed rows are looked at one by one; more, and all reaches are found anew."""

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 0.5
 """Several members often end together."""
+RETRY_SECONDS: Final = 5.0
+"""After this the API is asked again where it gave no answer."""
 _FINISHED: Final = "fieldSelector=" + quote("status.phase!=Running,status.phase!=Pending", safe="")
 
 
@@ -33,9 +35,15 @@ class FinishedMembers:
         """`on_found` is called with a group of which more pods have finished than were known."""
         self._world, self._client, self._on_found = world, client, on_found
         self._tasks: dict[PodGroupKey, asyncio.Task[None]] = {}
+        self._wanted: dict[PodGroupKey, bool] = {}
+        """Groups to be looked up; False: only if they still wait by then."""
 
-    def look_up(self, key: PodGroupKey) -> None:
-        """Find out which members of a group have finished."""
+    def look_up(self, key: PodGroupKey, *, waiting_only: bool = False) -> None:
+        """Find out which members of a group have finished.
+
+        `waiting_only`: unless the group gets all its pods before long, as while they are listed.
+        """
+        self._wanted[key] = self._wanted.get(key, False) or not waiting_only
         if key in self._tasks:
             return
         task = asyncio.get_running_loop().create_task(
@@ -45,7 +53,19 @@ class FinishedMembers:
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
 
     async def _look_up(self, key: PodGroupKey) -> None:
-        await asyncio.sleep(PATIENCE_SECONDS)
+        delay_seconds = PATIENCE_SECONDS
+        while key in self._wanted:
+            await asyncio.sleep(delay_seconds)
+            is_due = self._wanted.pop(key)
+            members = self._world.pod_groups.groups.get(key)
+            if members is None or not (is_due or members.lacks_finished):
+                return
+            if not await self._list(key):
+                self._wanted[key] = is_due or self._wanted.get(key, False)
+                delay_seconds = RETRY_SECONDS
+
+    async def _list(self, key: PodGroupKey) -> bool:
+        """Ask for the finished pods of a group; False: there was no answer."""
         path = f"/api/v1/namespaces/{quote(key.namespace, safe='')}/pods?{_FINISHED}"
         if key.api == COSCHEDULING_API:
             path += f"&labelSelector={quote(f'{COSCHEDULING_LABEL}={key.name}', safe='')}"
@@ -53,10 +73,11 @@ class FinishedMembers:
             pods, _ = await self._client.list(path)
         except SchedulerError as failure:
             logger.warning("cannot look up finished pods of %s: %s", key.shown, failure)
-            return
+            return False
         members = self._world.pod_groups.groups.get(key)
         if members is None:
-            return
+            return True
+        members.is_looked_up = True
         found = {
             pod["metadata"]["uid"]: pod["status"]["phase"]
             for pod in pods
@@ -65,6 +86,7 @@ class FinishedMembers:
         if found != members.finished:
             members.finished = found
             self._on_found(key)
+        return True
 
 
 def _is_member(pod: JsonObject, key: PodGroupKey) -> bool:

@@ -30,7 +30,7 @@ class GroupEvents:
         self._book = world.pod_groups
         self._reports = reports
         self._give_back = GiveBack(world, reports.outbox)
-        self._finished = FinishedMembers(world, reports.outbox.client, self._changed)
+        self._finished = FinishedMembers(world, reports.outbox.client, self._on_found)
 
     def on_pod(self, pod: PodInfo) -> None:
         """A pod that is or was a member, before the queue sees it."""
@@ -47,9 +47,18 @@ class GroupEvents:
         key = self._book.take_pod(uid)
         if key is None:
             return
-        # What leaves the watch as it ends arrives as deleted, too.
-        if before is not None and before.node_name and "deletionTimestamp" not in obj["metadata"]:
+        # What leaves the watch as it ends arrives as deleted, too; if the watch was away, even
+        # before its node was seen.
+        has_run = before is not None and (
+            before.node_name or (members is not None and members.has_run)
+        )
+        if has_run and "deletionTimestamp" not in obj["metadata"]:
             self._finished.look_up(key)
+        self._changed(key)
+        self._wake_one(key)
+
+    def _on_found(self, key: PodGroupKey) -> None:
+        """More members have finished than were known."""
         self._changed(key)
         self._wake_one(key)
 
@@ -107,12 +116,11 @@ class GroupEvents:
                 members.waiting_since = self._world.clock.monotonic()
             closed = bool(self._book.why_closed(members))
             group = members.group
-            if closed and group is not None and group.has_run and not members.is_looked_up:
-                members.is_looked_up = True
-                self._finished.look_up(key)
             if members.is_closed is not closed:
                 members.is_closed = closed
                 (self._gate if closed else self._let_in)(members)
+            if members.lacks_finished and self._reports.is_served(key):
+                self._finished.look_up(key, waiting_only=True)
             changed(self._world, members)
             if group is not None and group.give_back_seconds is not None:
                 self._give_back.look(members)

@@ -1,8 +1,9 @@
 """What is said about groups: conditions in their status, events, and why their pods wait.
 
 Group events and group cycles say what is so, tasks write it. Invariant: nothing is written inside
-the scheduling coroutine, of a group at most one write is under way, and nothing is written that the
-API shows already.
+the scheduling coroutine, of a group at most one write is under way, nothing is written that the API
+shows already, and PodGroupScheduled is never taken back: a group that waits again has a condition
+of its own for that.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import logging
 from collections import Counter, OrderedDict
 from contextvars import Context
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,7 +25,7 @@ from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.gangs.coscheduling_status import coscheduling_status
-from stellwerk.scheduler.gangs.own_conditions import OWN, own_conditions
+from stellwerk.scheduler.gangs.own_conditions import OWN, WAITING, own_conditions, waiting_condition
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
@@ -48,7 +50,7 @@ _PATCHES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A condition PodGroupScheduled, without its times."""
+    """Whether a group is placed, and why not: what a condition says, without its times."""
 
     status: str
     reason: str
@@ -79,6 +81,9 @@ class GroupReports:
 
     def scheduled(self, key: PodGroupKey) -> None:
         """Enough members have a node."""
+        members = self.world.pod_groups.groups.get(key)
+        if members is not None:
+            members.was_placed = True
         self._say(key, SCHEDULED)
 
     def unschedulable(self, key: PodGroupKey, message: str) -> None:
@@ -103,7 +108,7 @@ class GroupReports:
         """The group or its members have changed: see some time later whether it waits."""
         if key not in self.world.pod_groups.groups:
             self._told.pop(key, None)
-        if key in self._looks or not self._served(key):
+        if key in self._looks or not self.is_served(key):
             return
         loop = asyncio.get_running_loop()
         self._looks[key] = loop.call_later(PATIENCE_SECONDS, self._look, key)
@@ -115,7 +120,7 @@ class GroupReports:
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def _served(self, key: PodGroupKey) -> bool:
+    def is_served(self, key: PodGroupKey) -> bool:
         """Whether a member is of a profile that places groups."""
         members = self.world.pod_groups.groups.get(key)
         if members is None:
@@ -130,10 +135,12 @@ class GroupReports:
         del self._looks[key]
         book = self.world.pod_groups
         members = book.groups.get(key)
-        if members is None or not members.pods or not self._served(key):
+        if members is None or not members.pods or not self.is_served(key):
             return
         self._say(key, COUNTED)
         if self._is_satisfied(key):
+            if key.api == WORKLOAD_API:
+                self._say(key, SCHEDULED)
             return
         closed, kept = book.why_closed(members), self._why_kept(members)
         if closed or kept:
@@ -255,23 +262,8 @@ class GroupReports:
             return own_conditions(
                 members, self.world.pod_groups.placed(members), self.world.clock.now()
             )
-        wanted = {"status": said.status, "reason": said.reason, "message": shown(said.message)}
-        types = [each["type"] for each in group.conditions if each["type"] not in OWN]
-        present = next(
-            (each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {}
-        )
-        condition = {name: value for name, value in wanted.items() if present.get(name) != value}
-        if not condition:
-            return None
-        if "status" in condition:
-            now = self.world.clock.now()
-            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition["type"] = POD_GROUP_SCHEDULED
-        patch: dict[str, Any] = {"conditions": [condition]}
-        if types:
-            order = types if present else [*types, POD_GROUP_SCHEDULED]
-            patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
-        return {"status": patch}
+        members = self.world.pod_groups.groups[group.key]
+        return _conditions(group, said, self.world.clock.now(), was_placed=members.was_placed)
 
     def _event(self, group: PodGroup, said: Said) -> None:
         """An event on the group, under the name of one of the profiles that place it."""
@@ -288,6 +280,38 @@ class GroupReports:
             said.message or f"enough pods of the group {key.shown} have a node",
             reporting_controller=names[0] if names else "stellwerk",
         )
+
+
+def _conditions(
+    group: PodGroup, said: Said, now: datetime, *, was_placed: bool
+) -> dict[str, Any] | None:
+    """The patch of the status of a group that is placed, or waits; None: it says so already.
+
+    PodGroupScheduled is True for good once enough members had a node. `was_placed`: whether they
+    had in this process, though the status may not show it yet.
+    """
+    is_placed = said.status == "True"
+    lasting = SCHEDULED if was_placed or group.was_placed else said
+    wanted = {"status": lasting.status, "reason": lasting.reason, "message": shown(lasting.message)}
+    types = [each["type"] for each in group.conditions if each["type"] not in OWN]
+    present = next((each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {})
+    condition = {name: value for name, value in wanted.items() if present.get(name) != value}
+    waiting = None
+    if is_placed:
+        waiting = waiting_condition(group, "", "", now)
+    elif lasting is SCHEDULED:
+        waiting = waiting_condition(group, said.reason, said.message, now)
+    changed = [] if waiting is None else [waiting]
+    patch: dict[str, Any] = {}
+    if condition:
+        if "status" in condition:
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        changed.insert(0, {"type": POD_GROUP_SCHEDULED, **condition})
+        if types:
+            order = types if present else [*types, POD_GROUP_SCHEDULED]
+            order = order if waiting is None else [*order, WAITING]
+            patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
+    return {"status": {"conditions": changed, **patch}} if changed else None
 
 
 def group_reference(group: PodGroup) -> ObjectReference:

@@ -18,7 +18,9 @@ PLACED: Final = "scheduling.stellwerk.dev/Placed"
 ANNOTATIONS: Final = "scheduling.stellwerk.dev/AnnotationsUsable"
 PARTLY_BOUND: Final = "scheduling.stellwerk.dev/PartlyBound"
 """Only of groups that are given back after a time: since when too few of their pods are bound."""
-OWN: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND})
+WAITING: Final = "scheduling.stellwerk.dev/Waiting"
+"""Only of groups that were placed before, and wait again: PodGroupScheduled stays True."""
+OWN: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING})
 
 
 def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObject | None:
@@ -27,17 +29,43 @@ def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObj
     if group is None:
         return None
     known = {each["type"]: each for each in group.conditions}
-    changed = []
-    for wanted in (*_wanted(group, placed, known), *_given_back(group, members, known)):
-        before = known.get(wanted["type"], {})
-        if all(before.get(name) == value for name, value in wanted.items()):
-            continue
-        if before.get("status") == wanted["status"]:
-            since = before.get("lastTransitionTime")
-        else:
-            since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        changed.append({**wanted, "lastTransitionTime": since})
+    changed = [
+        each
+        for wanted in (*_wanted(group, placed, known), *_given_back(group, members, known))
+        if (each := _changed(wanted, known, now)) is not None
+    ]
     return {"status": {"conditions": changed}} if changed else None
+
+
+def waiting_condition(
+    group: PodGroup, reason: str, message: str, now: datetime
+) -> dict[str, Any] | None:
+    """That a group which was placed before waits again; without a reason: no more.
+
+    None: its status says so already.
+    """
+    known = {each["type"]: each for each in group.conditions}
+    if not reason and WAITING not in known:
+        return None
+    wanted = {
+        "type": WAITING,
+        "status": "True" if reason else "False",
+        "reason": reason or "Scheduled",
+        "message": shown(message),
+    }
+    return _changed(wanted, known, now)
+
+
+def _changed(wanted: dict[str, Any], known: JsonObject, now: datetime) -> dict[str, Any] | None:
+    """A condition with its time; None: the status has it as it is."""
+    before = known.get(wanted["type"], {})
+    if all(before.get(name) == value for name, value in wanted.items()):
+        return None
+    if before.get("status") == wanted["status"]:
+        since = before.get("lastTransitionTime")
+    else:
+        since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**wanted, "lastTransitionTime": since}
 
 
 def _wanted(group: PodGroup, placed: int, known: JsonObject) -> Iterator[dict[str, Any]]:

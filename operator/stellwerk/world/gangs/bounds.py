@@ -18,8 +18,7 @@ from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import PODS
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.gangs.attempt import Ground
 
 _PLENTY: Final = 1 << 30

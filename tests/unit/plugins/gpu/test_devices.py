@@ -4,7 +4,7 @@ import pytest
 
 from stellwerk.models.gpu import GpuRequest
 from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 

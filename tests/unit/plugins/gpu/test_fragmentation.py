@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stellwerk.models.gpu import DEVICES, MILLI
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import Fragmentation, TypicalPod, TypicalPods
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_simulation.arrivals import typical_pods
 from stellwerk_simulation.trace import read_pods
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod_info, trace_file

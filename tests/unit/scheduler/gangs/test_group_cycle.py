@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError
+from stellwerk.errors import ApiError, Unavailable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.gangs import group_cycle
-from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND
+from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND, WAITING
 from stellwerk.serving.exposition import exposition
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.attempt import Ask, decided_at_once
@@ -157,14 +157,41 @@ def test_a_gated_member_does_not_count() -> None:
     story(play)
 
 
-def test_the_condition_goes_back_when_members_are_lost() -> None:
+def test_a_group_that_lost_members_waits_by_a_condition_of_its_own() -> None:
     async def play(world: InProcess) -> None:
         world.apply(make_node("n", cpu="4"), make_group("g", 2))
         world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
         await quiet()
         world.delete("Pod", "p1")
         await asyncio.sleep(5)
-        assert condition(world, "g")["reason"] == "WaitingForPods"
+        assert condition(world, "g")["status"] == "True"
+        assert condition(world, "g", WAITING)["reason"] == "WaitingForPods"
+        world.apply(make_member("p3", "g", cpu="1"))
+        await asyncio.sleep(5)
+        assert condition(world, "g", WAITING)["status"] == "False"
+
+    story(play)
+
+
+def test_what_waits_while_the_first_condition_is_on_its_way_does_not_take_it_back() -> None:
+    async def play(world: InProcess) -> None:
+        patched, patch = asyncio.Event(), world.client.patch
+
+        async def slow(path: str, body: Any, **options: Any) -> JsonObject:
+            if "podgroups" in path:
+                await patched.wait()
+            return await patch(path, body, **options)
+
+        world.client.patch = slow  # type: ignore[method-assign]
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await quiet()
+        world.delete("Pod", "p1")
+        await asyncio.sleep(5)
+        patched.set()
+        await asyncio.sleep(5)
+        assert condition(world, "g")["status"] == "True"
+        assert condition(world, "g", WAITING)["reason"] == "WaitingForPods"
 
     story(play)
 
@@ -188,6 +215,36 @@ def test_finished_members_count_where_the_group_has_run() -> None:
         world.apply(make_member("p3", "g", cpu="1"))
         await asyncio.sleep(5)
         assert bound(world, "p3") == 1
+
+    story(play)
+
+
+def test_finished_members_are_asked_for_again_where_there_was_no_answer() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await quiet()
+        done = world.pod("p0")
+        done["status"] = {"phase": "Succeeded"}
+        answers = [[], None, [done]]
+
+        async def finished(path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+            assert limit
+            assert "fieldSelector" in path
+            answer = answers.pop(0)
+            if answer == []:
+                # Another one goes while the answer is on its way.
+                world.delete("Pod", "p1")
+            if answer is None:
+                raise Unavailable("list", 503, "ServiceUnavailable", "not now")
+            return answer, "1"
+
+        world.client.list = finished  # type: ignore[method-assign]
+        world.delete("Pod", "p0")
+        await asyncio.sleep(20)
+        world.apply(make_member("p3", "g", cpu="1"))
+        await asyncio.sleep(5)
+        assert (bound(world, "p3"), answers) == (1, [])
 
     story(play)
 

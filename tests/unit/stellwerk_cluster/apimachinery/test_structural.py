@@ -28,8 +28,8 @@ SCHEMA = {
 }
 
 
-def causes(**spec: Any) -> list[tuple[str, str]]:
-    return [(cause.field, cause.reason) for cause in validate({"spec": spec}, SCHEMA, "")]
+def errors(**spec: Any) -> list[tuple[str, str]]:
+    return [(error.field, error.reason) for error in validate({"spec": spec}, SCHEMA, "")]
 
 
 def test_unknown_fields_are_pruned_except_where_they_are_preserved() -> None:
@@ -68,4 +68,4 @@ def test_defaults_fill_missing_fields_and_nulls() -> None:
     ],
 )
 def test_validation(spec: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    assert causes(**spec) == expected
+    assert errors(**spec) == expected

@@ -3,7 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
-from stellwerk_cluster.apiserver.duplicates import duplicate_fields
+from stellwerk_cluster.apiserver.bodies import duplicate_fields
 from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

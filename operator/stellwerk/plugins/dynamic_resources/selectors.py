@@ -1,0 +1,260 @@
+"""CEL selectors: compiled once per expression, evaluated once per distinct device as it reads it.
+
+Drivers publish names and serial numbers with their devices, so whole devices never repeat; what an
+expression reads of them does. Invariant: a device's answer is that of evaluating the expression on
+it, and an expression that fails raises what fails, with kube-scheduler's text. Its value depends on
+nothing of a device beside the paths that its text shows; where that is not plain, on everything.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias, TypeVar
+
+import orjson
+
+from stellwerk.cel.devices import DEVICE, device_program
+from stellwerk.cel.environment import Program
+from stellwerk.cel.errors import CompileError, EvaluationError
+from stellwerk.cel.library.quantities import parse_quantity
+from stellwerk.cel.library.versions import parse_version
+from stellwerk.cel.parser import parse
+from stellwerk.cel.tree import (
+    Bind,
+    Call,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Name,
+    Node,
+    Select,
+)
+from stellwerk.cel.values import DefaultMap, Value, type_name
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device
+
+FieldPath: TypeAlias = tuple[str, ...]
+"""`("driver",)`, `("attributes", domain, name)`, …"""
+
+_VARIABLE: Final = "device"
+_LOOKUPS: Final = frozenset({"_[_]", "_[?_]", "_?._"})
+_WHOLE_FIELDS: Final = frozenset({"driver", "allowMultipleAllocations"})
+_MAPS: Final = frozenset({"attributes", "capacity"})
+_IN_MAPS: Final = 3
+
+
+def paths_read(tree: Node) -> Sequence[FieldPath] | None:
+    """The paths of a device that are read; None: any."""
+    found: dict[FieldPath, None] = {}
+    for path in _paths(tree):
+        if path[:1] and path[0] in _WHOLE_FIELDS:
+            found[path[:1]] = None
+        elif len(path) >= _IN_MAPS and path[0] in _MAPS:
+            found[path[:_IN_MAPS]] = None
+        else:
+            return None
+    return tuple(found)
+
+
+def _paths(node: Node) -> Iterator[FieldPath]:
+    """The chain of names from each mention of the variable on."""
+    chain = _chain(node)
+    if chain is not None:
+        yield chain
+        return
+    for part in _parts(node):
+        yield from _paths(part)
+
+
+def _chain(node: Node) -> FieldPath | None:
+    """The names that lead from the variable to a node; None: it is something else."""
+    match node:
+        case Name():
+            return () if node.name.removeprefix(".") == _VARIABLE else None
+        case Select():
+            before = _chain(node.operand)
+            return None if before is None else (*before, node.field)
+        case Call() if node.function in _LOOKUPS and node.target is None:
+            container, key = node.arguments
+            before = _chain(container)
+            if before is None or not isinstance(key, Literal) or not isinstance(key.value, str):
+                return None
+            return (*before, key.value)
+        case _:
+            return None
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Select():
+            return (node.operand,)
+        case Call():
+            return node.operands
+        case ListLiteral():
+            return node.elements
+        case MapLiteral():
+            return tuple(part for entry in node.entries for part in (entry.key, entry.value))
+        case Bind():
+            return (node.value, node.result)
+        case Literal() | Name() | MessageLiteral():
+            return ()
+
+
+Projection: TypeAlias = Hashable
+"""All of a device that an expression reads."""
+
+Entry = TypeVar("Entry")
+
+_ATTRIBUTES: Final = "attributes"
+_CAPACITY: Final = "capacity"
+_KEPT_ANSWERS: Final = 4096
+_KEPT_SELECTORS: Final = 512
+_LONGEST_KEPT: Final = 128
+"""Longer texts are read anew each time."""
+_NATIVE: Final[Mapping[str, str]] = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+}
+
+
+class SelectorError(Exception):
+    """An expression does not compile, or has no answer for a device."""
+
+
+class Selector:
+    """One CEL expression over devices."""
+
+    def __init__(self, expression: str) -> None:
+        """Compile it; what is wrong with it is raised when it is asked."""
+        self._failure = ""
+        self._program: Program | None = None
+        self.paths: Sequence[FieldPath] | None = None
+        """The fields of a device that it reads; None: perhaps any."""
+        self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
+        """By projection; a text is that of a runtime error."""
+        try:
+            self._program = device_program(expression)
+            self.paths = paths_read(parse(expression))
+        except CompileError as error:
+            self._failure = f"CEL compile error: {error}"
+
+    def matches(self, device: Device) -> bool:
+        """Whether the device is wanted.
+
+        Raises:
+            SelectorError: the expression is wrong, or has no answer for this device.
+        """
+        if self._program is None:
+            raise SelectorError(self._failure)
+        key = projection(device, self.paths)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = _evaluated(self._program, device)
+            if len(self._answers) > _KEPT_ANSWERS:
+                self._answers.popitem(last=False)
+        if isinstance(answer, str):
+            raise SelectorError(f"CEL runtime error: {answer}")
+        return answer
+
+
+@lru_cache(maxsize=_KEPT_SELECTORS)
+def selector_of(expression: str) -> Selector:
+    """The one selector of an expression."""
+    return Selector(expression)
+
+
+def projection(device: Device, paths: Sequence[FieldPath] | None) -> Projection:
+    """The values at some paths of a device, or everything but its name."""
+    if paths is None:
+        traits = device.traits
+        whole = (device.driver, traits.shareable, device.attributes, traits.written_capacity)
+        return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
+    return tuple([_at(device, path) for path in paths])
+
+
+def attribute_of(device: Device, domain: str, name: str) -> Attribute | None:
+    """An attribute by its full name; the driver's own may stand without a domain."""
+    found = device.attribute(f"{domain}/{name}")
+    if found is None and domain == device.driver:
+        return device.attribute(name)
+    return found
+
+
+def _at(device: Device, path: FieldPath) -> Hashable:
+    match path:
+        case ("driver",):
+            return device.driver
+        case ("attributes", domain, name):
+            return attribute_of(device, domain, name)
+        case ("capacity", domain, name):
+            capacities = device.traits.capacities
+            amount = capacities.get(f"{domain}/{name}")
+            if amount is None and domain == device.driver:
+                amount = capacities.get(name)
+            return None if amount is None else amount.total.value
+        case _:
+            return device.traits.shareable
+
+
+def _evaluated(program: Program, device: Device) -> bool | str:
+    """The answer, or the text of what went wrong."""
+    try:
+        value = program.evaluate({DEVICE: device_value(device)})
+        if isinstance(value, bool):
+            return value
+        kind = type_name(value)
+    except EvaluationError as error:
+        return str(error)
+    short = kind.rpartition(".")[2]
+    reason = _NATIVE.get(kind, f"type conversion error from '{short}' to 'bool'")
+    return f"CEL result of type {kind} could not be converted to bool: {reason}"
+
+
+def device_value(device: Device) -> Value:
+    """The variable `device` of expressions."""
+    traits = device.traits
+    return {
+        "driver": device.driver,
+        "allowMultipleAllocations": traits.shareable,
+        _ATTRIBUTES: _by_domain(device.driver, device.attributes, _attribute_value),
+        _CAPACITY: _by_domain(device.driver, traits.written_capacity, _capacity_value),
+    }
+
+
+def _by_domain(
+    driver: str, entries: Mapping[str, Entry], value_of: Callable[[Entry], Value]
+) -> DefaultMap:
+    domains = DefaultMap()
+    for full_name, entry in entries.items():
+        domain, slash, name = full_name.rpartition("/")
+        domains.setdefault(domain if slash else driver, {})[name] = value_of(entry)
+    return domains
+
+
+def _attribute_value(attribute: Attribute) -> Value:
+    if not isinstance(attribute, tuple):
+        return attribute
+    if attribute == UNSUPPORTED:
+        raise EvaluationError("unsupported attribute value")
+    kind, value = attribute
+    if kind != "version":
+        return value
+    written = str(value)
+    return _version(written) if len(written) <= _LONGEST_KEPT else parse_version(written)
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _version(written: str) -> Value:
+    return parse_version(written)
+
+
+def _capacity_value(capacity: JsonObject) -> Value:
+    written = str(capacity["value"])
+    # What is longer is no quantity in CEL, and is not kept.
+    return _quantity(written) if len(written) <= _LONGEST_KEPT else parse_quantity(written)
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _quantity(written: str) -> Value:
+    return parse_quantity(written)

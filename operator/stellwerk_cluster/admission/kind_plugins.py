@@ -1,0 +1,132 @@
+"""Admission plugins of single kinds: namespaces, nodes, Ingresses, Jobs and ResourceClaims.
+
+Called through the strategies of their kinds. Invariant: a plugin that is off changes and refuses
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import forbidden
+from stellwerk_cluster.apimachinery.feature_gates import JOBS
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating
+from stellwerk_cluster.defaults.pod_strategy import drop_group_of_template
+from stellwerk_cluster.validation.device_checks import devices_of
+from stellwerk_cluster.validation.jobs import runs_all_at_once
+from stellwerk_cluster.validation.pod_groups import WORKLOADS
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Reader
+
+_PROTECTED_NAMESPACES: Final = ("default", "kube-system", "kube-public")
+
+
+def protect_namespace(namespace: JsonObject, kind: ResourceKind) -> None:
+    """Three namespaces stay.
+
+    Raises:
+        StatusError: it is one of them (403).
+    """
+    name = namespace["metadata"]["name"]
+    if name in _PROTECTED_NAMESPACES:
+        raise forbidden(kind, name, "this namespace may not be deleted")
+
+
+_ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
+
+
+def check_admin_access(claim: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Requests for adminAccess are for namespaces that are labelled for it.
+
+    Raises:
+        StatusError: the claim's namespace is not (403).
+    """
+    requests = devices_of(claim).get("requests") or ()
+    if not any((each.get("exactly") or EMPTY).get("adminAccess") for each in requests):
+        return
+    metadata = claim["metadata"]
+    namespace = cluster.find("namespaces", "", metadata["namespace"]) or EMPTY
+    labels = (namespace.get("metadata") or EMPTY).get("labels") or EMPTY
+    if labels.get(_ADMIN_LABEL) != "true":
+        why = (
+            f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the "
+            "containing namespace"
+        )
+        raise forbidden(kind, metadata.get("name") or "", why)
+
+
+def admit_job_update(new: JsonObject, old: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """The size of a gang is said once: its Workload and its group never change.
+
+    Raises:
+        StatusError: the change would make it another one (403).
+    """
+    drop_group_of_template(new, old, cluster, kind)
+    gang = cluster.feature(JOBS) and cluster.enabled("JobValidation")
+    if gang and runs_all_at_once(old["spec"]):
+        parallelism = new["spec"].get("parallelism")
+        if parallelism != old["spec"]["parallelism"]:
+            why = "spec.parallelism: field is immutable for a Job whose pods are a gang"
+            raise forbidden(kind, old["metadata"]["name"], why)
+
+
+_INGRESS_CLASSES: Final = "ingressclasses.networking.k8s.io"
+_DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
+_OLD_CLASS: Final = "kubernetes.io/ingress.class"
+
+
+def admit_ingress(ingress: JsonObject, cluster: Reader, _kind: ResourceKind) -> None:
+    """An Ingress without a class gets the default class (DefaultIngressClass)."""
+    annotations = ingress["metadata"].get("annotations") or EMPTY
+    named = "ingressClassName" in ingress["spec"] or _OLD_CLASS in annotations
+    if named or not cluster.enabled("DefaultIngressClass"):
+        return
+    defaults = [
+        each
+        for each in cluster.all(_INGRESS_CLASSES)
+        if (each["metadata"].get("annotations") or EMPTY).get(_DEFAULT_CLASS) == "true"
+    ]
+    if defaults:
+        # The newest; of several of one second, the first by name.
+        ordered = sorted(defaults, key=lambda each: each["metadata"]["name"])
+        newest = max(ordered, key=lambda each: each["metadata"]["creationTimestamp"])
+        ingress["spec"]["ingressClassName"] = newest["metadata"]["name"]
+
+
+NOT_READY = "node.kubernetes.io/not-ready"
+
+
+def prepare_node(node: JsonObject, cluster: Reader) -> None:
+    """Add the not-ready taint (TaintNodesByCondition admission), whatever the body says."""
+    if not cluster.enabled("TaintNodesByCondition"):
+        return
+    taints = node["spec"].get("taints") or []
+    if not any(
+        taint.get("key") == NOT_READY and taint.get("effect") == "NoSchedule" for taint in taints
+    ):
+        node["spec"]["taints"] = [*taints, {"key": NOT_READY, "effect": "NoSchedule"}]
+
+
+def check_pod_group(group: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """The template that a group names must exist; it is not compared with the group.
+
+    Raises:
+        StatusError: the Workload is not there, or terminating, or lacks the template (403).
+    """
+    reference = (group["spec"].get("podGroupTemplateRef") or EMPTY).get("workload")
+    if reference is None or not cluster.enabled("PodGroupWorkloadExists"):
+        return
+    name, template = reference["workloadName"], reference["podGroupTemplateName"]
+    workload = cluster.find(WORKLOADS, group["metadata"]["namespace"], name)
+    if workload is None:
+        why = f'Workload "{name}" not found'
+    elif is_terminating(workload):
+        why = f'Workload "{name}" is being deleted'
+    elif template not in {each["name"] for each in workload["spec"]["podGroupTemplates"]}:
+        why = f'PodGroupTemplate "{template}" not found in Workload "{name}"'
+    else:
+        return
+    raise forbidden(kind, group["metadata"].get("name", ""), f"PodGroup rejected: {why}")

@@ -1,0 +1,129 @@
+"""Priority: the priority of pods and groups, from the PriorityClass that they name.
+
+Called for pods, PodGroups and PriorityClasses. Invariant: at most one class is the default of all
+that name none, and the two system classes cannot be deleted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
+from stellwerk_cluster.apimachinery.feature_gates import PREEMPTION
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.validation.scheduling_classes import SYSTEM_CLASSES
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Reader
+
+PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
+
+
+def admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Give a new pod the priority of its class, or of the class that is the default.
+
+    Raises:
+        StatusError: there is no such class, or the pod gives another number or policy (403).
+    """
+    spec = pod["spec"]
+    priority_class = chosen_priority_class(spec, cluster)
+    if priority_class is None and spec.get("priorityClassName"):
+        why = f"no PriorityClass with name {spec['priorityClassName']} was found"
+        raise forbidden_pod(pod, kind, why)
+    chosen = priority_class or EMPTY
+    priority = chosen.get("value", 0)
+    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
+    if priority_class is not None:
+        spec["priorityClassName"] = priority_class["metadata"]["name"]
+    given = spec.get("priority")
+    if given is not None and given != priority:
+        why = (
+            f"the integer value of priority ({given}) must not be provided in pod spec; "
+            f"priority admission controller computed {priority} from the given PriorityClass name"
+        )
+        raise forbidden_pod(pod, kind, why)
+    asked = spec.get("preemptionPolicy")
+    if asked is not None and asked != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise forbidden_pod(pod, kind, why)
+    spec["priority"], spec["preemptionPolicy"] = priority, policy
+
+
+def chosen_priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
+    """The PriorityClass that a specification names, or the default one; None without any."""
+    name = spec.get("priorityClassName")
+    if name:
+        return cluster.find(PRIORITY_CLASSES, "", name)
+    defaults = [each for each in cluster.all(PRIORITY_CLASSES) if each.get("globalDefault")]
+    return min(defaults, key=lambda each: each["value"], default=None)
+
+
+def forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:
+    """The refusal of a pod by an admission plugin."""
+    return forbidden(kind, pod["metadata"].get("name", ""), why)
+
+
+def admit_pod_group(group: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Give a group the priority of its class, or of the class that is the default.
+
+    Raises:
+        StatusError: there is no such class, or the group gives another number (403).
+    """
+    if not (cluster.feature(PREEMPTION) and cluster.enabled("Priority")):
+        return
+    spec, name = group["spec"], group["metadata"].get("name", "")
+    chosen = chosen_priority_class(spec, cluster)
+    if chosen is None and spec.get("priorityClassName"):
+        why = f"no PriorityClass with name {spec['priorityClassName']} was found"
+        raise forbidden(kind, name, why)
+    priority = (chosen or EMPTY).get("value", 0)
+    if spec.get("priority", priority) != priority:
+        why = (
+            f"priority set in the pod group ({spec['priority']}) must match the priority computed "
+            f"({priority}) based on the priority class set in the spec"
+        )
+        raise forbidden(kind, name, why)
+    if chosen is not None:
+        spec["priorityClassName"] = chosen["metadata"]["name"]
+    spec["priority"] = priority
+
+
+def admit_priority_class(priority_class: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """At most one class may be the global default.
+
+    Raises:
+        StatusError: there is one already (403).
+    """
+    if not priority_class.get("globalDefault"):
+        return
+    name = priority_class["metadata"].get("name", "")
+    for other in cluster.all(PRIORITY_CLASSES):
+        if other.get("globalDefault") and other["metadata"]["name"] != name:
+            why = (
+                f"PriorityClass {other['metadata']['name']} is already marked as default. "
+                "Only one default can exist"
+            )
+            raise forbidden(kind, name, why)
+
+
+def admit_priority_class_update(
+    new: JsonObject, _old: JsonObject, cluster: Reader, kind: ResourceKind
+) -> None:
+    """As for a new class."""
+    admit_priority_class(new, cluster, kind)
+
+
+def protect_priority_class(priority_class: JsonObject, kind: ResourceKind) -> None:
+    """The two system classes stay.
+
+    Raises:
+        StatusError: it is one of them (403).
+    """
+    name = priority_class["metadata"]["name"]
+    if name in SYSTEM_CLASSES:
+        raise forbidden(kind, name, "this is a system priority class and cannot be deleted")

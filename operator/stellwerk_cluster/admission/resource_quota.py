@@ -1,0 +1,273 @@
+"""ResourceQuota: the usage of a new or larger object, and whether its quotas allow it.
+
+Called by the verbs for every object in a namespace that has quotas, after validation. Invariant:
+nothing is written here: the verbs store the new usage together with the object, so that no object
+is counted that is not there; a quota whose status does not say what it allows yet counts nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.models.quantity import parse_quantity
+from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
+from stellwerk_cluster.apimachinery.objects import EMPTY, Key, key_of
+from stellwerk_cluster.apimachinery.pods import Amounts, is_finished, pod_amounts, qos_class
+from stellwerk_cluster.validation.quotas import CROSS_NAMESPACE_SCOPE, PRIORITY_SCOPE
+from stellwerk_cluster.validation.resource_names import is_extended, is_huge_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from fractions import Fraction
+
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Reader
+
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_MUST_BE_SAID: Final = frozenset(
+    ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+)
+_LEGACY: Final = ("configmaps", "secrets", "replicationcontrollers", "resourcequotas")
+_CLASS: Final = "storageclass.storage.k8s.io"
+_UPDATED: Final = ("Pod", "PersistentVolumeClaim", "Service")
+"""Kinds of which an update may use more; others are only counted."""
+
+
+def new_usage(
+    obj: JsonObject, old: JsonObject | None, cluster: Reader, kind: ResourceKind
+) -> dict[Key, JsonObject]:
+    """What each quota that the object counts against has used with it, by the quota's key.
+
+    Raises:
+        StatusError: a quota does not allow it, or needs to know more (403).
+    """
+    namespace = obj["metadata"].get("namespace", "")
+    if not namespace or (old is not None and kind.kind not in _UPDATED):
+        return {}
+    found: dict[Key, JsonObject] = {}
+    usage: dict[str, str] | None = None
+    ordered = sorted(cluster.all(QUOTAS, namespace), key=lambda each: each["metadata"]["name"])
+    quotas = [each for each in ordered if (each["status"].get("hard") or EMPTY)]
+    for quota in quotas:
+        hard = quota["status"]["hard"]
+        if usage is None:
+            usage = object_usage(obj, kind)
+        counted = _counted(kind, usage, hard)
+        if not counted or (kind.kind == "Pod" and not in_scope(quota, obj)):
+            continue
+        _check_said(quota, obj, kind, counted)
+        used = quota["status"].get("used") or EMPTY
+        if any(name not in used for name in counted):
+            listed = ",".join(sorted(counted))
+            why = f"status unknown for quota: {_name(quota)}, resources: {listed}"
+            raise _refusal(obj, kind, why)
+        delta = _delta(usage, object_usage(old, kind) if old else {})
+        asked = {name: each for name, each in delta.items() if name in hard}
+        if asked:
+            found[key_of(quota)] = _added(quota, obj, kind, asked)
+    return found
+
+
+def may_use(kind: ResourceKind, names: Iterable[str]) -> bool:
+    """Whether objects of a kind use one of these resources."""
+    if kind.kind == "Pod" and not kind.group:
+        return any(map(_is_of_pods, names))
+    if kind.group:
+        return f"count/{kind.qualified_resource}" in names
+    return any(kind.plural in name or "storage" in name for name in names)
+
+
+def _counted(kind: ResourceKind, usage: dict[str, str], hard: JsonObject) -> set[str]:
+    """The resources of a quota that objects of a kind can use."""
+    if kind.kind != "Pod":
+        return hard.keys() & usage.keys()
+    return {name for name in hard if name in usage or _is_of_pods(name)}
+
+
+def _is_of_pods(name: str) -> bool:
+    part, _, rest = name.partition(".")
+    bare = rest if part in ("requests", "limits") else name
+    if bare in _COMPUTE or name in ("pods", "count/pods"):
+        return True
+    return is_huge_pages(bare) or (part == "requests" and is_extended(bare))
+
+
+def _check_said(quota: JsonObject, pod: JsonObject, kind: ResourceKind, counted: set[str]) -> None:
+    """Where cpu or memory are limited, every container must say what it takes."""
+    needed = counted & _MUST_BE_SAID
+    spec = pod["spec"] if kind.kind == "Pod" else EMPTY
+    if not needed or not spec:
+        return
+    missing: dict[str, set[str]] = {}
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        said = _usage_names(container.get("resources") or EMPTY)
+        for name in needed - said:
+            missing.setdefault(name, set()).add(container["name"])
+    own = _usage_names(spec.get("resources") or EMPTY)
+    parts = [
+        f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing.keys() - own)
+    ]
+    if parts:
+        why = f"failed quota: {_name(quota)}: must specify {'; '.join(parts)}"
+        raise _refusal(pod, kind, why)
+
+
+def _usage_names(resources: JsonObject) -> set[str]:
+    requests, limits = resources.get("requests") or (), resources.get("limits") or ()
+    return {
+        *requests,
+        *(f"requests.{name}" for name in requests),
+        *(f"limits.{name}" for name in limits),
+    }
+
+
+def _delta(usage: dict[str, str], was: dict[str, str]) -> dict[str, tuple[Fraction, str]]:
+    """What is used more than before, each with a text that shows its form."""
+    more = {
+        name: (parse_quantity(text) - parse_quantity(was.get(name, "0")), text)
+        for name, text in usage.items()
+    }
+    return {name: pair for name, pair in more.items() if pair[0] > 0}
+
+
+def _added(
+    quota: JsonObject, obj: JsonObject, kind: ResourceKind, asked: dict[str, tuple[Fraction, str]]
+) -> JsonObject:
+    hard, used = quota["status"]["hard"], quota["status"].get("used") or EMPTY
+    requested = Amounts()
+    for name, (value, text) in asked.items():
+        requested.add({name: text})
+        requested.values[name] = value
+    shown = requested.texts()
+    total = Amounts().plus({name: used.get(name, "0") for name in asked}).plus(shown)
+    exceeded = sorted(name for name in asked if total.values[name] > parse_quantity(hard[name]))
+    if exceeded:
+        parts = (
+            ",".join(f"{name}={texts.get(name, '0')}" for name in exceeded)
+            for texts in (shown, used, hard)
+        )
+        requested_text, used_text, limited_text = parts
+        why = (
+            f"exceeded quota: {_name(quota)}, requested: {requested_text}, used: {used_text}, "
+            f"limited: {limited_text}"
+        )
+        raise _refusal(obj, kind, why)
+    return dict(sorted({**used, **total.texts()}.items()))
+
+
+def _name(quota: JsonObject) -> str:
+    name: str = quota["metadata"]["name"]
+    return name
+
+
+def _refusal(obj: JsonObject, kind: ResourceKind, why: str) -> StatusError:
+    return forbidden(kind, obj["metadata"].get("name", ""), why)
+
+
+def object_usage(obj: JsonObject, kind: ResourceKind) -> dict[str, str]:
+    """What one object uses of the resources that quotas may limit, its own count included."""
+    counted = f"count/{kind.qualified_resource}"
+    usage = {counted: "1"}
+    if not kind.group and kind.plural in _LEGACY:
+        usage[kind.plural] = "1"
+    if kind.group:
+        return usage
+    if kind.kind == "Pod":
+        usage |= {} if is_finished(obj) else _pod_usage(obj["spec"])
+    elif kind.kind == "PersistentVolumeClaim":
+        usage |= _claim_usage(obj["spec"])
+    elif kind.kind == "Service":
+        usage |= _service_usage(obj["spec"])
+    return usage
+
+
+def _pod_usage(spec: JsonObject) -> dict[str, str]:
+    usage = {"pods": "1"}
+    for name, amount in pod_amounts(spec, "requests").items():
+        if name in _COMPUTE or is_huge_pages(name):
+            usage[name] = amount
+        if name in _COMPUTE or is_huge_pages(name) or is_extended(name):
+            usage[f"requests.{name}"] = amount
+    for name, amount in pod_amounts(spec, "limits").items():
+        if name in _COMPUTE:
+            usage[f"limits.{name}"] = amount
+    return usage
+
+
+def _claim_usage(spec: JsonObject) -> dict[str, str]:
+    size = ((spec.get("resources") or EMPTY).get("requests") or EMPTY).get("storage", "0")
+    usage = {"persistentvolumeclaims": "1", "requests.storage": size}
+    if spec.get("storageClassName"):
+        prefix = f"{spec['storageClassName']}.{_CLASS}"
+        usage |= {f"{prefix}/persistentvolumeclaims": "1", f"{prefix}/requests.storage": size}
+    return usage
+
+
+def _service_usage(spec: JsonObject) -> dict[str, str]:
+    kind, ports = spec.get("type"), len(spec.get("ports") or ())
+    balanced = kind == "LoadBalancer"
+    has_ports = kind == "NodePort" or (
+        balanced and spec.get("allocateLoadBalancerNodePorts") is not False
+    )
+    return {
+        "services": "1",
+        "services.nodeports": str(ports if has_ports else 0),
+        "services.loadbalancers": "1" if balanced else "0",
+    }
+
+
+def total_usage(usages: Iterable[dict[str, str]]) -> dict[str, str]:
+    """What many objects use together."""
+    total = Amounts()
+    for usage in usages:
+        total.add(usage)
+    return total.texts()
+
+
+QUOTAS: Final = "resourcequotas"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def in_scope(quota: JsonObject, pod: JsonObject) -> bool:
+    """Whether a pod is one of those that a quota is about."""
+    spec = quota["spec"]
+    expressions = [
+        *({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
+        *((spec.get("scopeSelector") or EMPTY).get("matchExpressions") or ()),
+    ]
+    return all(_matches(expression, pod["spec"]) for expression in expressions)
+
+
+def _matches(expression: JsonObject, spec: JsonObject) -> bool:
+    scope = expression.get("scopeName", "")
+    if scope != PRIORITY_SCOPE:
+        return scope in _BY_SCOPE and _BY_SCOPE[scope](spec)
+    name, values = spec.get("priorityClassName", ""), expression.get("values") or ()
+    by_operator = {
+        "Exists": bool(name),
+        "DoesNotExist": not name,
+        "In": name in values,
+        "NotIn": name not in values,
+    }
+    return by_operator.get(expression.get("operator", ""), False)
+
+
+def _terms(spec: JsonObject) -> Iterable[JsonObject]:
+    for part in ("podAffinity", "podAntiAffinity"):
+        rules = (spec.get("affinity") or EMPTY).get(part) or EMPTY
+        yield from rules.get(_REQUIRED) or ()
+        for weighted in rules.get(_PREFERRED) or ():
+            yield weighted.get("podAffinityTerm") or EMPTY
+
+
+_BY_SCOPE: Final[dict[str, Callable[[JsonObject], bool]]] = {
+    "Terminating": lambda spec: spec.get("activeDeadlineSeconds") is not None,
+    "NotTerminating": lambda spec: spec.get("activeDeadlineSeconds") is None,
+    "BestEffort": lambda spec: qos_class(spec) == "BestEffort",
+    "NotBestEffort": lambda spec: qos_class(spec) != "BestEffort",
+    CROSS_NAMESPACE_SCOPE: lambda spec: any(
+        term.get("namespaces") or term.get("namespaceSelector") is not None for term in _terms(spec)
+    ),
+}

@@ -1,0 +1,245 @@
+"""Defaults of kinds that need few of them, and what their strategies set and clear.
+
+Called through their strategies. Invariant: only fields that the client left out are filled in.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.validation.cluster_objects import NAMESPACE_FINALIZER
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.strategy import Reader
+
+_DOUBLED: Final = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_FOUR_MORE: Final = {"type": "Pods", "value": 4, "periodSeconds": 15}
+_BEHAVIOR: Final[JsonObject] = {
+    "scaleUp": {
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [_FOUR_MORE, _DOUBLED],
+    },
+    "scaleDown": {"selectPolicy": "Max", "policies": [_DOUBLED]},
+}
+
+
+def default_behavior(autoscaler: JsonObject) -> None:
+    """What a behaviour leaves out: how fast, and which of several policies counts."""
+    behavior = autoscaler["spec"].get("behavior")
+    if behavior is not None:
+        for name, defaults in _BEHAVIOR.items():
+            behavior[name] = {**copy.deepcopy(defaults), **(behavior.get(name) or {})}
+
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+def prepare_namespace(namespace: JsonObject, _cluster: Reader) -> None:
+    """A new namespace is active, has its name as a label, and is held by its controller."""
+    given = (namespace.get("spec") or {}).get("finalizers") or []
+    held = given if NAMESPACE_FINALIZER in given else [*given, NAMESPACE_FINALIZER]
+    namespace["spec"] = {"finalizers": held}
+    namespace["status"] = {"phase": "Active"}
+    _label_with_name(namespace)
+
+
+def prepare_namespace_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
+    """Only the finalize subresource changes the finalizers; the name label always comes back."""
+    if subresource != "finalize":
+        new["spec"] = old["spec"]
+
+
+def default_namespace(namespace: JsonObject) -> None:
+    """A namespace has its name as a label; a name that the server makes comes too late for it."""
+    if not namespace["metadata"].get("generateName"):
+        _label_with_name(namespace)
+
+
+def _label_with_name(namespace: JsonObject) -> None:
+    metadata = namespace["metadata"]
+    labels = {**(metadata.get("labels") or {}), _NAME_LABEL: metadata.get("name", "")}
+    metadata["labels"] = dict(sorted(labels.items()))
+
+
+def default_secret(secret: JsonObject) -> None:
+    """Plain texts are encoded, the type is Opaque."""
+    plain = secret.pop("stringData", None) or {}
+    if plain:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+        secret["data"] = dict(sorted({**(secret.get("data") or {}), **encoded}.items()))
+    secret.setdefault("type", "Opaque")
+
+
+def default_definition(definition: JsonObject) -> None:
+    """Names that follow from the kind, and the default conversion."""
+    spec = definition["spec"]
+    names = spec["names"]
+    names.setdefault("singular", names["kind"].lower())
+    if not names["singular"]:
+        names["singular"] = names["kind"].lower()
+    names.setdefault("listKind", f"{names['kind']}List")
+    spec.setdefault("conversion", {"strategy": "None"})
+
+
+def prepare_definition(definition: JsonObject, _cluster: Reader) -> None:
+    """A new definition is neither accepted nor established."""
+    stored = [each["name"] for each in definition["spec"].get("versions") or () if each["storage"]]
+    definition["status"] = {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": stored or None,
+    }
+
+
+def prepare_definition_update(new: JsonObject, _old: JsonObject, subresource: str) -> None:
+    """The storage version joins those in which objects may be stored."""
+    if subresource == "status":
+        return
+    status = new["status"] = dict(new.get("status") or EMPTY)
+    stored = list(status.get("storedVersions") or ())
+    now = [each["name"] for each in new["spec"].get("versions") or () if each["storage"]]
+    status["storedVersions"] = [*stored, *(name for name in now if name not in stored)] or None
+
+
+def default_slice(slice_: JsonObject) -> None:
+    """Nothing is left open but what a driver leaves open on purpose."""
+    for device in slice_["spec"].get("devices") or ():
+        for attribute in (device.get("attributes") or EMPTY).values():
+            for unset in [name for name, value in attribute.items() if value is None]:
+                del attribute[unset]
+
+
+# --- claims and templates -----------------------------------------------------------------------
+def default_resource_claim(claim: JsonObject) -> None:
+    """One device for each request, and tolerations that compare."""
+    _default_devices(claim["spec"].get("devices") or {})
+
+
+def default_claim_template(template: JsonObject) -> None:
+    """The same for the claims that are made from it."""
+    _default_devices((template["spec"].get("spec") or EMPTY).get("devices") or {})
+
+
+def _default_devices(devices: JsonObject) -> None:
+    for request in devices.get("requests") or ():
+        for choice in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if choice is None:
+                continue
+            if not choice.get("allocationMode"):
+                choice["allocationMode"] = "ExactCount"
+            if choice["allocationMode"] == "ExactCount" and not choice.get("count"):
+                choice["count"] = 1
+            for toleration in choice.get("tolerations") or ():
+                if not toleration.get("operator"):
+                    toleration["operator"] = "Equal"
+
+
+def default_limit_range(limit_range: JsonObject) -> None:
+    """The most that a container may use is its limit unless it says so, and that its request."""
+    for limit in limit_range["spec"].get("limits") or ():
+        if limit.get("type") != "Container":
+            continue
+        limits = {**(limit.get("max") or {}), **(limit.get("default") or {})}
+        requests = {**(limit.get("min") or {}), **limits, **(limit.get("defaultRequest") or {})}
+        if limits:
+            limit["default"] = dict(sorted(limits.items()))
+        if requests:
+            limit["defaultRequest"] = dict(sorted(requests.items()))
+
+
+def default_node(node: JsonObject) -> None:
+    """What is allocatable is the capacity, unless it says otherwise."""
+    status, spec = node["status"], node["spec"]
+    if status.get("capacity"):
+        allocatable = {**status["capacity"], **(status.get("allocatable") or {})}
+        if allocatable != status.get("allocatable"):
+            node["status"] = {**status, "allocatable": dict(sorted(allocatable.items()))}
+    blocks = spec.get("podCIDRs") or ()
+    if spec.get("podCIDR") and (not blocks or blocks[0] != spec["podCIDR"]):
+        # Clients that know one block alone say which one.
+        spec["podCIDRs"] = [spec["podCIDR"]]
+    elif spec.get("podCIDRs") and not spec.get("podCIDR"):
+        spec["podCIDR"] = spec["podCIDRs"][0]
+
+
+def default_priority_class(priority_class: JsonObject) -> None:
+    """Preempting is the default."""
+    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def default_claim(claim: JsonObject) -> None:
+    """A file system, waiting for a volume; both ways to name a source say the same."""
+    spec = claim["spec"]
+    spec.setdefault("volumeMode", "Filesystem")
+    if "dataSource" in spec and "dataSourceRef" not in spec:
+        spec["dataSourceRef"] = dict(spec["dataSource"])
+    elif "dataSource" not in spec and not spec.get("dataSourceRef", EMPTY).get("namespace"):
+        spec.update({"dataSource": dict(spec["dataSourceRef"])} if "dataSourceRef" in spec else {})
+    claim["status"] = {**claim["status"]}
+    claim["status"].setdefault("phase", "Pending")
+
+
+def default_storage_class(storage_class: JsonObject) -> None:
+    """Volumes are deleted with their claims and bound at once."""
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+
+
+def default_csi_driver(driver: JsonObject) -> None:
+    """What a driver is unless it says otherwise."""
+    spec = driver["spec"]
+    spec.setdefault("attachRequired", True)
+    for name in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
+        spec.setdefault(name, False)
+    spec.setdefault("volumeLifecycleModes", ["Persistent"])
+    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
+
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_CPU_PERCENT: Final = 80
+
+
+def default_autoscaler(autoscaler: JsonObject) -> None:
+    """At least one replica, for four fifths of the cpu."""
+    spec = autoscaler["spec"]
+    spec.setdefault("minReplicas", 1)
+    if not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    default_behavior(autoscaler)
+
+
+def default_network_policy(policy: JsonObject) -> None:
+    """It is about what comes in; about what goes out, if it has rules for that; ports are TCP."""
+    spec = policy["spec"]
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+    for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
+        for port in rule.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+
+
+def default_role_binding(binding: JsonObject) -> None:
+    """Roles, users and groups are of the group of access rules."""
+    reference = binding["roleRef"]
+    if not reference.get("apiGroup"):
+        reference["apiGroup"] = _RBAC
+    for subject in binding.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+            subject["apiGroup"] = _RBAC
+
+
+def default_volume(volume: JsonObject) -> None:
+    """Retained, a file system, waiting for its controller."""
+    spec = volume["spec"]
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+    if "hostPath" in spec:
+        spec["hostPath"].setdefault("type", "")
+    volume["status"] = {**volume["status"]}
+    volume["status"].setdefault("phase", "Pending")

@@ -1,0 +1,129 @@
+"""The rules of CustomResourceDefinitions: defaults, conversion, names, immutability.
+
+Called through their strategy. Invariant: what a definition brings about is not decided here, but in
+`registry.definition_lifecycle`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.validation.definition_defaults import default_errors
+from stellwerk_cluster.validation.definition_rules import rule_errors
+from stellwerk_cluster.validation.definition_spec import (
+    conversion_errors,
+    head_errors,
+    immutable_errors,
+    is_shared,
+    list_errors,
+    name_errors,
+    shared_errors,
+    version_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stellwerk.models.json_values import JsonObject
+
+_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+
+
+def validate_definition(definition: JsonObject) -> list[FieldError]:
+    """What is wrong with a definition."""
+    spec, name = definition["spec"], definition["metadata"].get("name", "")
+    errors: list[FieldError] = []
+    if name != f"{spec['names']['plural']}.{spec['group']}":
+        errors.append(bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    errors += head_errors(spec)
+    versions = spec.get("versions") or []
+    for position, version in enumerate(versions):
+        errors += version_errors(version, versions, f"spec.versions[{position}]")
+        if not is_shared(versions, "schema"):
+            errors += _schema_errors(version, f"spec.versions[{position}].schema.openAPIV3Schema")
+    errors += list_errors(versions)
+    errors += name_errors(spec["names"])
+    if versions and is_shared(versions, "schema"):
+        errors += _schema_errors(versions[0], "spec.validation.openAPIV3Schema")
+    errors += shared_errors(versions)
+    errors += conversion_errors(spec["conversion"])
+    if not any(each["storage"] for each in versions) and not _stored_versions(definition):
+        text = "must have at least one stored version"
+        errors.append(bad_value("status.storedVersions", None, text))
+    return [*errors, *_protected_group_errors(definition)]
+
+
+def _stored_versions(definition: JsonObject) -> list[str]:
+    stored: list[str] = (definition.get("status") or EMPTY).get("storedVersions") or []
+    return stored
+
+
+def _schema_errors(version: JsonObject, path: str) -> Iterator[FieldError]:
+    schema = (version.get("schema") or EMPTY).get("openAPIV3Schema")
+    if schema is None:
+        return
+    if not schema.get("type"):
+        yield required(f"{path}.type", "must not be empty at the root")
+    elif schema["type"] != "object":
+        yield bad_value(f"{path}.type", schema["type"], "must be object at the root")
+    yield from _untyped_errors(schema, path)
+    yield from rule_errors(schema, path)
+    yield from default_errors(schema, path)
+
+
+def _untyped_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
+    for name, part in (schema.get("properties") or EMPTY).items():
+        where = f"{path}.properties[{name}]"
+        free = part.get("x-kubernetes-int-or-string") or part.get(
+            "x-kubernetes-preserve-unknown-fields"
+        )
+        if not part.get("type") and not free:
+            yield required(f"{where}.type", "must not be empty for specified object fields")
+        elif part.get("type") and part["type"] not in _TYPES:
+            yield unsupported(f"{where}.type", part["type"], _TYPES)
+        yield from _untyped_errors(part, where)
+        if isinstance(part.get("items"), dict):
+            yield from _untyped_errors(part["items"], f"{where}.items")
+
+
+def _protected_group_errors(definition: JsonObject) -> Iterator[FieldError]:
+    group = definition["spec"]["group"]
+    approval = "api-approved.kubernetes.io"
+    if group.endswith((".k8s.io", ".kubernetes.io")) and not (
+        definition["metadata"].get("annotations") or EMPTY
+    ).get(approval):
+        text = (
+            f'protected groups must have approval annotation "{approval}", '
+            "see https://github.com/kubernetes/enhancements/pull/1111"
+        )
+        yield required(f"metadata.annotations[{approval}]", text)
+
+
+def validate_definition_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> list[FieldError]:
+    """As for a new definition, and every version that objects may be stored in stays."""
+    errors = [] if subresource == "status" else validate_definition(new)
+    if subresource != "status":
+        established = any(
+            each["type"] == "Established" and each["status"] == "True"
+            for each in (old.get("status") or EMPTY).get("conditions") or ()
+        )
+        errors += immutable_errors(new["spec"], old["spec"], established=established)
+    versions = {each["name"] for each in new["spec"].get("versions") or ()}
+    stored = (new.get("status") or EMPTY).get("storedVersions") or ()
+    for position, name in enumerate(stored):
+        if name not in versions:
+            text = (
+                f"missing from spec.versions; {name} was previously a storage version, and must "
+                "remain in spec.versions until a storage migration ensures no data remains "
+                f"persisted in {name} and removes {name} from status.storedVersions"
+            )
+            errors.append(bad_value(f"status.storedVersions[{position}]", name, text))
+    if not stored and (old.get("status") or EMPTY).get("storedVersions"):
+        errors.append(
+            bad_value("status.storedVersions", [], "must have at least one stored version")
+        )
+    return errors

@@ -1,0 +1,209 @@
+"""The rules of Jobs and CronJobs.
+
+Called through their strategies. Invariant: the pods of a job are those that its selector finds, and
+come to an end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from zoneinfo import available_timezones
+
+from stellwerk.models.selectors import parse_label_selector
+from stellwerk_cluster.apimachinery.cron_schedules import parse_schedule
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.internal_form import internal_form
+from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of
+from stellwerk_cluster.validation.checks import IMMUTABLE, immutable, not_negative
+from stellwerk_cluster.validation.placement import label_selector_errors
+from stellwerk_cluster.validation.pod_warnings import template_warnings
+from stellwerk_cluster.validation.pods import template_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stellwerk.models.json_values import JsonObject
+
+_COUNTS: Final = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+)
+_MODES: Final = ("NonIndexed", "Indexed")
+_MOST_INDEXED: Final = 100_000
+_REPLACEMENTS: Final = ("Failed", "TerminatingOrFailed")
+_LONGEST_CRON_NAME: Final = 52
+_CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
+_SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
+"""What of the pods of a job may change while it never ran, besides node affinity."""
+
+
+def validate_job(job: JsonObject) -> Iterator[FieldError]:
+    """What is wrong with a job."""
+    spec = job["spec"]
+    yield from _job_spec_errors(spec, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        yield required("spec.selector")
+        return
+    wrong = label_selector_errors(selector, "spec.selector")
+    yield from wrong
+    parsed = None if wrong else parse_label_selector(selector)
+    labels = labels_of(spec.get("template") or EMPTY)
+    if parsed is not None and not parsed.matches(labels):
+        text = "`selector` does not match template `labels`"
+        yield bad_value("spec.template.metadata.labels", labels, text)
+
+
+def _job_spec_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
+    for name in _COUNTS:
+        if spec.get(name) is not None:
+            yield from not_negative(spec[name], f"{field}.{name}")
+    yield from _mode_errors(spec, field)
+    policy = spec.get("podReplacementPolicy")
+    if policy is not None and policy not in _REPLACEMENTS:
+        yield unsupported(f"{field}.podReplacementPolicy", policy, _REPLACEMENTS)
+    template = spec.get("template") or EMPTY
+    yield from template_errors(template, f"{field}.template")
+    restart = (template.get("spec") or EMPTY).get("restartPolicy", "")
+    where = f"{field}.template.spec.restartPolicy"
+    if restart in ("", "Always"):
+        yield required(where, 'valid values: "OnFailure", "Never"')
+    elif restart not in ("OnFailure", "Never"):
+        yield unsupported(where, restart, ("OnFailure", "Never"))
+    elif spec.get("podFailurePolicy") is not None and restart != "Never":
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        yield bad_value(where, restart, text)
+
+
+def _mode_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
+    mode = spec.get("completionMode")
+    if mode is not None and mode not in _MODES:
+        yield unsupported(f"{field}.completionMode", mode, _MODES)
+    indexed = mode == "Indexed"
+    if indexed:
+        if spec.get("completions") is None:
+            yield required(f"{field}.completions", "when completion mode is Indexed")
+        if spec.get("parallelism", 0) > _MOST_INDEXED:
+            text = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
+            yield bad_value(f"{field}.parallelism", spec["parallelism"], text)
+    elif spec.get("backoffLimitPerIndex") is not None:
+        text = "requires indexed completion mode"
+        yield bad_value(f"{field}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], text)
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        text = "when maxFailedIndexes is specified"
+        yield required(f"{field}.backoffLimitPerIndex", text)
+
+
+def validate_job_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
+    """What is wrong with a change: what a job runs stays, and how it counts."""
+    if subresource:
+        return
+    yield from validate_job(new)
+    spec, was = new["spec"], old["spec"]
+    for name in ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"):
+        yield from immutable(spec.get(name), was.get(name), f"spec.{name}")
+    completions, had = spec.get("completions"), was.get("completions")
+    elastic = spec.get("completionMode") == "Indexed" and completions == spec.get("parallelism")
+    if completions != had and not elastic:
+        yield bad_value("spec.completions", completions, IMMUTABLE)
+    template = _with_free_fields(spec, old)
+    if template != was.get("template"):
+        shown = internal_form("PodTemplateSpec", spec.get("template"))
+        yield bad_value("spec.template", shown, IMMUTABLE)
+
+
+def _with_free_fields(spec: JsonObject, old: JsonObject) -> JsonObject:
+    """The template, with the old values where a job that is suspended may change it."""
+    template: JsonObject = spec.get("template") or EMPTY
+    was = old["spec"].get("template") or EMPTY
+    suspended = old["spec"].get("suspend") and not (old.get("status") or EMPTY).get("startTime")
+    if not suspended:
+        return template
+    pod, pod_was = dict(template.get("spec") or EMPTY), was.get("spec") or EMPTY
+    for name in _SUSPENDED:
+        pod.pop(name, None)
+        pod |= {name: pod_was[name]} if name in pod_was else {}
+    affinity = {k: v for k, v in (pod.pop("affinity", None) or {}).items() if k != "nodeAffinity"}
+    affinity_was = pod_was.get("affinity") or EMPTY
+    affinity |= (
+        {"nodeAffinity": affinity_was["nodeAffinity"]} if "nodeAffinity" in affinity_was else {}
+    )
+    pod |= {"affinity": affinity} if affinity or "affinity" in pod_was else {}
+    kept = {**template, "spec": pod}
+    if "metadata" in was:
+        kept["metadata"] = was["metadata"]
+    return kept
+
+
+def job_warnings(job: JsonObject, _old: JsonObject | None) -> Iterator[str]:
+    """What deserves a word about the pods of a job."""
+    return template_warnings(job["spec"].get("template") or EMPTY, "spec.template")
+
+
+def validate_cron_job(cron_job: JsonObject) -> Iterator[FieldError]:
+    """What is wrong with a schedule of jobs."""
+    spec, name = cron_job["spec"], cron_job["metadata"].get("name", "")
+    if len(name) > _LONGEST_CRON_NAME:
+        text = f"must be no more than {_LONGEST_CRON_NAME} characters"
+        yield bad_value("metadata.name", name, text)
+    yield from _schedule_errors(spec.get("schedule", ""))
+    for key in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        if spec.get(key) is not None:
+            yield from not_negative(spec[key], f"spec.{key}")
+    yield from _zone_errors(spec.get("timeZone"))
+    policy = spec.get("concurrencyPolicy", "")
+    if policy not in _CONCURRENCY:
+        yield unsupported("spec.concurrencyPolicy", policy, _CONCURRENCY)
+    job = (spec.get("jobTemplate") or EMPTY).get("spec") or EMPTY
+    yield from _job_spec_errors(job, "spec.jobTemplate.spec")
+
+
+def validate_cron_job_update(
+    new: JsonObject, _old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
+    """As for a new one."""
+    return iter(()) if subresource else validate_cron_job(new)
+
+
+def _schedule_errors(schedule: str) -> Iterator[FieldError]:
+    field = "spec.schedule"
+    if not schedule:
+        yield required(field)
+    elif "TZ" in schedule:
+        text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        yield bad_value(field, schedule, text)
+    else:
+        try:
+            parse_schedule(schedule)
+        except ValueError as error:
+            yield bad_value(field, schedule, str(error))
+
+
+def _zone_errors(zone: str | None) -> Iterator[FieldError]:
+    if zone is None:
+        return
+    if not zone:
+        yield bad_value("spec.timeZone", zone, "timeZone must be nil or non-empty string")
+    elif zone.lower() == "local":
+        yield bad_value(
+            "spec.timeZone",
+            zone,
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        )
+    elif zone not in available_timezones():
+        yield bad_value("spec.timeZone", zone, f"unknown time zone {zone}")
+
+
+def runs_all_at_once(spec: JsonObject) -> bool:
+    """Whether the pods of a Job are a gang: each has an index of its own, and all run together."""
+    return (
+        spec.get("completionMode") == "Indexed"
+        and (spec.get("parallelism") or 0) > 1
+        and spec.get("completions") == spec.get("parallelism")
+        and (spec["template"].get("spec") or EMPTY).get("schedulingGroup") is None
+    )

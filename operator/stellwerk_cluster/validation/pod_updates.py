@@ -1,0 +1,168 @@
+"""What may change of a pod once it exists, through the pod itself and through its subresources.
+
+Called through the strategy of pods. Invariant: what an update leaves out although admission once
+filled it in is no change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import (
+    FieldError,
+    bad_value,
+    forbidden_field,
+    go_quoted,
+    required,
+)
+from stellwerk_cluster.apimachinery.internal_form import internal_diff
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.validation.checks import LARGEST_INT32, in_range
+from stellwerk_cluster.validation.placement import toleration_errors
+from stellwerk_cluster.validation.pod_gates import gated_changes
+from stellwerk_cluster.validation.pod_resize import resize_errors
+from stellwerk_cluster.validation.pod_status import pod_status_errors
+from stellwerk_cluster.validation.pods import MIRROR, pod_annotation_errors, pod_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stellwerk.models.json_values import JsonObject
+
+_FREE: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+    "(allow it to be set to 1 if it was previously negative)"
+)
+
+
+def validate_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
+    """What is wrong with a change of a pod."""
+    if subresource == "status":
+        yield from pod_status_errors(new, old)
+        return
+    yield from pod_errors(new)
+    if subresource == "resize":
+        yield from resize_errors(new, old)
+        return
+    yield from _annotation_changes(new, old)
+    if subresource == "ephemeralcontainers":
+        yield from _ephemeral_changes(new["spec"], old["spec"])
+    else:
+        yield from _spec_changes(new["spec"], old["spec"])
+
+
+def _annotation_changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    has, had = (each["metadata"].get("annotations") or EMPTY for each in (new, old))
+    where = "metadata.annotations"
+    if has.get(MIRROR) != had.get(MIRROR):
+        text = "may not add" if MIRROR not in had else "may not remove or update"
+        yield forbidden_field(f"{where}[{MIRROR}]", f"{text} mirror pod annotation")
+    yield from pod_annotation_errors(has, new["spec"], where)
+
+
+def _ephemeral_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
+    field = "spec.ephemeralContainers"
+    given = {each["name"]: each for each in spec.get("ephemeralContainers") or ()}
+    for container in was.get("ephemeralContainers") or ():
+        name = go_quoted(container["name"])
+        same = given.get(container["name"])
+        if same is None:
+            text = f"existing ephemeral containers {name} may not be removed\n"
+            yield forbidden_field(field, text)
+        elif same != container:
+            difference = internal_diff("EphemeralContainer", container, same)
+            text = f"existing ephemeral containers {name} may not be changed\n{difference}"
+            yield forbidden_field(field, text)
+
+
+def _spec_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
+    for group in ("containers", "initContainers"):
+        field, containers = f"spec.{group}", spec.get(group) or ()
+        if len(containers) != len(was.get(group) or ()):
+            yield forbidden_field(field, "pod updates may not add or remove containers")
+            return
+        yield from _image_changes(containers, field)
+    deadline = list(_deadline_errors(spec, was))
+    yield from deadline
+    if deadline and "activeDeadlineSeconds" in spec:
+        return
+    yield from _toleration_changes(spec, was)
+    yield from _gate_changes(spec, was)
+    if spec == was:
+        return
+    frozen = _with_free_fields(spec, was)
+    if was.get("schedulingGates"):
+        yield from gated_changes(frozen, was)
+    if frozen != was:
+        difference = internal_diff("PodSpec", was, frozen)
+        yield forbidden_field("spec", f"{_FREE}\n{difference}")
+
+
+def _image_changes(containers: list[JsonObject] | tuple[()], field: str) -> Iterator[FieldError]:
+    for position, container in enumerate(containers):
+        image, where = container.get("image", ""), f"{field}[{position}].image"
+        if not image:
+            yield required(where)
+        if image != image.strip():
+            text = "must not have leading or trailing whitespace"
+            yield bad_value(where, image, text)
+
+
+def _deadline_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
+    deadline, had = spec.get("activeDeadlineSeconds"), was.get("activeDeadlineSeconds")
+    field = "spec.activeDeadlineSeconds"
+    if deadline is None:
+        if had is not None:
+            text = "must not update from a positive integer to nil value"
+            yield bad_value(field, None, text)
+    elif not 0 <= deadline <= LARGEST_INT32:
+        yield bad_value(field, deadline, in_range(0, LARGEST_INT32))
+    elif had is not None and deadline > had:
+        yield bad_value(field, deadline, "must be less than or equal to previous value")
+
+
+def _toleration_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
+    """Tolerations may be added, and the seconds of those that are there may change."""
+    tolerations = spec.get("tolerations") or ()
+    has = {_shape(each) for each in tolerations}
+    if not all(_shape(each) in has for each in was.get("tolerations") or ()):
+        text = "existing toleration can not be modified except its tolerationSeconds"
+        yield forbidden_field("spec.tolerations", text)
+        return
+    yield from toleration_errors(tolerations, "spec.tolerations")
+
+
+def _shape(toleration: JsonObject) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((k, str(v)) for k, v in toleration.items() if k != "tolerationSeconds"))
+
+
+def _gate_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
+    had = {gate["name"] for gate in was.get("schedulingGates") or ()}
+    for position, gate in enumerate(spec.get("schedulingGates") or ()):
+        if gate.get("name", "") not in had:
+            text = (
+                f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
+            )
+            yield forbidden_field(f"spec.schedulingGates[{position}].name", text)
+
+
+def _with_free_fields(spec: JsonObject, was: JsonObject) -> JsonObject:
+    """The new specification with the old values of all fields that may change."""
+    frozen = dict(spec)
+    for group in ("containers", "initContainers"):
+        if spec.get(group):
+            frozen[group] = [
+                {**each, "image": before.get("image", "")}
+                for each, before in zip(spec[group], was[group], strict=True)
+            ]
+    free = ["activeDeadlineSeconds", "schedulingGates", "tolerations"]
+    negative = was.get("terminationGracePeriodSeconds", 0) < 0
+    if negative and spec.get("terminationGracePeriodSeconds") == 1:
+        free.append("terminationGracePeriodSeconds")
+    for name in free:
+        frozen.pop(name, None)
+        if name in was:
+            frozen[name] = was[name]
+    return frozen
