@@ -1,6 +1,6 @@
 """How long extension points and plugins take; metrics live above this layer.
 
-`point_runner` notes every run of a point in the attempt, and tells of plugins one by one in sampled
+`PointRunner` notes every run of a point in the attempt, and tells of plugins one by one in sampled
 attempts; `scheduler.observers.instruments` implements it. Invariant: what is measured is not
 changed.
 """
@@ -12,7 +12,7 @@ from typing_extensions import override
 from stellwerk.framework.types import Code, CycleState
 
 
-class Stopwatch(Protocol):
+class MetricsRecorder(Protocol):
     """Takes the durations of one profile.
 
     A `label` is the extension point as kube-scheduler's metrics write it ("PreFilter").
@@ -35,7 +35,7 @@ class Stopwatch(Protocol):
         ...
 
 
-class Unmeasured(Stopwatch):
+class Unmeasured(MetricsRecorder):
     """Measures nothing: for decisions outside the scheduler."""
 
     @override

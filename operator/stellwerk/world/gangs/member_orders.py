@@ -8,68 +8,75 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.gangs.attempt import Attempt, Ground, Steps, place, take_back
-from stellwerk.world.gangs.bounds import all_alike, holds
+from stellwerk.world.gangs.group_attempt import (
+    GroupAttempt,
+    GroupContext,
+    Steps,
+    all_alike,
+    could_hold,
+    place,
+    undo_attempt,
+)
 from stellwerk.world.gangs.group_request import GroupRequest
 
 DEFAULT_BUDGET_SECONDS: Final = 0.05
 MAX_ORDERS: Final = 24
 
 
-def look_again(
-    ground: Ground, request: GroupRequest, last: Attempt, budget_seconds: float
-) -> Steps[tuple[Attempt | None, int]]:
+def try_other_orders(
+    context: GroupContext, request: GroupRequest, last: GroupAttempt, budget_seconds: float
+) -> Steps[tuple[GroupAttempt | None, int]]:
     """Try other orders where the last one failed: (what meets the request, how many were tried).
 
-    What was tried in vain is taken back; None: all of it.
+    What was tried in vain is undone; None: all of it.
     """
-    look, tried = SecondLook(ground, request, budget_seconds), 0
-    if not look.is_worth_it(request.needed):
+    orders, tried = MemberOrders(context, request, budget_seconds), 0
+    if not orders.is_worth_it(request.needed):
         return None, tried
-    while (order := look.next(last)) is not None:
-        last = yield from place(ground, order, last.placement)
+    while (order := orders.next(last)) is not None:
+        last = yield from place(context, order, last.placement)
         tried += 1
         if request.is_met_by(last):
             return last, tried
-        take_back(ground, last)
+        undo_attempt(context, last)
     return None, tried
 
 
-class SecondLook:
+class MemberOrders:
     """Orders by size, by affinity, and by what was refused in the last one."""
 
-    def __init__(self, ground: Ground, request: GroupRequest, budget_seconds: float) -> None:
-        self._ground = ground
-        self._now = ground.world.clock.monotonic
+    def __init__(self, context: GroupContext, request: GroupRequest, budget_seconds: float) -> None:
+        self._context = context
+        self._now = context.world.clock.monotonic
         self._ends = self._now() + budget_seconds
         self._goes_on = request.goes_on
-        self._snapshot = ground.world.cache.snapshot
+        self._snapshot = context.world.cache.snapshot
         self._members = members = request.members
         self._given = {_identity(members)}
 
     def is_worth_it(self, needed: int) -> bool:
         """Whether an order can matter: the members differ, and so many could be held at all."""
         # What the last attempt assumed has been undone in the cache alone.
-        self._ground.world.cache.update_snapshot()
-        return not all_alike(self._members) and holds(self._ground, self._members, needed)
+        self._context.world.cache.update_snapshot()
+        return not all_alike(self._members) and could_hold(self._context, self._members, needed)
 
-    def next(self, last: Attempt) -> Sequence[PodInfo] | None:
+    def next(self, last: GroupAttempt) -> Sequence[PodInfo] | None:
         """The order to be tried after an attempt; None: there is none, or the time is over."""
         if not self._goes_on(self._now() < self._ends) or len(self._given) > MAX_ORDERS:
             return None
-        for order in self._candidates(last):
+        for order in self._orders(last):
             identity = _identity(order)
             if identity not in self._given:
                 self._given.add(identity)
                 return order
         return None
 
-    def _candidates(self, last: Attempt) -> Iterator[list[PodInfo]]:
+    def _orders(self, last: GroupAttempt) -> Iterator[list[PodInfo]]:
         largest = sorted(self._members, key=self._size, reverse=True)
         yield sorted(largest, key=_needs_partner)
         yield sorted(self._members, key=_needs_partner)
-        tried = [verdict.pod for verdict in last.verdicts]
-        refused = [verdict.pod for verdict in last.verdicts if verdict.assumed is None]
+        tried = [result.pod for result in last.results]
+        refused = [result.pod for result in last.results if result.assumed is None]
         uids = {pod.uid for pod in refused}
         others = [pod for pod in tried if pod.uid not in uids]
         yield [*refused, *others]

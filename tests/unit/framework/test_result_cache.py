@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stellwerk.framework.reuse import ColumnCache
+from stellwerk.framework.result_cache import ResultCache
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.snapshot import Snapshot
@@ -21,7 +21,7 @@ def specs(entries: int) -> Iterator[SchedulingSpec]:
 
 def kept(entries: int) -> int:
     """How many of a few specs are found again, the oldest first."""
-    cache = ColumnCache(Snapshot(), ROOM_BYTES)
+    cache = ResultCache(Snapshot(), ROOM_BYTES)
     first = {spec: cache.columns(spec) for spec in specs(entries)}
     # The newest first: to look for one that is gone makes it anew, and drops another.
     return sum(cache.columns(spec) is columns for spec, columns in reversed(first.items()))

@@ -1,7 +1,7 @@
 """A plugin that does not come with Stellwerk, wrapped: what it does wrong ends at its attempt.
 
 The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
-and pay nothing for it. Invariant: a call of a contained plugin answers in the form that its
+and pay nothing for it. Invariant: a call of a isolated plugin answers in the form that its
 extension point asks for, or raises a PluginFailure that names the plugin and the point.
 """
 
@@ -110,7 +110,7 @@ class Unlimited(PluginGuard):
 UNLIMITED: Final = Unlimited()
 
 
-class Breach(Exception):  # noqa: N818 what happened, not what kind of error
+class PluginViolation(Exception):  # noqa: N818 what happened, not what kind of error
     """An answer that the extension point does not allow; says in what way."""
 
 
@@ -119,15 +119,15 @@ def is_trusted(plugin: Plugin) -> bool:
     return type(plugin).__module__.startswith(_IN_TREE)
 
 
-def contained(plugin: Plugin, guard: PluginGuard) -> Plugin:
+def isolated(plugin: Plugin, guard: PluginGuard) -> Plugin:
     """The plugin, wrapped unless it comes with Stellwerk."""
     if is_trusted(plugin):
         return plugin
-    return cast("Plugin", ContainedPlugin(plugin, guard))
+    return cast("Plugin", IsolatedPlugin(plugin, guard))
 
 
-class ContainedPlugin:
-    """Has the methods that the plugin has, each contained.
+class IsolatedPlugin:
+    """Has the methods that the plugin has, each isolated.
 
     Methods with a default that a plugin need not inherit are filled in.
     """
@@ -180,19 +180,19 @@ class ContainedPlugin:
     def _named(self, point: str, failure: BaseException) -> PluginFailure:
         if isinstance(failure, PluginFailure):
             return failure
-        words = str(failure) if isinstance(failure, Breach) else _words(failure)
+        words = str(failure) if isinstance(failure, PluginViolation) else _words(failure)
         return PluginFailure(self.name, point, words)
 
     def checked_filter(self, answer: object, arguments: tuple[Any, ...]) -> FilterResult:
-        """Verdicts with codes for every row, and statuses that are contained, too."""
+        """Verdicts with codes for every row, and statuses that are isolated, too."""
         result = _of_kind(answer, FilterResult)
         codes = _column(result.codes, len(arguments[2]), "verdicts").astype(np.int32)
         return FilterResult(codes, self._synchronous(result.status, "Filter", _check_own_status))
 
     def checked_hints(self, answer: object) -> list[ClusterEventWithHint]:
-        """Registrations whose hint functions are contained, too."""
+        """Registrations whose hint functions are isolated, too."""
         if not isinstance(answer, (list, tuple)):
-            raise Breach(
+            raise PluginViolation(
                 f"answered {type(answer).__name__}, not a sequence of ClusterEventWithHint"
             )
         events = [_of_kind(each, ClusterEventWithHint) for each in answer]
@@ -208,32 +208,32 @@ class ContainedPlugin:
         return lambda pod, change: QUEUE if self._guard.exhausted() else hint(pod, change)
 
 
-Check = Callable[[ContainedPlugin, Any, tuple[Any, ...]], Any]
+Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]
 
 
 # --- what each extension point asks for ---------------------------------------------------------
 
 
-def _check_status(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
+def _check_status(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
     return _status(answer)
 
 
-def _check_own_status(plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]) -> Status:
+def _check_own_status(plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]) -> Status:
     return replace(_status(answer), plugin=plugin.name)
 
 
-def _check_nothing(_: ContainedPlugin, __: object, ___: tuple[Any, ...]) -> None:
+def _check_nothing(_: IsolatedPlugin, __: object, ___: tuple[Any, ...]) -> None:
     """Whatever is answered is not looked at."""
 
 
-def _check_sort_key(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
+def _check_sort_key(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
     key = _of_kind(answer, tuple)
     if not all(isinstance(part, (int, float)) and not math.isnan(part) for part in key):
-        raise Breach(f"answered {key!r}, not a tuple of numbers")
+        raise PluginViolation(f"answered {key!r}, not a tuple of numbers")
     return key
 
 
-def _check_pre_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PreFilterResult:
+def _check_pre_filter(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PreFilterResult:
     result = _of_kind(answer, PreFilterResult)
     _status(result.status)
     names: object = result.node_names
@@ -242,17 +242,17 @@ def _check_pre_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -
     if not isinstance(names, (set, frozenset, list, tuple)) or not all(
         isinstance(name, str) for name in names
     ):
-        raise Breach(f"named nodes by {type(names).__name__}, not by a set of names")
+        raise PluginViolation(f"named nodes by {type(names).__name__}, not by a set of names")
     return PreFilterResult(result.status, frozenset(names))
 
 
 def _check_filter(
-    plugin: ContainedPlugin, answer: object, arguments: tuple[Any, ...]
+    plugin: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> FilterResult:
     return plugin.checked_filter(answer, arguments)
 
 
-def _check_post_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PostFilterResult:
+def _check_post_filter(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PostFilterResult:
     result = _of_kind(answer, PostFilterResult)
     _status(result.status)
     for candidate in result.candidates:
@@ -260,48 +260,48 @@ def _check_post_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) 
     return result
 
 
-def _check_scores(_: ContainedPlugin, answer: object, arguments: tuple[Any, ...]) -> IntColumn:
+def _check_scores(_: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]) -> IntColumn:
     # A copy: the plugin may write into its own array in the next cycle.
     return _column(answer, len(arguments[2]), "scores").astype(np.int64)
 
 
-def _check_permit(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PermitResult:
+def _check_permit(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PermitResult:
     result = _of_kind(answer, PermitResult)
     _status(result.status)
     seconds: object = result.timeout_seconds
     if not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise Breach(f"a timeout of {seconds!r} seconds")
+        raise PluginViolation(f"a timeout of {seconds!r} seconds")
     return result
 
 
 def _check_hints(
-    plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]
+    plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]
 ) -> list[ClusterEventWithHint]:
     return plugin.checked_hints(answer)
 
 
-def _check_hint(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> QueueingHint:
+def _check_hint(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> QueueingHint:
     """A bool is understood as the condition of Queue; nothing else stands for a QueueingHint."""
     return queue_if(answer) if isinstance(answer, bool) else _of_kind(answer, QueueingHint)
 
 
-def _check_key(_: ContainedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:
+def _check_key(_: IsolatedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:
     hash(answer)
     return answer
 
 
-def _check_keys(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> list[list[str]]:
+def _check_keys(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> list[list[str]]:
     return [[_of_kind(key, str) for key in _listed(each)] for each in _listed(answer)]
 
 
 def _listed(answer: object) -> Sequence[object]:
     if isinstance(answer, (list, tuple)):
         return answer
-    raise Breach(f"answered {type(answer).__name__}, not lists of label keys")
+    raise PluginViolation(f"answered {type(answer).__name__}, not lists of label keys")
 
 
 def _check_placement_scores(
-    _: ContainedPlugin, answer: object, arguments: tuple[Any, ...]
+    _: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> IntColumn:
     return _column(answer, arguments[0].count, "scores").astype(np.int64)
 
@@ -366,7 +366,7 @@ _DEFAULTS: Final[Sequence[tuple[Point[Any, Any], str, Callable[..., Any]]]] = (
 
 def _of_kind(answer: object, kind: type[Kind]) -> Kind:
     if not isinstance(answer, kind):
-        raise Breach(f"answered {type(answer).__name__}, not {kind.__name__}")
+        raise PluginViolation(f"answered {type(answer).__name__}, not {kind.__name__}")
     return answer
 
 
@@ -375,18 +375,18 @@ def _status(answer: object) -> Status:
     code: object = status.code
     reasons: object = status.reasons
     if not isinstance(code, Code):
-        raise Breach(f"a status with code {code!r}")
+        raise PluginViolation(f"a status with code {code!r}")
     if not isinstance(reasons, tuple) or not all(isinstance(each, str) for each in reasons):
-        raise Breach(f"a status with reasons {reasons!r}, not a tuple of texts")
+        raise PluginViolation(f"a status with reasons {reasons!r}, not a tuple of texts")
     return status
 
 
 def _column(answer: object, rows: int, what: str) -> np.ndarray[Any, np.dtype[Any]]:
     column = _of_kind(answer, np.ndarray)
     if column.shape != (rows,):
-        raise Breach(f"{what} of shape {column.shape} for {rows} nodes")
+        raise PluginViolation(f"{what} of shape {column.shape} for {rows} nodes")
     if column.dtype.kind not in "iu":
-        raise Breach(f"{what} of type {column.dtype}, not integers")
+        raise PluginViolation(f"{what} of type {column.dtype}, not integers")
     return column
 
 

@@ -1,8 +1,10 @@
 """Verdicts, raw scores and statuses cached per pod spec, and recomputed only in rows that changed.
 
-Each framework has one ColumnCache, which its filter and score phases share. A fast path that skips
-work whose result is known. Invariant: a column equals what its plugins would answer for all rows at
-its position in the log, and is brought up to date before it is read.
+Each framework has one ResultCache, which its filter and score phases share; results of dry runs
+follow a VerdictCursor as cached statuses do. A fast path that skips work whose result is known.
+Invariants: a column equals what its plugins would answer for all rows at its position in the log,
+and is brought up to date before it is read; a VerdictCursor names a row if its node, a pod on it or
+a nomination that counts there changed since `catch_up`.
 """
 
 from collections import OrderedDict
@@ -15,10 +17,10 @@ import numpy.typing as npt
 from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
 from stellwerk.framework.services import Nominations
 from stellwerk.framework.types import OK, Status, StatusColumn
-from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import (
+    ChangeCursor,
     ChangeLog,
     Element,
     IntColumn,
@@ -61,6 +63,40 @@ class CachedColumn(RowCursor, Generic[Element]):
         self.values[rows] = values
         self.position = self.changes.position
         self.rewritten = True
+
+
+class VerdictCursor:
+    """A cursor over the rows that may be judged otherwise than before, for pods of one spec."""
+
+    __slots__ = ("_nominations", "_nominees", "_own", "_snapshot", "_usage")
+
+    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._snapshot = snapshot
+        self._nominations = nominations
+        self._usage = RowCursor(snapshot, snapshot.usage_changes)
+        self._nominees = ChangeCursor(nominations.changes)
+        self._own = ("", "")
+        """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
+
+    def changed(self, pod: PodInfo) -> set[int] | None:
+        """The rows to look at again for this pod, free ones too; None: all of them."""
+        rows, names = self._usage.changed(), self._nominees.changed()
+        if rows is None or names is None:
+            return None
+        own = self._own_of(pod)
+        if own != self._own:
+            names = [*names, self._own[1], own[1]]
+        row_of = self._snapshot.row_of
+        return {*rows, *(row_of[name] for name in names if name in row_of)}
+
+    def catch_up(self, pod: PodInfo) -> None:
+        """Every row has been looked at for this pod."""
+        self._usage.catch_up()
+        self._nominees.catch_up()
+        self._own = self._own_of(pod)
+
+    def _own_of(self, pod: PodInfo) -> tuple[str, str]:
+        return pod.uid, self._nominations.node_of(pod.uid)
 
 
 class CachedStatuses:
@@ -122,7 +158,7 @@ class SpecColumns:
         """By the plugins taken together; only where it was asked for."""
 
 
-class ColumnCache:
+class ResultCache:
     """Cached columns by reuse key, least recently used first; bounded in bytes."""
 
     def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from stellwerk.framework.containment import UNLIMITED, Unlimited, contained
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
@@ -28,6 +27,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.plugin_isolation import UNLIMITED, Unlimited, isolated
 from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status, unschedulable
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.plugins.node_name import NodeName
@@ -47,7 +47,7 @@ def two_nodes() -> NodeView:
 
 
 def plugin_with(method: str, answer: Any) -> Any:
-    """A contained plugin of one method, a duck without any base class."""
+    """A isolated plugin of one method, a duck without any base class."""
 
     def call(_: object, *arguments: Any) -> Any:
         return answer(*arguments) if callable(answer) else answer
@@ -57,7 +57,7 @@ def plugin_with(method: str, answer: Any) -> Any:
 
     own: Any = later if method in ASYNCHRONOUS else call
     kind: Any = type("Own", (), {"name": "Own", method: own})
-    return contained(kind(), UNLIMITED)
+    return isolated(kind(), UNLIMITED)
 
 
 def ask(plugin: Any, method: str) -> Any:
@@ -206,7 +206,7 @@ def test_a_plugin_needs_no_base_class(
 
 def test_plugins_that_come_with_stellwerk_are_called_directly() -> None:
     plugin = make_plugin(NodeName)
-    assert contained(plugin, UNLIMITED) is plugin
+    assert isolated(plugin, UNLIMITED) is plugin
 
 
 def test_a_hint_is_not_asked_while_its_profile_has_spent_its_time() -> None:
@@ -221,7 +221,7 @@ def test_a_hint_is_not_asked_while_its_profile_has_spent_its_time() -> None:
 
     registered = [ClusterEventWithHint(Resource.NODE, Action.ADD, hint)]
     kind: Any = type("Own", (), {"name": "Own", "events_to_register": lambda _: registered})
-    plugin: Any = contained(kind(), Exhausted())
+    plugin: Any = isolated(kind(), Exhausted())
     (event,) = plugin.events_to_register()
     asked: list[int] = []
     spent = False
