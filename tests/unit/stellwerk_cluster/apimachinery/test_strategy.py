@@ -3,6 +3,8 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
+from stellwerk_cluster.apimachinery.kinds import built_in_kinds
+from stellwerk_cluster.apimachinery.strategy import Strategy, parse_rules, strategy_of
 from tests.support.embedded_rules import Rules, pod
 
 
@@ -288,3 +290,31 @@ def test_plugins_are_turned_on_and_off_by_name() -> None:
     assert changed == (DEFAULT_PLUGINS | {"PodTolerationRestriction"}) - {"LimitRanger", "Priority"}
     with pytest.raises(ValueError, match="no admission plugin Nothing"):
         plugins("Nothing")
+
+
+@pytest.mark.parametrize("kind", [kind.type_name for kind in built_in_kinds()], ids=str)
+def test_the_tables_name_functions_that_there_are(kind: str) -> None:
+    assert isinstance(strategy_of(kind), Strategy)
+
+
+def test_a_change_is_valid_if_the_object_is_and_the_rule_for_changes_agrees() -> None:
+    strategy = strategy_of("ReplicaSet")
+    old, new = ({"spec": {"replicas": count}} for count in (1, -1))
+    errors = {error.field for error in strategy.validate_update(new, old, "")}
+    assert "spec.replicas" in errors
+    assert list(strategy.validate_update(new, old, "status")) == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "error"),
+    [
+        pytest.param({"defaults": "defaults.pod_defaults.default_pod"}, TypeError, id="word"),
+        pytest.param({"default": "defaults.pod_defaults.nothing"}, AttributeError, id="function"),
+        pytest.param({"default": "defaults.nowhere.default_pod"}, ImportError, id="module"),
+    ],
+)
+def test_a_rule_that_does_not_exist_is_refused(
+    rules: dict[str, str], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        parse_rules(rules)

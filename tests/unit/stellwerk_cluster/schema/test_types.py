@@ -1,4 +1,4 @@
-"""`kubectl explain` has a line of its own for every type and every field that is served."""
+"""Types as the tables say them; `kubectl explain` has a line for everything that is served."""
 
 from collections import Counter
 
@@ -9,15 +9,16 @@ from aiohttp.test_utils import make_mocked_request
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_cluster.apimachinery.kinds import KindTable
-from stellwerk_cluster.apimachinery.schema import types
-from stellwerk_cluster.apiserver.descriptions import (
+from stellwerk_cluster.apiserver.openapi import OpenApi
+from stellwerk_cluster.registry.custom_kinds import CustomKinds
+from stellwerk_cluster.schema.tables import blocks
+from stellwerk_cluster.schema.types import (
     ANY_TYPE,
     describe_field,
     describe_type,
-    described_types,
+    type_block,
+    types,
 )
-from stellwerk_cluster.apiserver.openapi import OpenApi
-from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 
 def served_schemas() -> dict[str, JsonObject]:
@@ -47,14 +48,22 @@ def test_everything_that_is_served_is_described() -> None:
 
 
 def test_no_description_stands_twice_and_none_is_of_something_else() -> None:
-    described = described_types()
-    texts = Counter(each.text for each in described.values() if each.text)
-    for type_name, each in described.items():
-        texts.update(each.fields.values())
-        known = types().get(type_name, {name for fields in types().values() for name in fields})
-        assert set(each.fields) <= set(known), type_name
+    described = [type_block(name) for name in blocks()]
+    texts = Counter(each.text for each in described if each.text)
+    texts.update(line.text for each in described for line in each.lines if line.text)
     assert [text for text, times in texts.items() if times > 1] == []
-    assert set(described) <= {*types(), ANY_TYPE}
+    known = {name for fields in types().values() for name in fields}
+    assert set(type_block(ANY_TYPE).fields) <= known
+
+
+def test_a_type_is_described_like_one_that_there_is() -> None:
+    likes = {type_block(name).words.get("like") for name in types()} - {None}
+    assert likes <= set(types())
+
+
+def test_a_field_may_have_the_name_of_its_type() -> None:
+    field = types()["DeviceAttribute"]["bool"]
+    assert (field.type, field.number, "pointer" in field.words) == ("bool", (3,), True)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,8 @@
-"""The types of built-in kinds: decoding of request bodies, merge keys, and the input of OpenAPI.
+"""The decoding of request bodies: objects of built-in kinds in canonical form.
 
-`types.txt` is the one list of types and fields, in lines `field type flag…`. The flags: `required`
-(present in every object of the API; filled with the type's zero when missing), `always` (an
-optional struct that is nevertheless always written), `nullable` (written as null when missing),
-`pointer` (a zero value is kept, otherwise it counts as absent), `merge` and `merge=key` (how a
-strategic merge patch merges a list), `retain` (it honours $retainKeys). For field ownership:
-`map=key,key` and `set` (how an applied list merges; all others are taken whole), `default=value`
-(of a key), `atomic` (a map, or on the line of a type all its values, is taken whole), `granular`
-(this value of an atomic type is not). Invariant: a decoded object holds only known fields, with the
-types they should have, in canonical form.
+Called by the verbs and the HTTP layer. Invariant: a decoded object holds only known fields, with
+the types they should have, in canonical form; a value of the wrong type is named by the type that
+the API server's program has for it.
 """
 
 from __future__ import annotations
@@ -17,16 +11,30 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk_cluster.apimachinery.go_types import go_element, go_type, plain_go_type
 from stellwerk_cluster.apimachinery.mismatches import MismatchError
 from stellwerk_cluster.apimachinery.objects import JsonValue
 from stellwerk_cluster.apimachinery.scalars import scalar
+from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+
+
+_PLAIN: Final = {
+    "string": "string",
+    "bool": "bool",
+    "int": "int32",
+    "float": "float64",
+    "Quantity": "resource.Quantity",
+    "Time": "v1.Time",
+    "MicroTime": "v1.MicroTime",
+    "IntOrString": "intstr.IntOrString",
+    "bytes": "[]uint8",
+    "any": "interface {}",
+}
+_MAP: Final = "map["
 
 
 @dataclass(slots=True)
@@ -39,65 +47,6 @@ class Decoding:
 
 Decoder: TypeAlias = Callable[[JsonValue, Decoding, str], JsonValue]
 """(value, findings, path) → canonical value; None means that the field counts as absent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a type, as its line in types.txt says."""
-
-    name: str
-    type: str
-    flags: frozenset[str]
-    merge_key: str
-    keys: tuple[str, ...] = ()
-    """The fields that tell the items of a list apart when it is applied."""
-    default: str = ""
-    """The value of a key that an item leaves out."""
-
-    @property
-    def merges(self) -> bool:
-        """Whether a strategic merge patch merges the list instead of replacing it."""
-        return "merge" in self.flags
-
-    @property
-    def element(self) -> str:
-        """The type of one element of a list or map; otherwise the type itself."""
-        return self.type.strip("[]{}")
-
-
-@cache
-def types() -> dict[str, dict[str, Field]]:
-    """All types of types.txt, by name."""
-    found: dict[str, dict[str, Field]] = {}
-    fields: dict[str, Field] = {}
-    for line in _types_text().splitlines():
-        words = line.split()
-        if not line.startswith(" "):
-            fields = found.setdefault(words[0], {})
-            continue
-        flags = dict(flag.partition("=")[::2] for flag in words[2:])
-        fields[words[0]] = Field(
-            words[0],
-            words[1],
-            frozenset(flags),
-            flags.get("merge", ""),
-            tuple(filter(None, flags.get("map", "").split(","))),
-            flags.get("default", ""),
-        )
-    return found
-
-
-@cache
-def atomic_types() -> frozenset[str]:
-    """The types whose values have one owner as a whole."""
-    lines = (line.split() for line in _types_text().splitlines() if not line.startswith(" "))
-    return frozenset(words[0] for words in lines if "atomic" in words[1:])
-
-
-def _types_text() -> str:
-    return (
-        resources.files("stellwerk_cluster.apimachinery").joinpath("types.txt").read_text("utf-8")
-    )
 
 
 def decode(type_name: str, body: JsonObject) -> tuple[JsonObject, list[str]]:
@@ -133,7 +82,7 @@ def zero(type_name: str) -> JsonValue:
 
 @cache
 def _decoder(type_name: str, named: str, *, keeps_zero: bool = False) -> Decoder:
-    """The decoder of a type of types.txt that the API server's program calls `named`."""
+    """The decoder of a type that the API server's program calls `named`."""
     if type_name.startswith("["):
         return _list_decoder(type_name[1:-1], named)
     if type_name.startswith("{"):
@@ -154,9 +103,9 @@ class _StructDecoder:
         # Filled on first use of a field: types refer to themselves (JSONSchemaProps).
         self._decoders: dict[str, Decoder] = {}
         self._missing: list[tuple[str, Callable[[], JsonValue]]] = [
-            (each.name, _nothing if "nullable" in each.flags else _zero_of(each.type))
+            (each.name, _nothing if "nullable" in each.words else _zero_of(each.type))
             for each in self._fields.values()
-            if each.flags & {"nullable", "required", "always"}
+            if each.words.keys() & {"nullable", "present", "always"}
         ]
 
     def decode(self, value: JsonValue, findings: Decoding, path: str) -> JsonValue:
@@ -191,9 +140,9 @@ class _StructDecoder:
         known = self._fields.get(name)
         if known is None:
             return None
-        named = go_type(self._type_name, name, known.type)
+        named = known.words.get("go") or plain_go_type(known.type)
         decoder = _decoder(
-            known.type, named, keeps_zero=bool(known.flags & {"pointer", "required"})
+            known.type, named, keeps_zero=bool(known.words.keys() & {"pointer", "present"})
         )
         self._decoders[name] = decoder
         return decoder
@@ -249,3 +198,21 @@ def _map_decoder(element: str, named: str) -> Decoder:
         return decoded
 
     return decode_map
+
+
+def plain_go_type(type_text: str) -> str:
+    """The Go type that follows from a type of the tables."""
+    if type_text.startswith("["):
+        return f"[]{plain_go_type(type_text[1:-1])}"
+    if type_text.startswith("{"):
+        return f"{_MAP}string]{plain_go_type(type_text[1:-1])}"
+    return _PLAIN.get(type_text, f"v1.{type_text}")
+
+
+def go_element(container: str, plain: str) -> str:
+    """The Go type of the parts of a list or map; `plain` is what the tables have for the parts."""
+    if container.startswith("[]"):
+        return container.removeprefix("[]")
+    if container.startswith(_MAP):
+        return container.partition("]")[2]
+    return plain_go_type(plain)
