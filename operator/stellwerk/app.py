@@ -47,8 +47,8 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_events import GroupEvents
-from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
@@ -170,7 +170,7 @@ class Operator:
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
-        self.group_reports = GroupReports(self.world, outbox)
+        self.group_conditions = GroupConditions(self.world, outbox)
         self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
@@ -190,7 +190,7 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """The object that turns watch events into changes of the World."""
-        groups = GroupEvents(self.world, self.group_reports)
+        groups = GroupEvents(self.world, self.group_conditions)
         self.loader.moves.on_change = groups.on_profiles
         parts = (
             self.world,
@@ -260,7 +260,7 @@ class Operator:
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
-            self.group_reports,
+            self.group_conditions,
         )
         if self._recording is not None:
             self._recording.observe(self.world, schedule_one, self.extenders)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.backend.queued_pod import POPPED, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.device_report import claims_report, device_report, searched
 from stellwerk.explain.device_suggestions import device_suggestions
@@ -146,7 +146,7 @@ class Explanations:
             ended_at = at(world.clock, entry.queued_at)
             last_attempt = LastAttempt(ended_at=ended_at, message=scheduled_message(pod) or None)
         result = replace(
-            self._header(pod, "scheduling" if entry.place in POPPED else "waiting"),
+            self._header(pod, "scheduling" if entry.place in IN_FLIGHT else "waiting"),
             queue=queue_facts(world, entry),
             last_attempt=last_attempt,
             last_preemption=self._last_preemption(pod),

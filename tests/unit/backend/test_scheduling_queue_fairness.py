@@ -4,8 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from stellwerk.backend.fair_turns import FIRST, MOST_SECONDS, FairTurns
-from stellwerk.backend.scheduling_queue import RETRY_GIVES_WAY_SECONDS
+from stellwerk.backend.scheduling_queue import (
+    MOST_LAG_SECONDS,
+    RETRY_GIVES_WAY_SECONDS,
+    UNDELAYED_PODS,
+    NamespaceFairness,
+)
 from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
 from tests.support.builders import pod_info
 from tests.support.queue_driver import Policy, QueueDriver
@@ -21,26 +25,27 @@ def driver() -> QueueDriver:
 
 
 def test_the_first_pods_of_a_namespace_count_as_having_come_when_they_came() -> None:
-    turns = FairTurns()
-    assert [turns.turn("a", 7.0, waiting, retry=False) for waiting in range(1, FIRST + 1)] == (
-        [7.0] * FIRST
-    )
+    fairness = NamespaceFairness()
+    assert [
+        fairness.queued_at("a", 7.0, waiting, retry=False)
+        for waiting in range(1, UNDELAYED_PODS + 1)
+    ] == ([7.0] * UNDELAYED_PODS)
 
 
 def test_the_more_of_a_namespace_wait_the_later_a_pod_counts_up_to_a_bound() -> None:
-    turns = FairTurns()
-    found = [turns.turn("a", 0.0, waiting, retry=False) for waiting in range(1, 20_000)]
+    fairness = NamespaceFairness()
+    found = [fairness.queued_at("a", 0.0, waiting, retry=False) for waiting in range(1, 20_000)]
     assert all(one <= other for one, other in pairwise(found))
-    assert found[FIRST] > 0
-    assert found[-1] == MOST_SECONDS
+    assert found[UNDELAYED_PODS] > 0
+    assert found[-1] == MOST_LAG_SECONDS
 
 
 def test_pods_of_a_namespace_keep_their_order_when_fewer_wait() -> None:
-    turns = FairTurns()
-    first = turns.turn("a", 0.0, 1_000, retry=False)
-    assert turns.turn("a", 1.0, 3, retry=False) >= first
-    assert turns.turn("b", 1.0, 3, retry=False) == 1.0, "others have turns of their own"
-    assert turns.turn("a", 1.0, 3, retry=True) == 1.0, "and so have retries"
+    fairness = NamespaceFairness()
+    first = fairness.queued_at("a", 0.0, 1_000, retry=False)
+    assert fairness.queued_at("a", 1.0, 3, retry=False) >= first
+    assert fairness.queued_at("b", 1.0, 3, retry=False) == 1.0, "others have places of their own"
+    assert fairness.queued_at("a", 1.0, 3, retry=True) == 1.0, "and so have retries"
 
 
 # --- who gives way to whom ------------------------------------------------------------------------
@@ -75,7 +80,7 @@ def test_one_pod_does_not_wait_for_all_that_another_namespace_has_created(
     driver.now += 0.01
     driver.add(pod_info("other"))
     names = driver.drain()
-    assert names.index("other") == FIRST
+    assert names.index("other") == UNDELAYED_PODS
     names.remove("other")
     assert names == [pod.name for pod in flood], "among themselves they keep their order"
 
@@ -87,4 +92,4 @@ def test_one_pod_does_not_wait_for_all_retries_of_another_namespace(driver: Queu
     driver.reject(pod_info("other"), "Fit")
     driver.now += 100
     driver.change(NODE_ADDED)
-    assert driver.drain().index("other") <= FIRST
+    assert driver.drain().index("other") <= UNDELAYED_PODS

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from stellwerk.backend.requeue_backlog import MOST_CHANGES, SLICE_UNITS, RequeueBacklog
+from stellwerk.backend.scheduling_queue import MOST_CHANGES, SLICE_UNITS, RequeueBacklog
 
 
 class Log:
