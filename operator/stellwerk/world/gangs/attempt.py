@@ -16,7 +16,7 @@ from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
+from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import Decision, decide

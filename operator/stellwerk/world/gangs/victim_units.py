@@ -13,8 +13,8 @@ from typing import Final
 from stellwerk.backend.pod_groups import priority_of
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.victim_order import started_at
+from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.shared.victims import started_at
 from stellwerk.world.world import World
 
 PAUSE_UNITS: Final = 50
