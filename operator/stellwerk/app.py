@@ -32,9 +32,9 @@ from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
+from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
-from stellwerk.handlers.redelivery import Redelivery
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
@@ -47,15 +47,15 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_events import GroupEvents
-from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
     Gauges,
-    ProfileStopwatch,
+    ProfileMetricsRecorder,
     QueueMetrics,
     VolumeCounters,
     plugin_failure_counter,
@@ -170,7 +170,7 @@ class Operator:
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
-        self.group_reports = GroupReports(self.world, outbox)
+        self.group_conditions = GroupConditions(self.world, outbox)
         self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
@@ -190,7 +190,7 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """The object that turns watch events into changes of the World."""
-        groups = GroupEvents(self.world, self.group_reports)
+        groups = GroupEvents(self.world, self.group_conditions)
         self.loader.moves.on_change = groups.on_profiles
         parts = (
             self.world,
@@ -231,7 +231,7 @@ class Operator:
             preempting=world.preempting,
             pod_groups=world.pod_groups,
             guard=self.guard,
-            stopwatch=lambda name, plugins: ProfileStopwatch(
+            metrics_recorder=lambda name, plugins: ProfileMetricsRecorder(
                 metrics, name, plugins, world.clock.monotonic
             ),
             volume_counts=VolumeCounters(metrics),
@@ -260,7 +260,7 @@ class Operator:
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
-            self.group_reports,
+            self.group_conditions,
         )
         if self._recording is not None:
             self._recording.observe(self.world, schedule_one, self.extenders)
@@ -320,7 +320,7 @@ def _world(
     nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
-        active.push,
+        active.put_nowait,
         profiles,
         nominator=nominator,
         observer=queue_metrics,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
-from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
@@ -28,30 +27,31 @@ from stellwerk_cluster.apiserver.component_statuses import (
     ComponentStatuses,
     port_health,
 )
-from stellwerk_cluster.apiserver.departed import while_connected
+from stellwerk_cluster.apiserver.disconnected_clients import while_connected
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
-from stellwerk_cluster.apiserver.tables import Printers
+from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.server import FaultServer
+from stellwerk_cluster.hollow.container_logs import pod_log
 from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.kubelets import make_kubelets
 from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
-from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.kept_secrets import KeptSecrets
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
     publish_client_authority,
 )
+from stellwerk_cluster.kubeconfig import kubeconfig, write_kubeconfig
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
@@ -139,7 +139,7 @@ class EmbeddedCluster:
         self.api.plugins = self.options.admission_plugins
         self.api.features = self.options.feature_gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
-        renderer = Renderer(Printers(self.clock, self.api.custom))
+        renderer = Renderer(TableConvertors(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
@@ -255,8 +255,12 @@ class EmbeddedCluster:
         Raises:
             OSError: the file cannot be written.
         """
+        write_kubeconfig(path, self.kubeconfig())
+
+    def kubeconfig(self) -> bytes:
+        """A kubeconfig that leads here."""
         authority = b"" if self.authority is None else self.authority.certificate
-        kubeconfig.write_kubeconfig(path, self.url, self.identity.admin_token, authority)
+        return kubeconfig(self.url, self.identity.admin_token, authority)
 
     def _make_authority(self, kept: KeptSecrets) -> CertificateAuthority | None:
         if not self.options.tls:

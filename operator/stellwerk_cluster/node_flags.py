@@ -68,7 +68,7 @@ def add_device_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def _change_machine(options: argparse.Namespace) -> int:
-    from stellwerk_cluster.incidents import annotate  # noqa: PLC0415  (it loads TLS)
+    from stellwerk_cluster.annotation_client import annotate  # noqa: PLC0415  (it loads TLS)
 
     state = _STATES[options.incident]
     annotate(options.kubeconfig, f"/api/v1/nodes/{options.node}", _MACHINE, state)
@@ -79,7 +79,7 @@ def _change_machine(options: argparse.Namespace) -> int:
 def _end_pod(options: argparse.Namespace) -> int:
     if not 0 <= options.exit_code < _EXIT_CODES:
         raise ConfigurationError(f"--exit-code {options.exit_code}: not between 0 and 255")
-    from stellwerk_cluster.incidents import annotate  # noqa: PLC0415  (it loads TLS)
+    from stellwerk_cluster.annotation_client import annotate  # noqa: PLC0415  (it loads TLS)
 
     path = f"/api/v1/namespaces/{options.namespace}/pods/{options.pod}"
     annotate(options.kubeconfig, path, _END_NOW, str(options.exit_code))

@@ -4,7 +4,7 @@ from typing import Any
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
-from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE
+from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE
 from tests.support.cluster_driver import HeldCluster
 
 
@@ -39,7 +39,7 @@ class ClusterDriver(HeldCluster):
     def lease(self, name: str) -> JsonObject:
         """The lease of a node, as a client would read it now."""
         kind = self.api.kinds.resource("leases", "coordination.k8s.io")
-        self.api.kept_leases.before_read(kind, LEASE_NAMESPACE, name, watch=False)
+        self.api.lease_cache.before_read(kind, LEASE_NAMESPACE, name, watch=False)
         found = self.api.find(kind.storage_name, LEASE_NAMESPACE, name)
         assert found is not None, f"no lease of {name}"
         return found

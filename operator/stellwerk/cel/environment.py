@@ -16,16 +16,42 @@ from stellwerk.cel.checker import check
 from stellwerk.cel.compiler import compiled
 from stellwerk.cel.cost import CALL_LIMIT, Frame
 from stellwerk.cel.errors import EvaluationError
-from stellwerk.cel.library.kubernetes import KUBERNETES
+from stellwerk.cel.library.conversions import CONVERSIONS
+from stellwerk.cel.library.formats import FORMATS
+from stellwerk.cel.library.lists import LISTS
+from stellwerk.cel.library.moments import MOMENTS
+from stellwerk.cel.library.network import NETWORK
+from stellwerk.cel.library.operators import OPERATORS
+from stellwerk.cel.library.optionals import OPTIONALS
+from stellwerk.cel.library.patterns import PATTERNS
+from stellwerk.cel.library.quantities import QUANTITIES
+from stellwerk.cel.library.strings import STRINGS
+from stellwerk.cel.library.versions import VERSIONS
 from stellwerk.cel.parser import parse
+from stellwerk.cel.signatures import Library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stellwerk.cel.signatures import Library
     from stellwerk.cel.tree import Node
     from stellwerk.cel.types import Type
     from stellwerk.cel.values import Value
+
+
+KUBERNETES: Final = Library(
+    OPERATORS,
+    CONVERSIONS,
+    MOMENTS,
+    STRINGS,
+    PATTERNS,
+    OPTIONALS,
+    LISTS,
+    QUANTITIES,
+    VERSIONS,
+    NETWORK,
+    FORMATS,
+)
+
 
 _TREES: Final = 1024
 _PROGRAMS: Final = 256

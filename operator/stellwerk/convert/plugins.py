@@ -6,6 +6,8 @@ that were renamed, merged or taken out are found under what does their work now,
 
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 from stellwerk.convert.draft import (
@@ -21,11 +23,50 @@ from stellwerk.convert.draft import (
     normal_resources,
     without_type,
 )
-from stellwerk.convert.known_names import unknown_plugin
 from stellwerk.errors import ProfileError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile_defaults import ALL, REMOVED_PLUGINS
+from stellwerk.models.profile_defaults import ALL, DEFAULT_PLUGINS, REMOVED_PLUGINS
+
+ENTRY_POINT_GROUP: Final = "stellwerk.plugins"
+OFF_BY_DEFAULT: Final = frozenset(
+    {
+        "CrossNodePreemption",
+        "DefaultPodTopologySpread",
+        "FragmentationGradientDescent",
+        "GangScheduling",
+        "GpuBestFit",
+        "GpuClustering",
+        "GpuDotProduct",
+        "GpuPacking",
+        "GpuPatternPlan",
+        "GpuShare",
+        "LegacyBalancedAllocation",
+        "LegacyLeastAllocated",
+        "LegacyRequestedToCapacityRatio",
+        "NodePreferAvoidPods",
+        "PodGroupPodsCount",
+        "SelectorSpread",
+        "TopologyPlacementGenerator",
+    }
+)
+"""In-tree plugins that no profile has by default, and aliases."""
+
+
+@cache
+def _installed() -> frozenset[str]:
+    return frozenset(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
+
+
+def unknown_plugin(name: str) -> str:
+    """Return what to say of a name that no plugin here has; empty: one has it."""
+    in_tree = {*DEFAULT_PLUGINS, *OFF_BY_DEFAULT}
+    if name == ALL or name in in_tree or name in _installed():
+        return ""
+    near = suggestion(name, in_tree | _installed())
+    return f'no plugin "{name}" is installed here{near}; the profile is refused where none is'
+
 
 VERSIONS: Final = ("v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")
 

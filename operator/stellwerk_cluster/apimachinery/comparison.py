@@ -16,7 +16,7 @@ from stellwerk_cluster.apimachinery.field_sets import (
     union,
     without_trees,
 )
-from stellwerk_cluster.apimachinery.forms import Form, ListForm, MapForm
+from stellwerk_cluster.apimachinery.merge_types import MergeList, MergeMap, MergeType
 from stellwerk_cluster.apimachinery.typed_values import ABSENT, indexed, whole
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Comparison:
             self.removed[element] = closed(below.removed)
 
 
-def compare(form: Form, old: JsonValue, new: JsonValue) -> Comparison:
+def compare(form: MergeType, old: JsonValue, new: JsonValue) -> Comparison:
     """What changed from `old` to `new`.
 
     Raises:
@@ -70,16 +70,16 @@ def compare(form: Form, old: JsonValue, new: JsonValue) -> Comparison:
     part, was = form.part(new), form.part(old)
     if part is not was and old is not None and new is not None:
         found.modified[SELF] = {}
-    elif isinstance(part, MapForm) and not part.atomic and (old or new):
+    elif isinstance(part, MergeMap) and not part.atomic and (old or new):
         _compare_maps(part, old or {}, new or {}, found)
-    elif isinstance(part, ListForm) and not part.atomic and (old or new):
+    elif isinstance(part, MergeList) and not part.atomic and (old or new):
         _compare_lists(part, old or [], new or [], found)
     else:
         found.modified[SELF] = {}
     return found
 
 
-def _compare_maps(form: MapForm, old: JsonValue, new: JsonValue, found: Comparison) -> None:
+def _compare_maps(form: MergeMap, old: JsonValue, new: JsonValue, found: Comparison) -> None:
     for name, item in new.items():
         before = old.get(name, ABSENT)
         if before is item:
@@ -94,7 +94,7 @@ def _compare_maps(form: MapForm, old: JsonValue, new: JsonValue, found: Comparis
         found.removed[f"f:{name}"] = whole(inner, old[name]) if inner is not None else {}
 
 
-def _compare_lists(form: ListForm, old: JsonValue, new: JsonValue, found: Comparison) -> None:
+def _compare_lists(form: MergeList, old: JsonValue, new: JsonValue, found: Comparison) -> None:
     before, after = indexed(form, old), indexed(form, new)
     for element in [*before, *(each for each in after if each not in before)]:
         was, now = before.get(element, []), after.get(element, [])

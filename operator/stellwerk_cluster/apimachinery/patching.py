@@ -1,7 +1,9 @@
 """The patches of the API: JSON merge patch and strategic merge patch; JSON patch is beside it.
 
 Pure functions from (object, patch) to a new object, called by the verbs. Invariant: the original is
-not changed; parts that a patch does not touch may be shared between original and result.
+not changed; parts that a patch does not touch may be shared between original and result. A
+strategic patch is merged only once `_check_directives` has found lists where lists are merged, and
+objects with their merge key where objects are merged by one.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.json_patch import json_patch, pointer
 from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import go_text
-from stellwerk_cluster.apimachinery.patch_directives import check_directives
-from stellwerk_cluster.apimachinery.schema import Field, types
+from stellwerk_cluster.schema.types import Field, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -28,7 +29,6 @@ JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-
 _ORDER: Final = "$setElementOrder/"
 _DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 
@@ -106,7 +106,7 @@ def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> Js
     Raises:
         StatusError: a directive makes no sense, or an element lacks its merge key (400).
     """
-    check_directives(patch, type_name)
+    _check_directives(patch, type_name)
     merged = _merge_struct(target, patch, type_name)
     return merged if merged is not None else {}
 
@@ -254,3 +254,58 @@ def _reorder(
 
 def _in_order(items: list[JsonValue], order: list[JsonValue]) -> list[JsonValue]:
     return sorted(items, key=lambda each: _position(order, each))
+
+
+def _check_directives(patch: JsonObject, type_name: str) -> None:
+    """Refuse a patch that cannot be merged into an object of a type.
+
+    Raises:
+        StatusError: a directive or a merged list has another form than it must have (400).
+    """
+    fields = types().get(type_name, {})
+    _check_lists(patch, fields)
+    for name, value in patch.items():
+        field = fields.get(name)
+        if isinstance(value, dict):
+            plain = field is None or field.type.startswith("{")
+            _check_directives(value, "" if field is None or plain else field.element)
+        elif isinstance(value, list) and field is not None and field.merge_key:
+            _check_elements(value, field)
+
+
+def _check_lists(patch: JsonObject, fields: dict[str, Field]) -> None:
+    retained = patch.get("$retainKeys", [])
+    if not isinstance(retained, list):
+        raise bad_request("invalid patch format of retainKeys")
+    for name, value in patch.items():
+        if name.startswith(_DELETE_PRIMITIVES):
+            field = fields.get(name.removeprefix(_DELETE_PRIMITIVES))
+            of_list = field is None or field.type.startswith("[")
+            if not isinstance(value, list) or not of_list:
+                raise bad_request("invalid patch format of primitive list")
+        elif name.startswith(_ORDER):
+            _check_order(value, fields.get(name.removeprefix(_ORDER)))
+
+
+def _check_order(order: JsonValue, field: Field | None) -> None:
+    if not isinstance(order, list):
+        raise bad_request("invalid patch format of setElementOrder list")
+    if field is not None and field.merge_key:
+        for each in order:
+            _check_element(each, field.merge_key)
+
+
+def _check_elements(elements: list[JsonValue], field: Field) -> None:
+    for each in elements:
+        if not isinstance(each, dict) or each.get("$patch") != "replace":
+            _check_element(each, field.merge_key)
+        _check_directives(each, field.element)
+
+
+def _check_element(element: JsonValue, key: str) -> None:
+    if not isinstance(element, dict):
+        raise bad_request(
+            f"expected a map[string]interface {{}}, but received a {json_name(element)}"
+        )
+    if isinstance(element.get(key), list | dict):
+        raise bad_request(f"the merge key {key} is a {json_name(element[key])}, not a single value")

@@ -1,25 +1,53 @@
 """The decoders of single values: texts, numbers, amounts, times, bytes.
 
 Called by `schema` when it makes the decoders of a type. Invariant: a decoded value is in the form
-in which the API server writes it, and None stands for a value that counts as absent.
+in which the API server writes it, and None stands for a value that counts as absent; of a text that
+is no time, the refusal names the first part of the layout that the text does not have.
 """
 
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from stellwerk.models.canonical_quantity import canonical_quantity
-from stellwerk_cluster.apimachinery.go_times import check_time
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, MismatchError
 from stellwerk_cluster.apimachinery.objects import JsonValue, parse_timestamp
-from stellwerk_cluster.apimachinery.quantities import SYNTAX
 
+_LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
+_MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
+_ZONE: Final = re.compile(r"Z|[+-]\d\d:\d\d")
+_FRACTION: Final = re.compile(r"[.,]\d+")
+_MICROS: Final = ".000000"
+_PARTS: Final = (
+    ("2006", r"\d{4}"),
+    ("-", "-"),
+    ("01", r"\d\d"),
+    ("-", "-"),
+    ("02", r"\d\d"),
+    ("T", "T"),
+    ("15", r"\d\d"),
+    (":", ":"),
+    ("04", r"\d\d"),
+    (":", ":"),
+    ("05", r"\d\d"),
+)
+_RANGES: Final = {
+    "2006": ("year", 0, 9999),
+    "01": ("month", 1, 12),
+    "02": ("day", 0, 99),
+    "15": ("hour", 0, 23),
+    "04": ("minute", 0, 59),
+    "05": ("second", 0, 59),
+}
+"""By part: what it is called, its smallest and its largest number; a day's depends on its month."""
+_QUANTITY_SYNTAX: Final = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+"""The expression that the API quotes when it refuses a quantity."""
 Scalar: TypeAlias = Callable[[JsonValue, str], JsonValue]
 """(value, path) → canonical value."""
-
 _WHOLE_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _BITS: Final = {"int32": 31, "int64": 63}
@@ -31,7 +59,7 @@ _QUANTUM: Final = 4
 
 
 def scalar(type_name: str, go_type: str, *, keeps_zero: bool) -> Scalar:
-    """The decoder of a type of types.txt that is no struct, list or map."""
+    """The decoder of a type of the tables that is no struct, list or map."""
     decode = _MAKERS[type_name](go_type)
     if keeps_zero or type_name not in ("string", "int", "bool"):
         return decode
@@ -86,7 +114,7 @@ def _decode_quantity(value: JsonValue, _path: str) -> JsonValue:
             return canonical_quantity(value.strip() if type(value) is str else value)
         except ValueError:
             pass
-    message = f"quantities must match the regular expression '{SYNTAX}'"
+    message = f"quantities must match the regular expression '{_QUANTITY_SYNTAX}'"
     raise DecodeError(message)
 
 
@@ -126,7 +154,7 @@ def _decode_micro_time(value: JsonValue, path: str) -> JsonValue:
 
 
 def _parsed_time(text: str, *, with_fraction: bool = False) -> datetime:
-    check_time(text, with_fraction=with_fraction)
+    _check_time(text, with_fraction=with_fraction)
     try:
         return parse_timestamp(text).astimezone(UTC)
     except (ValueError, OverflowError):  # a year that the calendar here does not have
@@ -174,3 +202,59 @@ _MAKERS: Final[dict[str, Callable[[str], Scalar]]] = {
     "bytes": _bytes,
     "any": _anything,
 }
+
+
+def _check_time(text: str, *, with_fraction: bool) -> None:
+    """Take a time of RFC 3339, with six digits of a second or with any number of them.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    layout = _MICRO_LAYOUT if with_fraction else _LAYOUT
+    numbers: dict[str, int] = {}
+    rest = text
+    for part, pattern in _PARTS:
+        found = re.match(pattern, rest, re.ASCII)
+        if found is None:
+            raise _cannot_parse(text, layout, rest, part)
+        rest = rest[found.end() :]
+        if part in _RANGES:
+            numbers[part] = int(found[0])
+            unit, smallest, largest = _RANGES[part]
+            if not smallest <= numbers[part] <= largest:
+                raise _out_of_range(text, unit)
+    rest = _after_fraction(text, layout, rest, with_fraction=with_fraction)
+    zone = _ZONE.match(rest)
+    if zone is None:
+        raise _cannot_parse(text, layout, rest, "Z07:00")
+    if rest[zone.end() :]:
+        message = f"{_head(text)}: extra text: {_quoted(rest[zone.end() :])}"
+        raise DecodeError(message)
+    if not 1 <= numbers["02"] <= monthrange(max(numbers["2006"], 1), numbers["01"])[1]:
+        raise _out_of_range(text, "day")
+
+
+def _after_fraction(text: str, layout: str, rest: str, *, with_fraction: bool) -> str:
+    fraction = _FRACTION.match(rest)
+    if not with_fraction:
+        return rest[fraction.end() :] if fraction is not None else rest
+    if fraction is None or len(fraction[0]) < len(_MICROS):
+        raise _cannot_parse(text, layout, rest, _MICROS)
+    return rest[len(_MICROS) :]
+
+
+def _out_of_range(text: str, unit: str) -> DecodeError:
+    return DecodeError(f"{_head(text)}: {unit} out of range")
+
+
+def _head(text: str) -> str:
+    return f"parsing time {_quoted(text)}"
+
+
+def _cannot_parse(text: str, layout: str, rest: str, part: str) -> DecodeError:
+    return DecodeError(f'{_head(text)} as "{layout}": cannot parse {_quoted(rest)} as "{part}"')
+
+
+def _quoted(text: str) -> str:
+    shown = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{shown}"'

@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.field_sets import (
     is_member,
     opened,
 )
-from stellwerk_cluster.apimachinery.forms import Form, ListForm, MapForm
+from stellwerk_cluster.apimachinery.merge_types import MergeList, MergeMap, MergeType
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -30,7 +30,7 @@ ABSENT: Final = object()
 """In place of a value that is not there, other than null."""
 
 
-class FormError(Exception):
+class MergeTypeError(Exception):
     """A value that does not have its form; the text is what the API says about it."""
 
 
@@ -41,33 +41,33 @@ Problem: TypeAlias = tuple[str, str]
 # Items of lists.
 
 
-def item_element(form: ListForm, item: JsonValue) -> str:
+def item_element(form: MergeList, item: JsonValue) -> str:
     """The path element that tells an item of a list from the others.
 
     Raises:
-        FormError: the item has none of the keys, or is no scalar in a set.
+        MergeTypeError: the item has none of the keys, or is no scalar in a set.
     """
     if form.keys:
         return _keyed_element(form, item)
     if isinstance(item, dict):
         message = "associative list without keys has an element that's a map type"
-        raise FormError(message)
+        raise MergeTypeError(message)
     if isinstance(item, list):
         message = "not supported: associative list with lists as elements"
-        raise FormError(message)
+        raise MergeTypeError(message)
     if item is None:
         message = "associative list without keys has an element that's an explicit null"
-        raise FormError(message)
+        raise MergeTypeError(message)
     return f"v:{orjson.dumps(item).decode()}"
 
 
-def _keyed_element(form: ListForm, item: JsonValue) -> str:
+def _keyed_element(form: MergeList, item: JsonValue) -> str:
     if item is None:
         message = "associative list with keys may not have a null element"
-        raise FormError(message)
+        raise MergeTypeError(message)
     if not isinstance(item, dict):
         message = "associative list with keys may not have non-map elements"
-        raise FormError(message)
+        raise MergeTypeError(message)
     found = {}
     for key in form.keys:
         if key in item:
@@ -80,19 +80,19 @@ def _keyed_element(form: ListForm, item: JsonValue) -> str:
             f"associative list with keys has an element that omits all key fields [{shown}] "
             "(and doesn't have default values for any key fields)"
         )
-        raise FormError(message)
+        raise MergeTypeError(message)
     return f"k:{orjson.dumps(found).decode()}"
 
 
-def indexed(form: ListForm, items: list[JsonValue]) -> dict[str, list[JsonValue]]:
+def indexed(form: MergeList, items: list[JsonValue]) -> dict[str, list[JsonValue]]:
     """The items by their path elements; more than one under an element are duplicates."""
     found: dict[str, list[JsonValue]] = {}
     for position, item in enumerate(items):
         try:
             element = item_element(form, item)
-        except FormError as error:
+        except MergeTypeError as error:
             message = f"element {position}: {error}"
-            raise FormError(message) from None
+            raise MergeTypeError(message) from None
         found.setdefault(element, []).append(item)
     return found
 
@@ -100,18 +100,18 @@ def indexed(form: ListForm, items: list[JsonValue]) -> dict[str, list[JsonValue]
 # Validation.
 
 
-def problems(form: Form, value: JsonValue, path: str = "") -> list[Problem]:
+def problems(form: MergeType, value: JsonValue, path: str = "") -> list[Problem]:
     """What of an applied value does not have its form."""
     part = form.part(value)
-    if isinstance(part, MapForm):
+    if isinstance(part, MergeMap):
         return _map_problems(part, value, path)
-    if isinstance(part, ListForm):
+    if isinstance(part, MergeList):
         return _list_problems(part, value, path)
     text = _scalar_problem(part, value)
     return [(path, text)] if text else []
 
 
-def _map_problems(form: MapForm, value: JsonValue, path: str) -> list[Problem]:
+def _map_problems(form: MergeMap, value: JsonValue, path: str) -> list[Problem]:
     if value is None:
         return []
     if not isinstance(value, dict):
@@ -125,7 +125,7 @@ def _map_problems(form: MapForm, value: JsonValue, path: str) -> list[Problem]:
     return found
 
 
-def _list_problems(form: ListForm, value: JsonValue, path: str) -> list[Problem]:
+def _list_problems(form: MergeList, value: JsonValue, path: str) -> list[Problem]:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -137,7 +137,7 @@ def _list_problems(form: ListForm, value: JsonValue, path: str) -> list[Problem]
         if not form.atomic:
             try:
                 element = item_element(form, item)
-            except FormError as error:
+            except MergeTypeError as error:
                 return [*found, (path, f"element {position}: {error}")]
             if element in seen:
                 found.append((path, f"duplicate entries for key {element_text(element)}"))
@@ -190,28 +190,28 @@ def problems_text(found: list[Problem]) -> str:
 # Ownership of a value.
 
 
-def field_set(form: Form, value: JsonValue) -> FieldSet:
+def field_set(form: MergeType, value: JsonValue) -> FieldSet:
     """What an applied value owns: its scalars, what is taken whole, and the items of lists."""
     found = _owned(form, value)
     found.pop(SELF, None)
     return found
 
 
-def _owned(form: Form, value: JsonValue) -> FieldSet:
+def _owned(form: MergeType, value: JsonValue) -> FieldSet:
     """The node of a value, opened; empty if it owns nothing."""
     part = form.part(value)
-    if isinstance(part, MapForm):
+    if isinstance(part, MergeMap):
         if part.atomic or not isinstance(value, dict):
             return {SELF: {}}
         return _owned_fields(part, value)
-    if isinstance(part, ListForm):
+    if isinstance(part, MergeList):
         if part.atomic or not isinstance(value, list):
             return {SELF: {}}
         return _owned_items(part, value)
     return {SELF: {}}
 
 
-def _owned_fields(form: MapForm, value: JsonObject) -> FieldSet:
+def _owned_fields(form: MergeMap, value: JsonObject) -> FieldSet:
     found: FieldSet = {}
     for name, item in value.items():
         inner = form.field(name)
@@ -223,7 +223,7 @@ def _owned_fields(form: MapForm, value: JsonObject) -> FieldSet:
     return found
 
 
-def _owned_items(form: ListForm, value: list[JsonValue]) -> FieldSet:
+def _owned_items(form: MergeList, value: list[JsonValue]) -> FieldSet:
     found: FieldSet = {}
     for element, items in indexed(form, value).items():
         node = _owned(form.element, items[0]) if len(items) == 1 else {}
@@ -232,16 +232,16 @@ def _owned_items(form: ListForm, value: list[JsonValue]) -> FieldSet:
     return found
 
 
-def whole(form: Form, value: JsonValue) -> FieldSet:
+def whole(form: MergeType, value: JsonValue) -> FieldSet:
     """The node of a value that was added or removed as a whole: every part of it is a member."""
     part = form.part(value)
     node: FieldSet = {}
     # What has not its form is refused by the rules of its kind, after this.
-    if isinstance(part, MapForm) and not part.atomic and isinstance(value, dict):
+    if isinstance(part, MergeMap) and not part.atomic and isinstance(value, dict):
         for name, item in value.items():
             inner = part.field(name)
             node[f"f:{name}"] = whole(inner, item) if inner is not None else {}
-    elif isinstance(part, ListForm) and not part.atomic and isinstance(value, list):
+    elif isinstance(part, MergeList) and not part.atomic and isinstance(value, list):
         for element, items in indexed(part, value).items():
             node[element] = whole(part.element, items[0]) if len(items) == 1 else {}
     if node:
@@ -249,7 +249,7 @@ def whole(form: Form, value: JsonValue) -> FieldSet:
     return node
 
 
-def with_named_parents(form: Form, owned: FieldSet) -> FieldSet:
+def with_named_parents(form: MergeType, owned: FieldSet) -> FieldSet:
     """The set and the named fields above its members.
 
     So a struct goes with the last of its fields, and an entry of a map does not take the map along.
@@ -259,7 +259,7 @@ def with_named_parents(form: Form, owned: FieldSet) -> FieldSet:
         if element == SELF:
             node[SELF] = {}
             continue
-        inner: Form | None = None
+        inner: MergeType | None = None
         is_field = element[0] == "f" and form.members is not None
         if is_field and form.members is not None:
             inner = form.members.field(element[2:])
@@ -275,25 +275,25 @@ def with_named_parents(form: Form, owned: FieldSet) -> FieldSet:
 # Merging and removing.
 
 
-def merged(form: Form, live: JsonValue, config: JsonValue) -> JsonValue:
+def merged(form: MergeType, live: JsonValue, config: JsonValue) -> JsonValue:
     """The live value after an applied one was merged into it.
 
     Raises:
-        FormError: an item of a list lacks its keys.
+        MergeTypeError: an item of a list lacks its keys.
     """
     if config is ABSENT:
         return live
     if live is ABSENT:
         return config
     part = form.part(config)
-    if isinstance(part, MapForm) and not part.atomic and (live or config):
+    if isinstance(part, MergeMap) and not part.atomic and (live or config):
         return _merged_maps(part, live, config)
-    if isinstance(part, ListForm) and not part.atomic and (live or config):
+    if isinstance(part, MergeList) and not part.atomic and (live or config):
         return _merged_lists(part, live or [], config or [])
     return config
 
 
-def _merged_maps(form: MapForm, live: JsonValue, config: JsonValue) -> JsonValue:
+def _merged_maps(form: MergeMap, live: JsonValue, config: JsonValue) -> JsonValue:
     if not isinstance(live, dict):
         return config
     result = dict(live)
@@ -303,7 +303,7 @@ def _merged_maps(form: MapForm, live: JsonValue, config: JsonValue) -> JsonValue
     return result
 
 
-def _merged_lists(form: ListForm, live: JsonValue, config: JsonValue) -> JsonValue:
+def _merged_lists(form: MergeList, live: JsonValue, config: JsonValue) -> JsonValue:
     """Items of both lists: the applied ones in their order, the others where they stood."""
     mine, theirs = indexed(form, live), indexed(form, config)
     order: list[str] = []
@@ -329,17 +329,17 @@ def _merged_lists(form: ListForm, live: JsonValue, config: JsonValue) -> JsonVal
     return result
 
 
-def without(form: Form, value: JsonValue, removed: FieldSet) -> JsonValue:
+def without(form: MergeType, value: JsonValue, removed: FieldSet) -> JsonValue:
     """The value without the fields and items of a set; what becomes empty by that is null."""
     part = form.part(value)
-    if isinstance(part, MapForm) and isinstance(value, dict):
+    if isinstance(part, MergeMap) and isinstance(value, dict):
         return _map_without(part, value, removed) if value and not part.atomic else None
-    if isinstance(part, ListForm) and isinstance(value, list):
+    if isinstance(part, MergeList) and isinstance(value, list):
         return _list_without(part, value, removed) if value and not part.atomic else None
     return value
 
 
-def _map_without(form: MapForm, value: JsonObject, removed: FieldSet) -> JsonValue:
+def _map_without(form: MergeMap, value: JsonObject, removed: FieldSet) -> JsonValue:
     kept: JsonObject = {}
     for name, item in value.items():
         node = removed.get(f"f:{name}")
@@ -351,7 +351,7 @@ def _map_without(form: MapForm, value: JsonObject, removed: FieldSet) -> JsonVal
     return kept or None
 
 
-def _list_without(form: ListForm, value: list[JsonValue], removed: FieldSet) -> JsonValue:
+def _list_without(form: MergeList, value: list[JsonValue], removed: FieldSet) -> JsonValue:
     kept: list[JsonValue] = []
     for item in value:
         node = removed.get(item_element(form, item))

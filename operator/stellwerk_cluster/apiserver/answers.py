@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver.rendering import JSON, Form
+from stellwerk_cluster.apiserver.rendering import JSON, ResponseFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,13 +30,13 @@ def json_answer(document: JsonObject, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(document), status=status, headers={"Content-Type": JSON})
 
 
-def body_answer(content: bytes, form: Form, status: int = 200) -> web.Response:
+def body_answer(content: bytes, form: ResponseFormat, status: int = 200) -> web.Response:
     """The answer that carries rendered objects, in the media type of their form."""
     return web.Response(body=content, status=status, headers={"Content-Type": form.media_type})
 
 
 async def streamed_answer(
-    request: web.BaseRequest, pieces: Iterable[bytes], form: Form
+    request: web.BaseRequest, pieces: Iterable[bytes], form: ResponseFormat
 ) -> web.StreamResponse:
     """The answer that carries rendered objects; what is large leaves piece by piece.
 

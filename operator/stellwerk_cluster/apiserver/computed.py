@@ -55,7 +55,7 @@ class Readings:
         """
         computed = self._computed.get(kind)
         if computed is None:
-            self._api.kept_leases.before_read(kind, *key, watch=False)
+            self._api.lease_cache.before_read(kind, *key, watch=False)
             return self._api.get(kind, *key)
         found = computed.one(key)
         if found is None:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.views import is_view
+from stellwerk_cluster.apimachinery.conversion import is_converted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,7 +150,7 @@ class Discovery:
     def _storage_version_hash(self, row: ResourceKind) -> str:
         """What changes when objects are stored in another version."""
         same = (each for each in self._kinds if each.storage_name == row.storage_name)
-        stored = next((each for each in same if not is_view(each)), row)
+        stored = next((each for each in same if not is_converted(each)), row)
         version = row.storage_version or _HASHED_VERSIONS.get(row.storage_name, stored.version)
         text = f"{stored.group}/{version}/{stored.kind}"
         return base64.b64encode(hashlib.sha256(text.encode()).digest()[:_HASH_BYTES]).decode()

@@ -45,7 +45,7 @@ from stellwerk_cluster.apiserver.bodies import (
 )
 from stellwerk_cluster.apiserver.computed import Readings
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
-from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
+from stellwerk_cluster.apiserver.rendering import PLAIN, Renderer, ResponseFormat, negotiate
 from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
@@ -194,7 +194,7 @@ class HttpServer:
         if target.watch:
             query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
-        kept = self._api.kept_leases
+        kept = self._api.lease_cache
         kept.before_read(kind, target.namespace, target.name, watch=options.watch)
         if options.watch:
             self.readings.check_watch(kind)
@@ -205,7 +205,9 @@ class HttpServer:
         page = self.readings.page(kind, options)
         return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
-    async def _read_one(self, target: Target, query: dict[str, str], form: Form) -> Answer:
+    async def _read_one(
+        self, target: Target, query: dict[str, str], form: ResponseFormat
+    ) -> Answer:
         if "get" not in target.kind.verbs:
             raise method_not_allowed()
         version = query.get("resourceVersion", "")
@@ -215,7 +217,7 @@ class HttpServer:
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
 
-    def _read_subresource(self, target: Target, form: Form) -> Answer:
+    def _read_subresource(self, target: Target, form: ResponseFormat) -> Answer:
         _check_verb(target, "get")
         entry = self._api.get(target.kind, *target.key)
         if target.subresource == "scale":
@@ -339,7 +341,9 @@ class HttpServer:
         )
         return self._answer_one(target, entry, form, 200, options.warnings)
 
-    def _apply(self, content: bytes, target: Target, form: Form, options: WriteOptions) -> Answer:
+    def _apply(
+        self, content: bytes, target: Target, form: ResponseFormat, options: WriteOptions
+    ) -> Answer:
         config = apply_body(content, options)
         if target.subresource == "scale":
             return json_answer(apply_scale(self._api, target.kind, target.key, config, options))
@@ -382,7 +386,7 @@ class HttpServer:
         return body_answer(b"".join(pieces), PLAIN)
 
     def _answer_one(
-        self, target: Target, entry: Entry, form: Form, status: int, warnings: list[str]
+        self, target: Target, entry: Entry, form: ResponseFormat, status: int, warnings: list[str]
     ) -> Answer:
         response = body_answer(
             self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status

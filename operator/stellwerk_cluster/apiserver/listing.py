@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.event_views import field_path
+from stellwerk_cluster.apimachinery.conversion import stored_field_path
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_request,
@@ -91,7 +91,7 @@ def parse_list_options(
         StatusError: an option is malformed (400), or options contradict each other (422).
     """
     fields = parse_fields(
-        query.get("fieldSelector", ""), kind, lambda field: field_path(kind, field)
+        query.get("fieldSelector", ""), kind, lambda field: stored_field_path(kind, field)
     )
     if name:
         fields = (*fields, FieldRequirement(("metadata", "name"), name))

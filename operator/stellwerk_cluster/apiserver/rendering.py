@@ -14,9 +14,9 @@ import yaml
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery import protobuf
+from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
 from stellwerk_cluster.apimachinery.messages import has_message
-from stellwerk_cluster.apimachinery.views import from_storage, is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import Page
-    from stellwerk_cluster.apiserver.tables import Printer, Printers
+    from stellwerk_cluster.apiserver.tables import TableConvertor, TableConvertors
     from stellwerk_cluster.registry.entries import Entry
 
 JSON: Final = "application/json"
@@ -41,7 +41,7 @@ _FINISHED_TEXT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ResponseFormat:
     """The media type, the transformation and the detail that one request asks for."""
 
     media_type: str = JSON
@@ -53,7 +53,7 @@ class Form:
     include: str = "Metadata"
     """What the rows of a table carry beside their cells: Metadata, Object or None."""
 
-    def including(self, query: Mapping[str, str]) -> Form:
+    def including(self, query: Mapping[str, str]) -> ResponseFormat:
         """The form with the query's includeObject.
 
         Raises:
@@ -71,7 +71,7 @@ class Form:
             raise bad_request(message)
         return replace(self, include=include)
 
-    def for_one(self, kind: ResourceKind) -> Form:
+    def for_one(self, kind: ResourceKind) -> ResponseFormat:
         """The form for a single object.
 
         Raises:
@@ -91,10 +91,10 @@ def _not_acceptable() -> StatusError:
     return StatusError(406, "NotAcceptable", message, details={})
 
 
-PLAIN: Final = Form()
+PLAIN: Final = ResponseFormat()
 
 
-def negotiate(accept: str, kind: ResourceKind | None = None) -> Form:
+def negotiate(accept: str, kind: ResourceKind | None = None) -> ResponseFormat:
     """The first acceptable form of an Accept header; protobuf only if the kind has a message.
 
     Raises:
@@ -110,13 +110,13 @@ def negotiate(accept: str, kind: ResourceKind | None = None) -> Form:
             if "as" in named and named.get("v") not in ("v1", "v1beta1"):
                 unknown_version = True
                 continue
-            return Form(JSON, named.get("as", ""), named.get("v", "v1"))
+            return ResponseFormat(JSON, named.get("as", ""), named.get("v", "v1"))
         if "as" in named:
             continue
         if media_type == YAML:
-            return Form(YAML)
+            return ResponseFormat(YAML)
         if media_type == protobuf.MEDIA_TYPE and kind is not None and writes_protobuf(kind):
-            return Form(protobuf.MEDIA_TYPE)
+            return ResponseFormat(protobuf.MEDIA_TYPE)
     if unknown_version:
         message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
         raise StatusError(406, "NotAcceptable", message)
@@ -131,11 +131,11 @@ def writes_protobuf(kind: ResourceKind) -> bool:
 class Renderer:
     """Turns entries into bytes; holds the printers of tables."""
 
-    def __init__(self, printers: Printers) -> None:
+    def __init__(self, printers: TableConvertors) -> None:
         """Print tables with `printers`."""
         self._printers = printers
 
-    def one(self, kind: ResourceKind, entry: Entry, form: Form) -> bytes:
+    def one(self, kind: ResourceKind, entry: Entry, form: ResponseFormat) -> bytes:
         """One object."""
         if form.transform == "Table":
             return orjson.dumps(
@@ -147,18 +147,18 @@ class Renderer:
             return to_yaml(from_storage(kind, entry.obj))
         if form.media_type == protobuf.MEDIA_TYPE:
             return protobuf.write_body(kind.type_name, from_storage(kind, entry.obj))
-        if is_view(kind):
+        if is_converted(kind):
             return orjson.dumps(from_storage(kind, entry.obj))
         return entry.data
 
-    def many(self, kind: ResourceKind, page: Page, form: Form) -> Iterator[bytes]:
+    def many(self, kind: ResourceKind, page: Page, form: ResponseFormat) -> Iterator[bytes]:
         """A list, in the pieces that it is sent in."""
         metadata: JsonObject = {"resourceVersion": str(page.revision)}
         if page.token or (kind.custom and not form.transform):
             metadata["continue"] = page.token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        if form.transform or form.media_type != JSON or is_view(kind):
+        if form.transform or form.media_type != JSON or is_converted(kind):
             yield self._derived_list(kind, page, metadata, form)
             return
         yield b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
@@ -170,7 +170,7 @@ class Renderer:
         yield b"]}"
 
     def _derived_list(
-        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: Form
+        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: ResponseFormat
     ) -> bytes:
         if form.transform == "Table":
             objects = [entry.obj for entry in page.entries]
@@ -183,7 +183,7 @@ class Renderer:
         return self._converted_list(kind, page, metadata, form)
 
     def watched(
-        self, kind: ResourceKind, obj: JsonObject, form: Form, *, with_columns: bool
+        self, kind: ResourceKind, obj: JsonObject, form: ResponseFormat, *, with_columns: bool
     ) -> JsonObject:
         """The object of a watch event, in a form other than plain JSON."""
         if form.transform == "Table":
@@ -195,7 +195,7 @@ class Renderer:
         return from_storage(kind, obj)
 
     def _converted_list(
-        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: Form
+        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: ResponseFormat
     ) -> bytes:
         items = [from_storage(kind, entry.obj) for entry in page.entries]
         if not kind.custom:
@@ -209,7 +209,11 @@ class Renderer:
         return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
 
     def _table(
-        self, kind: ResourceKind, objects: Iterable[JsonObject], metadata: JsonObject, form: Form
+        self,
+        kind: ResourceKind,
+        objects: Iterable[JsonObject],
+        metadata: JsonObject,
+        form: ResponseFormat,
     ) -> JsonObject:
         printer = self._printers.printer(kind)
         return {
@@ -263,7 +267,9 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_str)
 
 
-def _row(printer: Printer, kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject:
+def _row(
+    printer: TableConvertor, kind: ResourceKind, obj: JsonObject, form: ResponseFormat
+) -> JsonObject:
     conditions = _row_conditions(kind, obj)
     return {
         "cells": printer.cells(obj),
@@ -281,7 +287,7 @@ def _row_conditions(kind: ResourceKind, obj: JsonObject) -> list[JsonObject]:
     return [{"type": "Completed", "status": "True", "reason": phase, "message": text}]
 
 
-def _row_object(kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject | None:
+def _row_object(kind: ResourceKind, obj: JsonObject, form: ResponseFormat) -> JsonObject | None:
     if form.include == "None":
         return None
     return from_storage(kind, obj) if form.include == "Object" else _partial(obj, form)
@@ -293,7 +299,7 @@ def _list_of(
     return {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}
 
 
-def _partial(obj: JsonObject, form: Form) -> JsonObject:
+def _partial(obj: JsonObject, form: ResponseFormat) -> JsonObject:
     return {
         "kind": _PARTIAL,
         "apiVersion": f"meta.k8s.io/{form.version}",

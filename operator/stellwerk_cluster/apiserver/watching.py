@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
+from stellwerk_cluster.apimachinery.conversion import is_converted
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import expired
 from stellwerk_cluster.apimachinery.objects import with_value
-from stellwerk_cluster.apimachinery.schema import types, zero
-from stellwerk_cluster.apimachinery.views import is_view
 from stellwerk_cluster.registry.entries import (
     ADDED,
     DELETED,
@@ -28,6 +28,7 @@ from stellwerk_cluster.registry.entries import (
     event_line,
 )
 from stellwerk_cluster.registry.watchers import Watcher
+from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListOptions
-    from stellwerk_cluster.apiserver.rendering import Form, Renderer
+    from stellwerk_cluster.apiserver.rendering import Renderer, ResponseFormat
     from stellwerk_cluster.registry.store import Collection, Store
 
 _BOOKMARK_SECONDS: Final = 60.0
@@ -53,7 +54,12 @@ class WatchFeed:
     """Turns changes of the store into the lines of one watch."""
 
     def __init__(
-        self, store: Store, kind: ResourceKind, options: ListOptions, form: Form, renderer: Renderer
+        self,
+        store: Store,
+        kind: ResourceKind,
+        options: ListOptions,
+        form: ResponseFormat,
+        renderer: Renderer,
     ) -> None:
         """Feed a watch of `kind` as `options` ask for it."""
         self._store = store
@@ -63,7 +69,7 @@ class WatchFeed:
         self._form = form
         self._renderer = renderer
         self._after = options.revision
-        self._converts = bool(form.transform) or is_view(kind)
+        self._converts = bool(form.transform) or is_converted(kind)
         self._columns_sent = False
 
     def first_lines(self) -> tuple[Iterator[bytes], bool]:
@@ -243,7 +249,11 @@ class WatchServer:
             signal.set()
 
     async def stream(
-        self, request: web.BaseRequest, kind: ResourceKind, options: ListOptions, form: Form
+        self,
+        request: web.BaseRequest,
+        kind: ResourceKind,
+        options: ListOptions,
+        form: ResponseFormat,
     ) -> web.StreamResponse:
         """Answer one watch request until its timeout, its client or the server ends it."""
         response = web.StreamResponse(headers={"Content-Type": _content_type(form)})
@@ -320,5 +330,5 @@ async def _write(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
         await response.write(b"".join(batch))
 
 
-def _content_type(form: Form) -> str:
+def _content_type(form: ResponseFormat) -> str:
     return form.media_type

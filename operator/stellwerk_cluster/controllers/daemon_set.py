@@ -1,7 +1,7 @@
 """DaemonSets: one pod for each node that fits.
 
 Invariant: a pod is bound by the scheduler, through a node affinity for the name of its node, and
-never by this controller.
+never by this controller; a taint NoSchedule keeps new pods away and ends none.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of
-from stellwerk_cluster.apimachinery.pods import is_finished
-from stellwerk_cluster.controllers.daemon_nodes import (
-    REQUIRED,
-    target_of,
-    wanted_and_allowed,
-    with_tolerations,
+from stellwerk.models.selectors import parse_node_selector
+from stellwerk.models.taints import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    parse_taints,
+    parse_tolerations,
+    untolerated,
 )
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of, pick
+from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.controllers.revisions import RevisionHistory
 from stellwerk_cluster.controllers.workload import (
     REVISION_LABEL,
@@ -36,6 +38,16 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
 
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_EVERYWHERE: Final = (
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+)
+_ON_THE_HOST_NETWORK: Final = ("network-unavailable", "NoSchedule")
 _LONGEST_BACKOFF_SECONDS: Final = 900.0
 
 
@@ -244,3 +256,49 @@ class DaemonSetController(WorkloadController):
                 "observedGeneration": workload["metadata"]["generation"],
             },
         )
+
+
+def with_tolerations(spec: JsonObject) -> list[JsonObject]:
+    """The tolerations of a pod of a DaemonSet: its own, and those that all of them get."""
+    own: list[JsonObject] = list(spec.get("tolerations") or ())
+    wanted = [*_EVERYWHERE, *([_ON_THE_HOST_NETWORK] if spec.get("hostNetwork") else [])]
+    for name, effect in wanted:
+        toleration = {
+            "key": f"node.kubernetes.io/{name}",
+            "operator": "Exists",
+            "effect": effect,
+        }
+        if toleration not in own:
+            own.append(toleration)
+    return own
+
+
+def wanted_and_allowed(node: JsonObject, template: JsonObject) -> tuple[bool, bool]:
+    """(whether the node should get a pod, whether a pod that it has may stay)."""
+    spec, labels = template["spec"], labels_of(node)
+    name = node["metadata"]["name"]
+    if spec.get("nodeName") not in (None, "", name):
+        return False, False
+    if not (spec.get("nodeSelector") or EMPTY).items() <= labels.items():
+        return False, False
+    required = parse_node_selector(pick(spec, ("affinity", "nodeAffinity", REQUIRED)))
+    if required is not None and not required.matches(labels, name):
+        return False, False
+    taints = parse_taints(node["spec"].get("taints"))
+    tolerations = parse_tolerations(with_tolerations(spec))
+    executing = untolerated(taints, tolerations, (NO_EXECUTE,))
+    scheduling = untolerated(taints, tolerations, (NO_SCHEDULE, NO_EXECUTE))
+    return not scheduling, not executing
+
+
+def target_of(pod: JsonObject) -> str:
+    """The node that a pod of a DaemonSet is on, or is for."""
+    bound: str = pod["spec"].get("nodeName", "")
+    if bound:
+        return bound
+    terms = pick(pod, ("spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")) or ()
+    for term in terms:
+        for requirement in term.get("matchFields") or ():
+            if requirement["key"] == "metadata.name" and requirement["values"]:
+                return str(requirement["values"][0])
+    return ""

@@ -22,7 +22,6 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.controllers.deletion_order import by_deletion
 from stellwerk_cluster.controllers.job_groups import JobGroups
 from stellwerk_cluster.controllers.job_outcome import (
     INDEX_FAILURES,
@@ -41,6 +40,7 @@ from stellwerk_cluster.controllers.job_outcome import (
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
+    by_deletion,
     is_active,
     ready_count,
     stamped_conditions,

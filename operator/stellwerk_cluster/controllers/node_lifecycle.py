@@ -24,7 +24,7 @@ from stellwerk_cluster.apimachinery.pods import is_ready
 from stellwerk_cluster.controllers.zones import Zones
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
-from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE, LEASES
+from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class NodeLifecycleController(Worker):
         leases.listeners.append(self._on_lease)
         for entry in nodes.entries():
             self.queue.add(entry.key[1])
-        api.kept_leases.on_released.append(self._saw)
+        api.lease_cache.on_released.append(self._saw)
         for entry in leases.entries(LEASE_NAMESPACE):
             self._saw(entry.key[1], api.clock.monotonic())
 
@@ -103,7 +103,7 @@ class NodeLifecycleController(Worker):
         if namespace == LEASE_NAMESPACE:
             if event.type == DELETED:
                 self._renewed.pop(name, None)
-            elif self._api.kept_leases.renewed(name) is None:
+            elif self._api.lease_cache.renewed(name) is None:
                 self._saw(name, self._api.clock.monotonic())
 
     def _saw(self, name: str, renewed: float) -> None:
@@ -127,7 +127,7 @@ class NodeLifecycleController(Worker):
     def _look_at_lease(self, lease: _Lease) -> None:
         renewed = self._renewed.get(lease.node_name)
         node = self._api.find("nodes", "", lease.node_name)
-        kept = self._api.kept_leases.renewed(lease.node_name) is not None
+        kept = self._api.lease_cache.renewed(lease.node_name) is not None
         if renewed is None or node is None or kept:
             self._renewed.pop(lease.node_name, None)
             return

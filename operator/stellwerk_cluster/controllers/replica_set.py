@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, parse_timestamp
-from stellwerk_cluster.controllers.deletion_order import by_deletion
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
+    by_deletion,
     has_labels,
     is_active,
     ready_count,

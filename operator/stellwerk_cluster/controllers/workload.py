@@ -1,12 +1,15 @@
-"""What the controllers of workloads share: their queue, ownership, pods from templates, events.
+"""The base of the workload controllers: queue, ownership, pods from templates, deletion order.
 
 Base class of ReplicaSets, Deployments, StatefulSets, DaemonSets and Jobs. Invariant: a controller
-creates only objects that name the workload as their controller, and deletes no others.
+creates only objects that name the workload as their controller, and deletes no others. Of too many
+pods, those go first that kube-controller-manager's ActivePodsWithRanks (v1.36) puts first.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +38,7 @@ from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventReco
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
     from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
@@ -53,6 +56,8 @@ _PAUSE_SECONDS: Final = 0.001
 """For each child, between two looks at a workload with many."""
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
+_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_INTEGER: Final = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 
 
 class WorkloadController(Worker):
@@ -270,3 +275,45 @@ def has_labels(obj: JsonObject, wanted: JsonObject) -> bool:
     """Whether the object carries all these labels."""
     labels = labels_of(obj)
     return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def by_deletion(pods: Iterable[JsonObject], now: datetime) -> list[JsonObject]:
+    """Pods in the order in which a workload that has too many gives them up.
+
+    Unbound, pending and pods that are not ready first; then those of a lower deletion cost, on
+    nodes with more of them, ready for less time, restarted more often, and the youngest. Times
+    are compared by their magnitude (powers of two of seconds), as `LogarithmicScaleDown` does.
+    """
+    all_of_them = list(pods)
+    on_node = Counter(pod["spec"].get("nodeName", "") for pod in all_of_them)
+
+    def rank(pod: JsonObject) -> tuple[bool | int | str, ...]:
+        ready = [
+            each["lastTransitionTime"]
+            for each in pod["status"].get("conditions") or ()
+            if each["type"] == "Ready" and each["status"] == "True"
+        ]
+        statuses = pod["status"].get("containerStatuses") or ()
+        return (
+            bool(pod["spec"].get("nodeName")),
+            pod["status"].get("phase") == "Running",
+            bool(ready),
+            _deletion_cost(pod),
+            -on_node[pod["spec"].get("nodeName", "")],
+            _magnitude(ready[0], now) if ready else 0,
+            -max((each.get("restartCount", 0) for each in statuses), default=0),
+            _magnitude(pod["metadata"]["creationTimestamp"], now),
+            pod["metadata"]["uid"],
+        )
+
+    return sorted(all_of_them, key=rank)
+
+
+def _deletion_cost(pod: JsonObject) -> int:
+    text = (pod["metadata"].get("annotations") or EMPTY).get(_COST, "0")
+    return int(text) if _INTEGER.fullmatch(text) else 0
+
+
+def _magnitude(stamp: str, now: datetime) -> int:
+    """How long ago, as a power of two of seconds."""
+    return int((now - parse_timestamp(stamp)).total_seconds()).bit_length()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.faults.statuses import status_body
 from stellwerk_cluster.faults.table import (
     CutLine,
     Drop,
@@ -29,7 +29,38 @@ from stellwerk_cluster.faults.table import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.faults.plan import FaultPlan, Strike
+
+
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+def status_body(code: int, reason: str | None, message: str) -> JsonObject:
+    """A Status; without a reason, with the one that the API gives for this code."""
+    is_success = code < HTTPStatus.MULTIPLE_CHOICES
+    status: JsonObject = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success" if is_success else "Failure",
+    }
+    if not is_success:
+        status |= {"message": message, "reason": reason or _REASONS.get(code, "Unknown")}
+    return {**status, "code": code}
+
 
 _BOOKMARK: Final = b'{"type":"BOOKMARK"'
 _REMEMBERED: Final = 1000

@@ -16,7 +16,7 @@ from stellwerk_cluster.faults.table import WATCH, Outage, StreamFault
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
-    from stellwerk_cluster.faults.asked import Asked
+    from stellwerk_cluster.faults.request_match import RequestAttributes
     from stellwerk_cluster.faults.table import AnyFault, FaultTable
 
 _WHOLE: Final = 1 << 64
@@ -103,7 +103,7 @@ class FaultPlan:
             return False
         return fault.between is None or fault.between[0] <= elapsed < fault.between[1]
 
-    def strikes(self, asked: Asked) -> list[Strike]:
+    def strikes(self, asked: RequestAttributes) -> list[Strike]:
         """The faults that strike a request, in the order of the table.
 
         Those of a watch that begins before the table is in force wait for that.
@@ -117,7 +117,7 @@ class FaultPlan:
                 found.append(strike)
         return found
 
-    def _strike(self, title: str, fault: AnyFault, asked: Asked) -> Strike | None:
+    def _strike(self, title: str, fault: AnyFault, asked: RequestAttributes) -> Strike | None:
         if not _matches(fault, asked):
             return None
         is_of_stream = isinstance(fault, StreamFault)
@@ -140,7 +140,7 @@ class FaultPlan:
         return Strike(title, fault, number, draws)
 
 
-def _matches(fault: AnyFault, asked: Asked) -> bool:
+def _matches(fault: AnyFault, asked: RequestAttributes) -> bool:
     """Whether the entry is about such requests, at whatever time."""
     if isinstance(fault, Outage) or (isinstance(fault, StreamFault) and asked.verb != WATCH):
         return False

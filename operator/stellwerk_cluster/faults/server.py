@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.faults.asked import parse_asked
-from stellwerk_cluster.faults.lines import LineSchedule
-from stellwerk_cluster.faults.statuses import status_body
+from stellwerk_cluster.faults.lines import LineSchedule, status_body
+from stellwerk_cluster.faults.request_match import parse_request
 from stellwerk_cluster.faults.table import (
     Answer,
     Delay,
@@ -100,7 +99,7 @@ class FaultServer:
         if self._away:
             return _reset(request)
         agent = request.headers.get("User-Agent", "")
-        asked = parse_asked(request.method, request.path, request.query, agent)
+        asked = parse_request(request.method, request.path, request.query, agent)
         strikes = self._plan.strikes(asked)
         with self._in_progress(request):
             if not strikes:

@@ -16,7 +16,7 @@ from stellwerk_cluster.apimachinery.objects import micro_timestamp, timestamp
 from stellwerk_cluster.hollow.machine import machine_of
 from stellwerk_cluster.hollow.nodes import WRITTEN_OFF, heard_again, ready_node
 from stellwerk_cluster.registry.entries import ADDED, DELETED
-from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE, LEASES
+from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class NodeHeartbeat(Worker):
         self._api = api
         self._nodes = api.kinds.resource("nodes")
         self._kind = api.kinds.resource("leases", "coordination.k8s.io")
-        self._kept = api.kept_leases
+        self._kept = api.lease_cache
         self._kept.on_read = self._before_read
         self._adopted = 0
         self._followed_until = 0.0

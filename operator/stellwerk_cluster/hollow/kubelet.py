@@ -35,7 +35,7 @@ from stellwerk_cluster.hollow.lifecycle import (
     Stage,
 )
 from stellwerk_cluster.hollow.machine import FAILED, machine_of
-from stellwerk_cluster.hollow.node_admission import AdmittedPods, refusal_of
+from stellwerk_cluster.hollow.pod_admission import AdmittedPods, refusal_of
 from stellwerk_cluster.hollow.resizing import is_resizing, resized
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent

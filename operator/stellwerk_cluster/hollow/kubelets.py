@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stellwerk_cluster.hollow.device_publisher import DevicePublisher
+from stellwerk_cluster.hollow.eviction_manager import NodePressure
 from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
-from stellwerk_cluster.hollow.node_pressure import NodePressure
 
 if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api

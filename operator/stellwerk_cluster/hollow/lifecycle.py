@@ -1,26 +1,29 @@
-"""How long the steps of a hollow pod's life take, and how it ends: from a file or annotations.
+"""Lifecycles of hollow pods: how long each step takes, how it ends, what it uses at which hour.
 
 The hollow kubelet asks for the `Lifecycle` of each pod. A file of stages (`--stages`) has a list;
 the first stage that matches a pod holds for it, and annotations of the pod come before it.
-Invariant: an annotation that cannot be read counts as not given.
+Invariant: an annotation that cannot be read counts as not given; the steps of a load profile are in
+order, and no two begin at once.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of, labels_of, meta
-from stellwerk_cluster.hollow.load_profile import parse_load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stellwerk.models.json_values import JsonObject
 
+HOUR_MINUTES: Final = 60
+MOST_PERCENT: Final = 1000
+_DAY_MINUTES: Final = 24 * HOUR_MINUTES
 PREFIX: Final = "stellwerk.dev/"
 USAGE_ANNOTATION: Final = f"{PREFIX}usage"
 END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
@@ -58,6 +61,8 @@ class Lifecycle:
 
 
 _FIELDS: Final = {field.name.replace("_", "-"): field.name for field in fields(Lifecycle)}
+
+
 _CAMEL: Final = {
     dashed.split("-")[0] + "".join(part.title() for part in dashed.split("-")[1:]): name
     for dashed, name in _FIELDS.items()
@@ -194,3 +199,34 @@ def parse_usage(text: str) -> dict[str, int]:
             continue
         used[name] = max(0, int(value * 1000 if name == "cpu" else value))
     return used
+
+
+class Step(NamedTuple):
+    """From a minute of the day on, so many percent."""
+
+    minute: int
+    percent: int
+
+
+def parse_load(text: str) -> tuple[Step, ...]:
+    """`08:00=100%,20:00=30%` in order of time; each step holds until the next, over midnight.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    steps = sorted(_step(part.strip()) for part in text.split(",")) if text.strip() else []
+    if len({step.minute for step in steps}) < len(steps):
+        raise ValueError("a time stands twice")
+    return tuple(steps)
+
+
+def _step(text: str) -> Step:
+    at, _, percent = text.partition("=")
+    hour, colon, minute = at.partition(":")
+    if not colon or not percent.endswith("%"):
+        raise ValueError(f"{text[:40]}: expected a step like 08:00=100%")
+    step = Step(int(hour) * HOUR_MINUTES + int(minute), int(percent[:-1]))
+    in_a_day = 0 <= int(minute) < HOUR_MINUTES and 0 <= step.minute < _DAY_MINUTES
+    if not in_a_day or not 0 <= step.percent <= MOST_PERCENT:
+        raise ValueError(f"{text[:40]}: not a time of day, or not 0% to {MOST_PERCENT}%")
+    return step

@@ -1,4 +1,4 @@
-"""What pods use at a moment: the `usage` of their lifecycle, at the `load` of the time of day.
+"""The present usage of pods: the `usage` of their lifecycle, at the `load` of the time of day.
 
 Node pressure and the metrics API ask for it. Invariant: without a load profile a pod uses all of
 its usage all the time.
@@ -10,9 +10,7 @@ from bisect import bisect_right
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.hollow.lifecycle import parse_usage
-from stellwerk_cluster.hollow.load_profile import HOUR_MINUTES, MOST_PERCENT, parse_load
-from stellwerk_cluster.hollow.local_storage import VOLUME
+from stellwerk_cluster.hollow.lifecycle import HOUR_MINUTES, MOST_PERCENT, parse_load, parse_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
 
     from stellwerk_cluster.hollow.lifecycle import Lifecycle
 
+VOLUME: Final = "volume/"
+"""Before the name of a volume in a usage: what lies in that volume, counted among `volumes` too."""
 _DAY_SECONDS: Final = 86_400.0
 _FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
 """What a pod gives back when its load falls; what it has stored, it keeps."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.pod_resources import resource_amounts
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta
-from stellwerk_cluster.hollow.node_admission import allocatable_of
+from stellwerk_cluster.hollow.pod_admission import allocatable_of
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.hollow.node_admission import AdmittedPods
+    from stellwerk_cluster.hollow.pod_admission import AdmittedPods
 
 PENDING: Final = "PodResizePending"
 

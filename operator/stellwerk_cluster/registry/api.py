@@ -12,9 +12,13 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
-from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.conversion import for_storage, from_storage
+from stellwerk_cluster.apimachinery.decoder import empty_field
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_value,
@@ -33,15 +37,12 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apimachinery.schema import empty_field
-from stellwerk_cluster.apimachinery.versions import for_storage
-from stellwerk_cluster.apimachinery.views import from_storage
+from stellwerk_cluster.apimachinery.strategy import Reader, strategy_of
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
-from stellwerk_cluster.registry.kept_leases import KeptLeases
+from stellwerk_cluster.registry.lease_cache import LeaseCache
 from stellwerk_cluster.registry.ownership import FieldOwnership
-from stellwerk_cluster.registry.stored_objects import StoredObjects
 from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
@@ -65,7 +66,8 @@ from stellwerk_cluster.registry.write_rules import (
 from stellwerk_cluster.validation.metadata import metadata_create_errors, metadata_update_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
 
+
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
 _GENERATED_NAMES: Final = 8
@@ -83,19 +86,62 @@ DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """Where definitions are stored."""
 
 
-class Api(StoredObjects):
+class Api(Reader):
     """The verbs on one object; delete and the subresources have modules of their own."""
 
     def __init__(self, store: Store, kinds: KindTable, clock: Clock, random: Random) -> None:
         """Serve `kinds` from `store`; `random` makes the suffixes of generated names."""
-        super().__init__(store, kinds, clock)
+        self.store = store
+        self.kinds = kinds
+        self.clock = clock
+        self.plugins = DEFAULT_PLUGINS
+        """The admission plugins that are on."""
+        self.features: frozenset[str] = frozenset()
+        """The feature gates that are on."""
         self.custom = CustomKinds(kinds)
         self.gates: list[WriteGate] = []
         self.delete_gates: list[DeleteGate] = []
         self.ownership = FieldOwnership(self.custom, clock)
-        self.kept_leases = KeptLeases(clock)
+        self.lease_cache = LeaseCache(clock)
         self._random = random
         self._manager = ""
+
+    @override
+    def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
+        """The present object of that name, or None."""
+        entry = self.store.collection(storage_name).get((namespace, name))
+        return entry.obj if entry else None
+
+    @override
+    def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
+        """All present objects of a resource, parsed one after the other."""
+        return (entry.obj for entry in self.store.collection(storage_name).entries(namespace))
+
+    @override
+    def enabled(self, plugin: str) -> bool:
+        """Whether an admission plugin is on."""
+        return plugin in self.plugins
+
+    @override
+    def feature(self, gate: str) -> bool:
+        """Whether a feature gate is on."""
+        return gate in self.features
+
+    @override
+    def now(self) -> datetime:
+        """The wall-clock time."""
+        return self.clock.now()
+
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Entry:
+        """The present version of an object.
+
+        Raises:
+            StatusError: it does not exist (404).
+        """
+        entry = self.store.collection(kind.storage_name).get((namespace, name))
+        if entry is None:
+            raise not_found(kind, name)
+        return entry
 
     def written_by(self, manager: str) -> Api:
         """The same API for a writer in process that owns the fields it writes."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import FieldError
-from stellwerk_cluster.apimachinery.forms import Form, custom_form
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
+from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_type
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.strategy import Strategy
 from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
 from stellwerk_cluster.validation.embedded_objects import embedded_errors
@@ -52,7 +52,7 @@ class _CustomVersion:
     schema: JsonObject
     printer_columns: list[JsonObject] | None
     strategy: Strategy
-    form: Form
+    form: MergeType
 
 
 class CustomKinds:
@@ -67,7 +67,10 @@ class CustomKinds:
         """Serve a kind under the rules of one version of its definition."""
         schema = _schema(version)
         self._versions[row.group, row.version, row.plural] = _CustomVersion(
-            schema, version.get("additionalPrinterColumns"), _strategy(schema), custom_form(schema)
+            schema,
+            version.get("additionalPrinterColumns"),
+            _strategy(schema),
+            custom_merge_type(schema),
         )
         self._kinds.add(row)
 
@@ -115,7 +118,7 @@ class CustomKinds:
         """The rules of a custom kind."""
         return self._version(kind).strategy
 
-    def form(self, kind: ResourceKind) -> Form:
+    def form(self, kind: ResourceKind) -> MergeType:
         """How the objects of a kind merge, field by field."""
         return self._version(kind).form
 

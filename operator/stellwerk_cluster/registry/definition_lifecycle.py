@@ -1,8 +1,9 @@
-"""What becomes of a CustomResourceDefinition: names accepted, established, served, withdrawn.
+"""The lifecycle of a CustomResourceDefinition: names accepted, established, served, withdrawn.
 
 Follows the collection of definitions from inside the store, whether controllers run or not.
 Invariant: a definition whose condition Established is True has its versions in the table of kinds,
-and one that is deleted has none.
+and one that is deleted has none; a name that one definition of a group has been given is given to
+no other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, timestamp, with_value
 from stellwerk_cluster.registry.custom_kinds import custom_rows
-from stellwerk_cluster.registry.definition_names import accepted_names
 from stellwerk_cluster.registry.deletion import (
     DEFINITION_FINALIZER,
     DeleteOptions,
@@ -20,7 +20,7 @@ from stellwerk_cluster.registry.deletion import (
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
@@ -183,3 +183,53 @@ def _condition(definition: JsonObject, type_: str) -> str:
 def _named_condition(definition: JsonObject, type_: str) -> JsonObject:
     conditions = (definition.get("status") or EMPTY).get("conditions") or ()
     return next((each for each in conditions if each["type"] == type_), EMPTY)
+
+
+def accepted_names(
+    definition: JsonObject, others: Iterable[JsonObject]
+) -> tuple[JsonObject, JsonObject]:
+    """The condition about names that are taken, empty if none is, and the names that are free.
+
+    Of several clashes the condition names the last, in the order in which they are looked at.
+    """
+    resources, kinds = _taken(others)
+    wanted = definition["spec"]["names"]
+    had = (definition.get("status") or EMPTY).get("acceptedNames") or EMPTY
+    accepted: JsonObject = {"plural": "", "kind": ""}
+    clash: JsonObject = {}
+    looked_at = (
+        ("plural", "PluralConflict", resources),
+        ("singular", "SingularConflict", resources),
+        ("shortNames", "ShortNamesConflict", resources),
+        ("kind", "KindConflict", kinds),
+        ("listKind", "ListKindConflict", kinds),
+    )
+    for field, reason, taken in looked_at:
+        names = wanted.get(field) or ()
+        asked = (names,) if isinstance(names, str) else names
+        clashing = [f'"{name}" is already in use' for name in asked if name in taken]
+        if clashing and wanted.get(field) != had.get(field):
+            message = clashing[0] if len(clashing) == 1 else f"[{', '.join(clashing)}]"
+            clash = {
+                "type": "NamesAccepted",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+            }
+        elif names:
+            accepted[field] = names
+    if wanted.get("categories"):
+        accepted["categories"] = wanted["categories"]
+    return clash, accepted
+
+
+def _taken(others: Iterable[JsonObject]) -> tuple[set[str], set[str]]:
+    """The names of resources and of kinds that other definitions of the group have."""
+    resources: set[str] = set()
+    kinds: set[str] = set()
+    for other in others:
+        names = (other.get("status") or EMPTY).get("acceptedNames") or EMPTY
+        resources |= {names.get("plural", ""), names.get("singular", "")}
+        resources |= set(names.get("shortNames") or ())
+        kinds |= {names.get("kind", ""), names.get("listKind", "")}
+    return resources - {""}, kinds - {""}

@@ -1,20 +1,22 @@
-"""One version of one object as it is stored, and one change from a version to the next.
+"""Stored versions of objects, and the changes from one version to the next.
 
 Made by `store`, read by all that read the store. Invariant: what is stored of an object is its
-bytes, which never change; what was parsed or rendered from them may be let go at any time.
+bytes, which never change. Entries cache the object that was parsed from them, and changes their
+line of a watch stream; a cache holds what comes from `limit_bytes` of stored bytes, and drops the
+oldest beyond, but for the latest alone.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, labels_of, pick
 from stellwerk_cluster.apimachinery.selectors import Selectable
-from stellwerk_cluster.registry.recent import Holder, Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -24,21 +26,51 @@ if TYPE_CHECKING:
 _EVENT_BYTES: Final = 300
 """What an event takes beside the versions it holds."""
 _MOST_LABEL_SETS: Final = 4096
-
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
+_label_sets: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+_NO_LINES: Final[Mapping[Hashable, bytes]] = MappingProxyType({})
 
 
-class Entry(Selectable, Holder):
+class Cached(Protocol):
+    """Something that was derived from stored bytes, and can be derived again."""
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Drop what was derived."""
+        ...
+
+
+class ByteBoundedCache:
+    """The latest derived values, bounded by the size of the bytes they come from; oldest first."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Hold what comes from at most `limit_bytes` of stored bytes."""
+        self._limit_bytes = limit_bytes
+        self._held: deque[tuple[Cached, int]] = deque()
+        self._bytes = 0
+
+    def keep(self, holder: Cached, size_bytes: int) -> None:
+        """Count a value that was just derived, and release the oldest beyond the limit."""
+        self._held.append((holder, size_bytes))
+        self._bytes += size_bytes
+        while self._bytes > self._limit_bytes and len(self._held) > 1:
+            oldest, size = self._held.popleft()
+            oldest.release()
+            self._bytes -= size
+
+
+class Entry(Selectable, Cached):
     """One version of one object: its bytes, and the facts by which it is found."""
 
-    __slots__ = ("_obj", "_recent", "data", "key", "labels", "node_name", "revision")
+    __slots__ = ("_cache", "_obj", "data", "key", "labels", "node_name", "revision")
 
     def __init__(
-        self, key: Key, obj: JsonObject, revision: int, recent: Recent | None = None
+        self, key: Key, obj: JsonObject, revision: int, cache: ByteBoundedCache | None = None
     ) -> None:
-        """Keep the bytes of the object; without `recent`, its parsed form stays.
+        """Keep the bytes of the object; without `cache`, its parsed form stays.
 
         Raises:
             TypeError: the object is not JSON.
@@ -52,7 +84,7 @@ class Entry(Selectable, Holder):
         node_name = pick(obj, ("spec", "nodeName"))
         self.node_name = "" if node_name is None else str(node_name)
         self._obj: JsonObject | None = None
-        self._recent = recent
+        self._cache = cache
 
     @property
     @override
@@ -60,8 +92,8 @@ class Entry(Selectable, Holder):
         """The object, parsed anew unless that was a short while ago; readers share it."""
         if self._obj is None:
             self._obj = orjson.loads(self.data)
-            if self._recent is not None:
-                self._recent.keep(self, len(self.data))
+            if self._cache is not None:
+                self._cache.keep(self, len(self.data))
         return self._obj
 
     @property
@@ -80,9 +112,6 @@ class Entry(Selectable, Holder):
         self._obj = None
 
 
-_label_sets: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-
-
 def _shared_labels(labels: dict[str, str]) -> dict[str, str]:
     """Equal labels as one dictionary: the pods of a template have the same."""
     if not labels:
@@ -92,23 +121,24 @@ def _shared_labels(labels: dict[str, str]) -> dict[str, str]:
     return _label_sets.setdefault(tuple(labels.items()), dict(labels))
 
 
-_NO_LINES: Final[Mapping[Hashable, bytes]] = MappingProxyType({})
-
-
-class StoreEvent(Holder):
+class StoreEvent(Cached):
     """One change: the object before it and after it."""
 
-    __slots__ = ("_lines", "_recent", "entry", "previous", "type")
+    __slots__ = ("_cache", "_lines", "entry", "previous", "type")
 
     def __init__(
-        self, type_: str, entry: Entry, previous: Entry | None, recent: Recent | None = None
+        self,
+        type_: str,
+        entry: Entry,
+        previous: Entry | None,
+        cache: ByteBoundedCache | None = None,
     ) -> None:
         """`entry` of a deletion is the last state, at the version of the deletion."""
         self.type = type_
         self.entry = entry
         self.previous = previous
         self._lines = _NO_LINES
-        self._recent = recent
+        self._cache = cache
 
     @property
     def revision(self) -> int:
@@ -125,9 +155,9 @@ class StoreEvent(Holder):
         line = self._lines.get(representation)
         if line is None:
             line = make()
-            if self._recent is not None:
+            if self._cache is not None:
                 self._lines = {**self._lines, representation: line}
-                self._recent.keep(self, len(line))
+                self._cache.keep(self, len(line))
         return line
 
     @property

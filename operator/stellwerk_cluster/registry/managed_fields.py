@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.field_sets import Path
-    from stellwerk_cluster.apimachinery.forms import Form
+    from stellwerk_cluster.apimachinery.merge_types import MergeType
     from stellwerk_cluster.apimachinery.objects import JsonValue
 
 APPLY: Final = "Apply"
@@ -186,7 +186,7 @@ def rendered(ownership: Ownership) -> list[JsonObject]:
 class Writing(NamedTuple):
     """What a write is, beside its object."""
 
-    form: Form
+    form: MergeType
     owner: Owner
     api_version: str
     time: str
@@ -342,7 +342,7 @@ def _refuse_conflicts(claimed: Ownership, changes: Comparison, but: Owner) -> No
         raise ApplyConflictError(conflicts)
 
 
-def _pruned(form: Form, value: JsonObject, last: FieldSet, claimed: Ownership) -> JsonObject:
+def _pruned(form: MergeType, value: JsonObject, last: FieldSet, claimed: Ownership) -> JsonObject:
     """The merged object without what was applied before and no manager owns any longer."""
     gone_first = with_named_parents(form, last)
     kept = without(form, value, gone_first) or {}

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.comparison import compare
+from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import bad_request, internal
 from stellwerk_cluster.apimachinery.field_sets import difference
-from stellwerk_cluster.apimachinery.forms import Form, built_in_form
+from stellwerk_cluster.apimachinery.merge_types import MergeType, built_in_merge_type, same_shape
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
-from stellwerk_cluster.apimachinery.schema import zero
-from stellwerk_cluster.apimachinery.shapes import same_shape
 from stellwerk_cluster.apimachinery.typed_values import (
-    FormError,
+    MergeTypeError,
     field_set,
     problems,
     problems_text,
 )
-from stellwerk_cluster.apimachinery.views import from_storage, is_view
 from stellwerk_cluster.registry.managed_fields import (
     APPLY,
     BEFORE_FIRST_APPLY,
@@ -73,14 +72,14 @@ class FieldOwnership:
         self, kind: ResourceKind, obj: JsonObject, manager: str, given: JsonValue
     ) -> list[JsonObject]:
         """The entries of a new object; `given` are those that the client sent."""
-        new = from_storage(kind, obj) if is_view(kind) else obj
+        new = from_storage(kind, obj) if is_converted(kind) else obj
         writing = self._writing(kind, Owner(manager, UPDATE, kind.api_version, ""))
         try:
             before = given_or_stored(given, None, whole_object=True)
             if before:
                 return rendered(updated(writing, _empty(kind), new, before))
             fields = self._fields_of_new(kind, writing, new)
-        except (FormError, RecursionError):
+        except (MergeTypeError, RecursionError):
             return []
         owned = {writing.owner: Owned(fields, kind.api_version, writing.time)}
         return rendered(owned) if fields else []
@@ -129,11 +128,11 @@ class FieldOwnership:
             Owner(manager, UPDATE, kind.api_version, subresource),
             ignored=_ignored(kind, old, new, path, strategy.kept_by_status),
         )
-        if is_view(kind):
+        if is_converted(kind):
             old, new = from_storage(kind, old), from_storage(kind, new)
         try:
             return rendered(updated(writing, old, new, before))
-        except (FormError, RecursionError):
+        except (MergeTypeError, RecursionError):
             return list(stored or ())
 
     def applied(
@@ -170,7 +169,7 @@ class FieldOwnership:
             obj, after = _applied(writing, shown, config, before, force=force)
         except ApplyConflictError as error:
             raise error.status() from error
-        except FormError as error:
+        except MergeTypeError as error:
             raise internal(f"failed to merge config: {error}") from error
         except RecursionError as error:
             message = "error decoding YAML: exceeded max depth"
@@ -187,9 +186,9 @@ class FieldOwnership:
         now = timestamp(self._clock.now())
         return Writing(self.form(kind), owner, kind.api_version, now, ignored)
 
-    def form(self, kind: ResourceKind) -> Form:
+    def form(self, kind: ResourceKind) -> MergeType:
         """The form of the objects of a kind."""
-        return self._custom.form(kind) if kind.custom else built_in_form(kind.type_name)
+        return self._custom.form(kind) if kind.custom else built_in_merge_type(kind.type_name)
 
     def _owned_before(self, kind: ResourceKind, live: JsonObject) -> Ownership:
         """What was there before anything was applied has an owner of its own."""
@@ -197,7 +196,7 @@ class FieldOwnership:
         return updated(self._writing(kind, owner, ignored={}), _empty(kind), live, {})
 
     @staticmethod
-    def _check(kind: ResourceKind, form: Form, config: JsonObject) -> None:
+    def _check(kind: ResourceKind, form: MergeType, config: JsonObject) -> None:
         given = config.get("apiVersion") or ""
         if (given, config.get("kind")) != (kind.api_version, kind.kind):
             group, _, version = given.rpartition("/")

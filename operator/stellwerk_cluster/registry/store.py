@@ -15,8 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from stellwerk_cluster.apimachinery.objects import Key, key_of, path_of, with_value
-from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, Entry, StoreEvent
-from stellwerk_cluster.registry.recent import Recent
+from stellwerk_cluster.registry.entries import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    ByteBoundedCache,
+    Entry,
+    StoreEvent,
+)
 from stellwerk_cluster.registry.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -204,8 +210,8 @@ class Store:
         self._window_bytes = window_bytes
         self._compacted = self._forgotten = 0
         self._collections: dict[str, Collection] = {}
-        self._parsed = Recent(_PARSED_BYTES)
-        self._lines = Recent(_LINE_BYTES)
+        self._parsed = ByteBoundedCache(_PARSED_BYTES)
+        self._lines = ByteBoundedCache(_LINE_BYTES)
         self.journal: Journal | None = None
         """Where changes are written down before they happen; None: they are kept in memory only."""
         self.listeners: list[Callable[[str, StoreEvent], None]] = []

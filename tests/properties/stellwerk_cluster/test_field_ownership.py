@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.field_sets import (
     union,
     without_trees,
 )
-from stellwerk_cluster.apimachinery.forms import custom_form
+from stellwerk_cluster.apimachinery.merge_types import custom_merge_type
 from stellwerk_cluster.apimachinery.typed_values import field_set
 from stellwerk_cluster.registry.managed_fields import (
     APPLY,
@@ -64,7 +64,7 @@ SCHEMA = {
         },
     },
 }
-FORM = custom_form(SCHEMA)
+FORM = custom_merge_type(SCHEMA)
 VERSION = "lab.example/v1"
 
 SMALL = st.integers(0, 2)

@@ -14,7 +14,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.listing import ListOptions, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Renderer
-from stellwerk_cluster.apiserver.tables import Printers
+from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchFeed
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.store import Collection, Store
@@ -72,7 +72,7 @@ class ListAndWatch(RuleBasedStateMachine):
         self.kinds = KindTable()
         self.kind = self.kinds.resource("pods")
         api = Api(self.store, self.kinds, VirtualClock(), Random(1))
-        self.renderer = Renderer(Printers(VirtualClock(), api.custom))
+        self.renderer = Renderer(TableConvertors(VirtualClock(), api.custom))
         self.clients: list[Client] = []
 
     @property

@@ -12,7 +12,7 @@ import yaml
 from stellwerk.commands import run
 from stellwerk.convert.conversion import NOT_IN_PROFILES, convert, convert_text, render
 from stellwerk.convert.draft import normal_extender
-from stellwerk.convert.known_names import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
+from stellwerk.convert.plugins import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -253,6 +253,7 @@ def test_refused_values(document: JsonObject, field: str) -> None:
     [
         pytest.param("", "the file is empty", id="nothing"),
         pytest.param("a: [", "not valid YAML or JSON", id="broken"),
+        pytest.param("[" * 20_000, "not valid YAML or JSON", id="nested too deeply"),
         pytest.param("- 1", "expected a KubeSchedulerConfiguration or Policy", id="a list"),
         pytest.param("a: 1", "an object without kind", id="no kind"),
         pytest.param("{apiVersion: v1, kind: Pod}", "cannot convert Pod of v1", id="a pod"),

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from stellwerk.framework.interface import Candidate, PlacedPods
+from stellwerk.framework.result_cache import VerdictCursor
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
-from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, importance

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk_cluster.apimachinery.event_views import field_path
+from stellwerk_cluster.apimachinery.conversion import stored_field_path
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.label_selectors import parse_labels
@@ -92,20 +92,20 @@ def test_every_text_is_a_selector_or_a_bad_request(selector: str) -> None:
 )
 def test_field_selector(selector: str, *, selected: bool) -> None:
     pod = {"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}
-    predicates = parse_fields(selector, PODS, lambda name: field_path(PODS, name))
+    predicates = parse_fields(selector, PODS, lambda name: stored_field_path(PODS, name))
     assert all(holds(pod) for holds in predicates) is selected
 
 
 def test_a_field_that_the_kind_does_not_select_by_is_refused() -> None:
     with pytest.raises(StatusError, match=r"field label not supported: spec\.foo"):
-        parse_fields("spec.foo=1", PODS, lambda name: field_path(PODS, name))
+        parse_fields("spec.foo=1", PODS, lambda name: stored_field_path(PODS, name))
 
 
 def test_kinds_without_fields_of_their_own_name_those_of_all() -> None:
     kind = KindTable().resource("configmaps")
     known = 'only "metadata.name", "metadata.namespace"'
     with pytest.raises(StatusError, match=f'"data.k" is not a known field selector: {known}'):
-        parse_fields("data.k=1", kind, lambda name: field_path(kind, name))
+        parse_fields("data.k=1", kind, lambda name: stored_field_path(kind, name))
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_kinds_without_fields_of_their_own_name_those_of_all() -> None:
 )
 def test_a_value_with_an_odd_character_is_refused(value: str, why: str) -> None:
     with pytest.raises(StatusError, match=f"invalid field selector: {why}"):
-        parse_fields(f"metadata.name={value}", PODS, lambda name: field_path(PODS, name))
+        parse_fields(f"metadata.name={value}", PODS, lambda name: stored_field_path(PODS, name))

@@ -2,9 +2,9 @@ import json
 from typing import Any
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.faults.asked import Asked
 from stellwerk_cluster.faults.lines import NEVER, Close, LineSchedule
 from stellwerk_cluster.faults.plan import FaultPlan
+from stellwerk_cluster.faults.request_match import RequestAttributes
 from stellwerk_cluster.faults.table import FaultTable
 
 BOOKMARK = b'{"type":"BOOKMARK","object":{}}\n'
@@ -22,7 +22,7 @@ class Stream:
         self.clock = VirtualClock()
         self.plan = FaultPlan(FaultTable.model_validate({"faults": faults}), seed, self.clock)
         self.plan.arm()
-        strikes = self.plan.strikes(Asked("watch", "pods"))
+        strikes = self.plan.strikes(RequestAttributes("watch", "pods"))
         self.schedule = LineSchedule(strikes, self.plan, 0.0)
 
     def accept(self, *lines: bytes) -> None:

@@ -4,13 +4,13 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.faults.asked import Asked, parse_asked
 from stellwerk_cluster.faults.plan import FaultPlan
+from stellwerk_cluster.faults.request_match import RequestAttributes, parse_request
 from stellwerk_cluster.faults.table import FaultTable
 
-BINDING = Asked("create", "pods/binding", "default", "web", user_agent="stellwerk/1")
-LIST = Asked("list", "nodes", user_agent="kubectl")
-WATCH = Asked("watch", "nodes")
+BINDING = RequestAttributes("create", "pods/binding", "default", "web", user_agent="stellwerk/1")
+LIST = RequestAttributes("list", "nodes", user_agent="kubectl")
+WATCH = RequestAttributes("watch", "nodes")
 
 
 def plan_of(*faults: dict[str, Any], seed: int = 1, clock: VirtualClock | None = None) -> FaultPlan:
@@ -19,36 +19,48 @@ def plan_of(*faults: dict[str, Any], seed: int = 1, clock: VirtualClock | None =
     return plan
 
 
-def struck(plan: FaultPlan, asked: Iterable[Asked]) -> list[bool]:
+def struck(plan: FaultPlan, asked: Iterable[RequestAttributes]) -> list[bool]:
     return [bool(plan.strikes(each)) for each in asked]
 
 
 @pytest.mark.parametrize(
     ("request_line", "asked"),
     [
-        ("GET /api/v1/nodes", Asked("list", "nodes")),
-        ("GET /api/v1/nodes/n1", Asked("get", "nodes", "", "n1")),
-        ("GET /api/v1/pods?watch=true&resourceVersion=7", Asked("watch", "pods", revision="7")),
-        ("GET /api/v1/pods?watch=false", Asked("list", "pods")),
-        ("GET /apis/apps/v1/namespaces/a/replicasets", Asked("list", "replicasets", "a")),
+        ("GET /api/v1/nodes", RequestAttributes("list", "nodes")),
+        ("GET /api/v1/nodes/n1", RequestAttributes("get", "nodes", "", "n1")),
+        (
+            "GET /api/v1/pods?watch=true&resourceVersion=7",
+            RequestAttributes("watch", "pods", revision="7"),
+        ),
+        ("GET /api/v1/pods?watch=false", RequestAttributes("list", "pods")),
+        (
+            "GET /apis/apps/v1/namespaces/a/replicasets",
+            RequestAttributes("list", "replicasets", "a"),
+        ),
         (
             "POST /api/v1/namespaces/a/pods/web/binding",
-            Asked("create", "pods/binding", "a", "web"),
+            RequestAttributes("create", "pods/binding", "a", "web"),
         ),
-        ("PATCH /api/v1/namespaces/a/pods/web/status", Asked("patch", "pods/status", "a", "web")),
-        ("GET /api/v1/namespaces/a", Asked("get", "namespaces", "", "a")),
-        ("PUT /api/v1/namespaces/a/finalize", Asked("update", "namespaces/finalize", "", "a")),
-        ("DELETE /api/v1/namespaces/a/pods", Asked("deletecollection", "pods", "a")),
-        ("DELETE /api/v1/namespaces/a/pods/x", Asked("delete", "pods", "a", "x")),
-        ("GET /version", Asked("get", "/version")),
-        ("GET /apis/apps/v1", Asked("get", "/apis/apps/v1")),
+        (
+            "PATCH /api/v1/namespaces/a/pods/web/status",
+            RequestAttributes("patch", "pods/status", "a", "web"),
+        ),
+        ("GET /api/v1/namespaces/a", RequestAttributes("get", "namespaces", "", "a")),
+        (
+            "PUT /api/v1/namespaces/a/finalize",
+            RequestAttributes("update", "namespaces/finalize", "", "a"),
+        ),
+        ("DELETE /api/v1/namespaces/a/pods", RequestAttributes("deletecollection", "pods", "a")),
+        ("DELETE /api/v1/namespaces/a/pods/x", RequestAttributes("delete", "pods", "a", "x")),
+        ("GET /version", RequestAttributes("get", "/version")),
+        ("GET /apis/apps/v1", RequestAttributes("get", "/apis/apps/v1")),
     ],
 )
-def test_a_request_in_the_words_of_rbac(request_line: str, asked: Asked) -> None:
+def test_a_request_in_the_words_of_rbac(request_line: str, asked: RequestAttributes) -> None:
     method, _, url = request_line.partition(" ")
     path, _, query = url.partition("?")
     pairs = dict(pair.split("=") for pair in query.split("&") if pair)
-    assert parse_asked(method, path, pairs) == asked
+    assert parse_request(method, path, pairs) == asked
 
 
 @pytest.mark.parametrize(
@@ -64,7 +76,7 @@ def test_a_request_in_the_words_of_rbac(request_line: str, asked: Asked) -> None
     ],
 )
 def test_which_requests_are_struck(
-    condition: dict[str, Any], asked: list[Asked], expected: list[bool]
+    condition: dict[str, Any], asked: list[RequestAttributes], expected: list[bool]
 ) -> None:
     assert struck(plan_of({"fault": "reset", **condition}), asked) == expected
 
@@ -86,12 +98,14 @@ def test_nothing_is_struck_before_and_after_it_is_in_force() -> None:
 
 
 def test_a_probability_strikes_so_many() -> None:
-    asked = [Asked("get", "pods", "default", f"p{number}") for number in range(2000)]
+    asked = [RequestAttributes("get", "pods", "default", f"p{number}") for number in range(2000)]
     assert 500 < sum(struck(plan_of({"fault": "reset", "probability": 0.3}), asked)) < 700
 
 
 def test_the_same_seed_strikes_the_same_requests_in_whatever_order_they_come() -> None:
-    asked = [Asked("get", "pods", "default", f"p{number % 50}") for number in range(200)]
+    asked = [
+        RequestAttributes("get", "pods", "default", f"p{number % 50}") for number in range(200)
+    ]
     fault = {"fault": "reset", "probability": 0.5}
     forwards = dict(zip(range(200), struck(plan_of(fault), asked), strict=True))
     by_pod = sorted(range(200), key=lambda number: (number % 50, number))
@@ -104,7 +118,7 @@ def test_entries_draw_and_count_by_themselves() -> None:
     half = {"fault": "reset", "probability": 0.5}
     plan = plan_of(half, half)
     for number in range(100):
-        plan.strikes(Asked("get", "pods", "default", f"p{number}"))
+        plan.strikes(RequestAttributes("get", "pods", "default", f"p{number}"))
     first, second = plan.counts()
     assert [first[0], second[0]] == ["1 (reset)", "2 (reset)"]
     assert 0 < first[1] < 100

@@ -7,7 +7,7 @@ import orjson
 
 from stellwerk.clock import VirtualClock
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE, LEASES
+from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.registry.watchers import Watcher
 from tests.support.node_driver import ClusterDriver
 from tests.support.skipped_time import run_skipping_over_sockets
@@ -73,7 +73,7 @@ def test_a_watch_sees_every_renewal_at_its_time_and_the_last_watch_ends_the_writ
     api, leases = cluster.api, cluster.api.store.collection(LEASES)
     kind = api.kinds.resource("leases", "coordination.k8s.io")
     watcher = Watcher(lambda: None, lambda: None, trigger=("metadata.namespace", LEASE_NAMESPACE))
-    api.kept_leases.before_read(kind, LEASE_NAMESPACE, "", watch=True)
+    api.lease_cache.before_read(kind, LEASE_NAMESPACE, "", watch=True)
     leases.watchers.append(watcher)
     cluster.advance(60)
     seen = [(e.entry.key[1], e.entry.obj["spec"]["renewTime"][-10:-1]) for e in watcher.drain()]
@@ -92,7 +92,7 @@ def test_a_watch_sees_every_renewal_at_its_time_and_the_last_watch_ends_the_writ
 def test_a_client_that_only_follows_the_leases_of_others_makes_no_renewals() -> None:
     cluster = ClusterDriver()
     kind = cluster.api.kinds.resource("leases", "coordination.k8s.io")
-    cluster.api.kept_leases.before_read(kind, "kube-system", "stellwerk", watch=True)
+    cluster.api.lease_cache.before_read(kind, "kube-system", "stellwerk", watch=True)
     before = cluster.api.store.revision
     cluster.advance(60)
     assert cluster.api.store.revision == before

@@ -6,10 +6,10 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apimachinery.conversion import from_storage
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.apimachinery.patching import MERGE_PATCH
-from stellwerk_cluster.apimachinery.views import from_storage
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete

@@ -1,0 +1,78 @@
+"""The client behind `stellwerk cluster fail` and its like: it patches one annotation.
+
+`node_flags` imports it late: what it needs of TLS and HTTP would slow the start of every command.
+Invariant: the kubeconfig that the running cluster wrote is all that is known of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from stellwerk.errors import ConfigurationError, SchedulerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SECONDS: Final = 10.0
+
+
+def annotate(kubeconfig: Path, path: str, key: str, value: str | None) -> None:
+    """Patch one annotation.
+
+    Raises:
+        ConfigurationError: the kubeconfig leads nowhere.
+        SchedulerError: the cluster refuses.
+    """
+    url, token, context = _access(kubeconfig)
+    body = json.dumps({"metadata": {"annotations": {key: value}}}).encode()
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/merge-patch+json",
+    }
+    request = urllib.request.Request(  # noqa: S310  (the scheme is checked)
+        f"{url}{path}", data=body, headers=headers, method="PATCH"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS, context=context):  # noqa: S310
+            return
+    except urllib.error.HTTPError as error:
+        message = _message(error)
+        raise SchedulerError(f"cannot change {path}: {message}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{kubeconfig}: no cluster answers at {url}: {error}") from error
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read()).get("message", error.reason))
+    except ValueError:
+        return str(error.reason)
+
+
+def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
+    """URL, token and trust of the kubeconfig that `stellwerk cluster` wrote."""
+    try:
+        content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        cluster = content["clusters"][0]["cluster"]
+        url, token = cluster["server"], content["users"][0]["user"]["token"]
+    except OSError as error:
+        text = (
+            f"{kubeconfig}: {error.strerror}; is the cluster running? --kubeconfig names its file"
+        )
+        raise ConfigurationError(text) from error
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{kubeconfig}: no kubeconfig of this command") from error
+    if not str(url).startswith(("http://", "https://")):
+        raise ConfigurationError(f"{kubeconfig}: {url} is no URL of a cluster")
+    authority = cluster.get("certificate-authority-data")
+    if not authority:
+        return url, token, None
+    pem = base64.b64decode(authority).decode("ascii")
+    return url, token, ssl.create_default_context(cadata=pem)
