@@ -30,7 +30,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import API_VERSION, KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.observers.recording import Recording
-from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.entries import StoreEvent
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
@@ -64,6 +63,8 @@ class Workload:
     """The name of a ready profile, or a SchedulerProfile."""
     queues: bool = True
     """Whether pods that no node takes wait; otherwise they are given up."""
+    feature_gates: frozenset[str] = frozenset()
+    """Of the embedded cluster."""
 
     def arriving(self) -> list[TracePod]:
         """The pods as a simulation reads them."""
@@ -103,7 +104,7 @@ def operated(
             heartbeats=False,
             kubelet=None,
             chosen_controllers=("disruption-controller",),
-            feature_gates=GANGS if _has_groups(workload) else frozenset(),
+            feature_gates=workload.feature_gates,
         )
         background = VirtualBackground(clock, _PLAN_SECONDS)
         with patch.object(app, "ProcessBackground", lambda: background):
@@ -145,10 +146,6 @@ async def _rerun(journal: Path, profile: JsonObject) -> list[str]:
     assert rerun is not None
     rerun.finish()
     return rerun.notes
-
-
-def _has_groups(workload: Workload) -> bool:
-    return any(other["kind"] == "PodGroup" for other in workload.others)
 
 
 def _numbers(own: int | None) -> Random:
