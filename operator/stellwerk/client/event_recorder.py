@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk.framework.services import Recorder
-from stellwerk.models.foreign_text import shown
+from stellwerk.models.untrusted_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping

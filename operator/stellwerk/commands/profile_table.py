@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stellwerk.models.foreign_text import printable
+from stellwerk.models.untrusted_text import printable
 
 
 def print_history(answer: Mapping[str, Any], to: Console) -> None:

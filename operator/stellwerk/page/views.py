@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.models.foreign_text import printable
+from stellwerk.models.untrusted_text import printable
 from stellwerk.page.explanation_view import rejection_map, score_map
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk.page.scales import amount, local_time, resources_of, share, step

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from stellwerk.backend.pod_groups import GroupMembers
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.untrusted_text import shown
 
 PLACED: Final = "scheduling.stellwerk.dev/Placed"
 """Its message begins with placed and needed pods, such as `2/4`; True: that is enough."""
