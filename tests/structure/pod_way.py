@@ -40,9 +40,7 @@ _PROFILE: Final = {
     "metadata": {"name": _NAME},
     "spec": {"schedulerName": _NAME},
 }
-_STILL: Final = ClusterOptions(
-    controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED
-)
+_STILL: Final = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 _NODES: Final = 3
 _WARM_UP_PODS: Final = 5
 """After these, everything is made and cached that the first pods of a kind make."""
