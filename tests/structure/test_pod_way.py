@@ -6,9 +6,10 @@ import pytest
 
 from tests.structure.pod_way import PodWay, pod_way
 
-MODULES: Final = 28
+MODULES: Final = 27
 """Beside plugins, models, metrics and clock."""
-CHANGES: Final = 260
+CHANGES: Final = 273
+"""As many as at 6190be7, where the way had 40 modules; pods differ by twenty."""
 
 
 @pytest.fixture(scope="module")
