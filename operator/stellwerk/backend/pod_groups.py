@@ -100,7 +100,7 @@ class GroupMembers:
 
     @property
     def succeeded(self) -> int:
-        """The number of pods that count as they have done their work; 0 where the group never ran."""
+        """The number of pods that count as done with their work; 0 where the group never ran."""
         if not self.has_run:
             return 0
         return sum(phase == "Succeeded" for phase in self.finished.values())
