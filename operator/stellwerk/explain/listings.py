@@ -69,7 +69,7 @@ def _queued(world: World, entry: QueuedPod) -> PendingPod:
         priority=entry.newest.priority,
         since=at(world.clock, entry.queued_at),
         attempts=entry.attempts,
-        rejected_by=sorted(entry.rejectors) or None,
+        rejected_by=sorted(entry.rejector_plugins) or None,
     )
 
 

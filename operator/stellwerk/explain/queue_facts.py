@@ -27,7 +27,7 @@ QUEUES: Final[Mapping[Place, str]] = {
 
 def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
     """What the queue knows of one pod."""
-    rejectors = sorted(entry.rejectors)
+    plugins = sorted(entry.rejector_plugins)
     return QueueFacts(
         queue=QUEUES.get(entry.place, "none"),
         since=at(world.clock, entry.queued_at),
@@ -37,8 +37,8 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
         position=world.queue.position(entry.pod.uid) if entry.place is Place.ACTIVE else None,
         next_retry=_next_retry(world, entry),
         gated_by=entry.gating_plugin or None,
-        rejected_by=rejectors or None,
-        woken_by=list(waking_events(world, entry, rejectors)) if rejectors else None,
+        rejected_by=plugins or None,
+        woken_by=list(waking_events(world, entry, plugins)) if plugins else None,
     )
 
 
@@ -52,19 +52,17 @@ def _next_retry(world: World, entry: QueuedPod) -> str | None:
     return None
 
 
-def waking_events(
-    world: World, entry: QueuedPod, rejectors: Sequence[str]
-) -> Iterator[WakingEvent]:
+def waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[WakingEvent]:
     """The kinds of events that a rejecting plugin registered, with the plugins."""
     hints = world.profiles.hints(entry.profile_name)
     plugins_of: dict[str, list[str]] = {}
-    for plugin in rejectors:
+    for plugin in plugins:
         registered = hints.get(plugin)
         names = ["any event"] if registered is None else _names(registered)
         for name in names:
             plugins_of.setdefault(name, []).append(plugin)
-    for name, plugins in plugins_of.items():
-        yield WakingEvent(event=name, plugins=plugins)
+    for name, asking in plugins_of.items():
+        yield WakingEvent(event=name, plugins=asking)
 
 
 def _names(registered: Sequence[ClusterEventWithHint]) -> list[str]:

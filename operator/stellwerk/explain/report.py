@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.backend.queued_pod import POPPED, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.object_edits import searched, suggested_edits
 from stellwerk.explain.proposals import PluginsAsked
@@ -150,7 +150,7 @@ class Explanations:
             ended_at = at(world.clock, entry.queued_at)
             last_attempt = LastAttempt(ended_at=ended_at, message=scheduled_message(pod) or None)
         result = replace(
-            self._header(pod, "scheduling" if entry.place in POPPED else "waiting"),
+            self._header(pod, "scheduling" if entry.place in IN_FLIGHT else "waiting"),
             queue=queue_facts(world, entry),
             last_attempt=last_attempt,
             last_preemption=self._last_preemption(pod),

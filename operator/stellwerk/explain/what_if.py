@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.backend.queued_pod import POPPED
+from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
@@ -105,7 +105,7 @@ def _decide(world: World, pod: PodInfo, profile: ServedProfile) -> PlacedPod | U
 
 def _waiting(live: World) -> list[PodInfo]:
     """The pods that wait, in the order of priority and time."""
-    entries = [entry for entry in live.queue.entries.values() if entry.place not in POPPED]
+    entries = [entry for entry in live.queue.entries.values() if entry.place not in IN_FLIGHT]
     entries.sort(key=lambda entry: (-entry.newest.priority, entry.queued_at))
     return [entry.newest for entry in entries]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.binding import OUTCOME_UNKNOWN
+from stellwerk.framework.runtime import OUTCOME_UNKNOWN
 from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.object_reference import pod_reference
@@ -19,7 +19,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
+from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
@@ -49,7 +49,7 @@ class Attempt:
     """How many of them took the pod."""
     waiting: PermitWaitingPod | None = None
     """Set when Permit has answered Wait."""
-    quorum: BindingQuorum | None = None
+    quorum: GroupPermit | None = None
     """What its binding waits for, if it is placed with others; None: nothing."""
     announced: bool = False
     """Whether the node has been written into the pod's status ahead of the binding."""
@@ -73,7 +73,7 @@ class BindingCycle:
         try:
             await self._run(attempt)
         finally:
-            attempt.profile.framework.stopwatch.attempt(attempt.state)
+            attempt.profile.framework.metrics_recorder.attempt(attempt.state)
 
     async def _run(self, attempt: Attempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile
@@ -165,7 +165,7 @@ class BindingCycle:
         extended = by_extender is not None
         return None if status.ok else await self._not_bound(status, assumed, state, extended)
 
-    async def _wait_for_group(self, quorum: BindingQuorum, uid: str) -> Status:
+    async def _wait_for_group(self, quorum: GroupPermit, uid: str) -> Status:
         """OK as soon as enough of the group is ready to be bound."""
         if quorum.is_decided:
             reason = await quorum.arrive()

@@ -1,29 +1,37 @@
-"""Carries preemptions out: evicts victims while the scheduling coroutine goes on.
+"""Preemptions under way: victims are evicted while the scheduling coroutine goes on.
 
 The choice of victims is a decision's, the nomination is written into the preemptor's status where
-attempts fail; here comes what takes time. Invariant: at most one preemption per preemptor is under
-way, a preemptor is in `World.preempting` for as long as victims are to be evicted for it, and
-however it ends (done, failed, preemptor gone, shut down) nothing of it is left behind; the
-preemptor is then woken by its victims' end, or at once if none of that is still to come.
+attempts fail; here comes what takes time. `Evictor` evicts a victim, also for groups. Invariant: at
+most one preemption per preemptor is under way, a preemptor is in `World.preempting` for as long as
+victims are to be evicted for it, and however it ends (done, failed, preemptor gone, shut down)
+nothing of it is left behind; the preemptor is then woken by its victims' end, or at once if none of
+that is still to come.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
-from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
-from stellwerk.world.effects import Eviction
-from stellwerk.world.pod_status import NominatingInfo, Report, disruption_patch
+from stellwerk.world.effects import (
+    Eviction,
+    VictimOutcome,
+    clear_lower_nominations,
+    last_victim_ended,
+    open_gate,
+    wake_preemptor,
+    withdraw_nomination,
+)
+from stellwerk.world.pod_status import disruption_patch
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -40,17 +48,103 @@ class PreemptorDeleted(SchedulerError):  # noqa: N818 named for what happened
     """The pod that preempts was deleted meanwhile."""
 
 
-class _Outcome(Enum):
-    """What came of the eviction of a victim."""
+@dataclass(frozen=True, slots=True)
+class EvictionReason:
+    """The preemptor of a victim, as the victim's condition and its event name it."""
 
-    TERMINATING = auto()
-    """Its deletion has begun, and takes its time."""
-    DELETED = auto()
-    """It was deleted at once."""
-    ALREADY_GONE = auto()
-    """It was gone before its deletion was asked for."""
-    BINDING_CANCELLED = auto()
-    """It was not on its node yet, and never will be."""
+    profile_name: str
+    """The schedulerName under which both are written."""
+    preemptor_kind: str
+    """`pod` or `podgroup`."""
+    note: str
+    """Of the event."""
+    preemptor: PodInfo | None = None
+    """A pod; once it is gone, victims may stay. None: a group."""
+    related: ObjectReference | None = None
+    """A group, as the event's related object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evictor:
+    """Evicts victims one at a time, for pods and for groups."""
+
+    world: World
+    outbox: Outbox
+    bindings: BindingTasks
+    waiting_pods: WaitingPodsMap
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def evict(self, victim: PodInfo, reason: EvictionReason) -> VictimOutcome:
+        """Say in the victim's status why it has to go, delete it, and record the event.
+
+        Raises:
+            SchedulerError: it could not be evicted, in spite of retries.
+        """
+        if self._keep_from_node(victim):
+            self._record(victim, reason, " (in kube-scheduler memory).")
+            return VictimOutcome.BINDING_CANCELLED
+        client = self.outbox.client
+        try:
+            await self._retrying(reason, lambda: self._mark(victim, reason))
+            gone = await self._retrying(
+                reason, lambda: client.delete_pod(victim.namespace, victim.name, victim.uid)
+            )
+        except (NotFound, Conflict):
+            logger.debug("victim %s is gone already", victim.key)
+            return VictimOutcome.ALREADY_GONE
+        self._record(victim, reason, "")
+        return VictimOutcome.DELETED if gone else VictimOutcome.TERMINATING
+
+    def _keep_from_node(self, victim: PodInfo) -> bool:
+        """Keep a victim from its node if it is not on it yet; returns whether that is so."""
+        waiting = self.waiting_pods.get_waiting(victim.uid)
+        if waiting is not None:
+            return waiting.preempt(_PLUGIN, "preempted")
+        return self.bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
+
+    async def _mark(self, victim: PodInfo, reason: EvictionReason) -> None:
+        """Write the condition DisruptionTarget into the victim's status."""
+        kind = reason.preemptor_kind
+        patch = disruption_patch(
+            victim,
+            self.world.clock.now(),
+            reason=_REASON,
+            message=f"{reason.profile_name}: preempting to accommodate a higher priority {kind}",
+        )
+        if patch is not None:
+            await self.outbox.client.patch_pod_status(victim.namespace, victim.name, patch)
+
+    async def _retrying(self, reason: EvictionReason, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call, again after a while if the API is overloaded or away.
+
+        Raises:
+            PreemptorDeleted: the pod that preempts is gone.
+        """
+        pod = reason.preemptor
+        for delay_seconds in RETRY_DELAYS_SECONDS:
+            if pod is not None and pod.uid not in self.world.queue.entries:
+                raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
+            try:
+                return await call()
+            except (Throttled, Unavailable) as failure:
+                await self.sleep(max(delay_seconds, _asked_delay(failure)))
+        return await call()
+
+    def _record(self, victim: PodInfo, reason: EvictionReason, suffix: str) -> None:
+        self.outbox.recorder.event(
+            pod_reference(victim),
+            "Normal",
+            "Preempted",
+            "Preempting",
+            f"{reason.note}{suffix}",
+            reporting_controller=reason.profile_name,
+            related=reason.related,
+        )
+
+
+def _asked_delay(failure: ApiError) -> float:
+    """How long the server wants to be left alone."""
+    return failure.retry_after_seconds or 0.0
 
 
 @dataclass(slots=True)
@@ -60,7 +154,7 @@ class _UnderWay:
     task: asyncio.Task[None]
     last_victim: str = ""
     """The uid of the last victim, once only that one is still to be evicted."""
-    last_outcome: _Outcome | None = None
+    last_outcome: VictimOutcome | None = None
     """What came of its eviction."""
 
 
@@ -80,9 +174,8 @@ class PreemptionExecutor:
         self._world = world
         self._outbox = outbox
         self._metrics = metrics
-        self._bindings = bindings
-        self._waiting_pods = waiting_pods
-        self._sleep = sleep
+        self.evictor = Evictor(world, outbox, bindings, waiting_pods, sleep)
+        """Groups that preempt evict by it, too."""
         self._under_way: dict[str, _UnderWay] = {}
         """By the preemptor's uid."""
         self._preemptors_of: dict[str, set[str]] = {}
@@ -113,7 +206,7 @@ class PreemptionExecutor:
             under_way = self._under_way[preemptor]
             if self._is_over(under_way):
                 if under_way.last_outcome is None:
-                    self._open_gate(preemptor)
+                    open_gate(self._world, preemptor)
                 else:
                     self._end(preemptor)
 
@@ -132,30 +225,15 @@ class PreemptionExecutor:
     # --- which preemptors are gated -------------------------------------------------------------
 
     def _is_over(self, under_way: _UnderWay) -> bool:
-        """Whether the last victim has gone, or begun to, as the cache has it.
-
-        The news of its end may come before the API call's answer, and must not be missed. Its
-        termination is enough where it takes its time; a victim that goes at once terminates for a
-        moment, in which every other change would cause a needless attempt. Before the cache has
-        it, its capacity is not there for any attempt.
-        """
-        if not under_way.last_victim:
-            return False
-        victim = self._world.cache.pod(under_way.last_victim)
-        if victim is None or under_way.last_outcome is _Outcome.BINDING_CANCELLED:
-            return True
-        return under_way.last_outcome is _Outcome.TERMINATING and victim.terminating
-
-    def _open_gate(self, uid: str) -> None:
-        """From here on the pod may be tried again."""
-        self._world.preempting.discard(uid)
-        self._world.queue.rerun_pre_enqueue(uid)
+        """Whether the last victim has gone, or begun to; before it is known, none has."""
+        last, outcome = under_way.last_victim, under_way.last_outcome
+        return bool(last) and last_victim_ended(self._world, last, outcome)
 
     def _end(self, uid: str) -> asyncio.Task[None] | None:
         """Nothing is under way for the pod any more; returns the task of what was."""
         task = self._forget(uid)
         if task is not None:
-            self._open_gate(uid)
+            open_gate(self._world, uid)
         return task
 
     def _forget(self, uid: str) -> asyncio.Task[None] | None:
@@ -189,20 +267,19 @@ class PreemptionExecutor:
                 exc_info=unforeseen,
             )
             self._end(pod.uid)
-            self._withdraw(pod)
+            cleared = withdraw_nomination(world, pod)
+            if cleared is not None:
+                self._outbox.reports.put(cleared)
         else:
             self._evicted(pod.uid, outcomes[-1])
-            if _Outcome.ALREADY_GONE in outcomes:
-                # The end of a victim that was gone already may have been overlooked while the
-                # preemptor was gated, and then no other event wakes it.
-                world.activate([pod])
+            wake_preemptor(world, pod, outcomes)
         finally:
             metrics = self._metrics
             seconds = world.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
 
-    def _evicted(self, uid: str, last: _Outcome) -> None:
+    def _evicted(self, uid: str, last: VictimOutcome) -> None:
         """Every victim is evicted, the last one with this outcome."""
         under_way = self._under_way.get(uid)
         if under_way is not None:
@@ -210,17 +287,19 @@ class PreemptionExecutor:
             if self._is_over(under_way):
                 self._end(uid)
 
-    async def _evict_all(self, eviction: Eviction) -> Sequence[_Outcome]:
+    async def _evict_all(self, eviction: Eviction) -> Sequence[VictimOutcome]:
         """Evict every victim, the last one when all others are; returns the outcomes, in order.
 
         Raises:
             SchedulerError: a victim could not be evicted; then the last one is left alone.
         """
         pod = eviction.preemptor
-        self._clear_lower_nominations(pod, eviction.candidate.node_name)
+        for cleared in clear_lower_nominations(self._world, pod, eviction.candidate.node_name):
+            self._outbox.reports.put(cleared)
+        reason = _reason(eviction)
         *others, last = eviction.victims
         answers = await asyncio.gather(
-            *(self._evict(eviction, victim) for victim in others), return_exceptions=True
+            *(self.evictor.evict(victim, reason) for victim in others), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -232,107 +311,14 @@ class PreemptionExecutor:
             if self._is_over(under_way):
                 # It went while the others were evicted; a gate that opens here needs no rerun.
                 self._world.preempting.discard(pod.uid)
-        outcomes = [answer for answer in answers if isinstance(answer, _Outcome)]
-        return [*outcomes, await self._evict(eviction, last)]
-
-    def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Pods of lower priority that are nominated to the node look for another one now."""
-        world = self._world
-        lower = [
-            other
-            for other in world.nominator.pods_for_node(node_name)
-            if other.priority < pod.priority
-        ]
-        for other in lower:
-            world.queue.nominate(other, "")
-        world.activate(lower)
-        for other in lower:
-            self._remove_nomination(other)
-
-    def _remove_nomination(self, pod: PodInfo) -> None:
-        nomination = NominatingInfo("", in_any_case=True)
-        self._outbox.reports.put(Report(pod, nomination=nomination))
-
-    def _withdraw(self, pod: PodInfo) -> None:
-        """The preemption failed: clear the nomination and let the pod try again."""
-        world = self._world
-        if pod.uid in world.queue.entries:
-            world.queue.nominate(pod, "")
-            self._remove_nomination(pod)
-            world.activate([pod])
-
-    # --- one victim -----------------------------------------------------------------------------
-
-    async def _evict(self, eviction: Eviction, victim: PodInfo) -> _Outcome:
-        """Evict one victim.
-
-        Raises:
-            SchedulerError: it could not be evicted, in spite of retries.
-        """
-        if self.keep_from_node(victim):
-            self._record(eviction, victim, " (in kube-scheduler memory).")
-            return _Outcome.BINDING_CANCELLED
-        client, pod = self._outbox.client, eviction.preemptor
-        try:
-            await self._patiently(pod, lambda: self._mark(eviction, victim))
-            gone = await self._patiently(
-                pod, lambda: client.delete_pod(victim.namespace, victim.name, victim.uid)
-            )
-        except (NotFound, Conflict):
-            logger.debug("victim %s is gone already", victim.key)
-            return _Outcome.ALREADY_GONE
-        self._record(eviction, victim, "")
-        return _Outcome.DELETED if gone else _Outcome.TERMINATING
-
-    def keep_from_node(self, victim: PodInfo) -> bool:
-        """Keep a victim from its node if it is not on it yet; returns whether that is so."""
-        waiting = self._waiting_pods.get_waiting(victim.uid)
-        if waiting is not None:
-            return waiting.preempt(_PLUGIN, "preempted")
-        return self._bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
-
-    async def _mark(self, eviction: Eviction, victim: PodInfo) -> None:
-        """Say in the victim's status why it has to go."""
-        patch = disruption_patch(
-            victim,
-            self._world.clock.now(),
-            reason=_REASON,
-            message=f"{eviction.profile_name}: preempting to accommodate a higher priority pod",
-        )
-        if patch is not None:
-            await self._outbox.client.patch_pod_status(victim.namespace, victim.name, patch)
-
-    async def _patiently(self, pod: PodInfo, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call, again after a while if the API is overloaded or away.
-
-        Raises:
-            PreemptorDeleted: the pod that preempts is gone.
-        """
-        for delay_seconds in RETRY_DELAYS_SECONDS:
-            if pod.uid not in self._world.queue.entries:
-                raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
-            try:
-                return await call()
-            except (Throttled, Unavailable) as failure:
-                await self._sleep(max(delay_seconds, _asked_delay(failure)))
-        return await call()
-
-    def _record(self, eviction: Eviction, victim: PodInfo, suffix: str) -> None:
-        pod, chosen = eviction.preemptor, eviction.candidate
-        note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}{suffix}"
-        self._outbox.recorder.event(
-            pod_reference(victim),
-            "Normal",
-            "Preempted",
-            "Preempting",
-            note,
-            reporting_controller=eviction.profile_name,
-        )
+        outcomes = [answer for answer in answers if isinstance(answer, VictimOutcome)]
+        return [*outcomes, await self.evictor.evict(last, reason)]
 
 
-def _asked_delay(failure: ApiError) -> float:
-    """How long the server wants to be left alone."""
-    return failure.retry_after_seconds or 0.0
+def _reason(eviction: Eviction) -> EvictionReason:
+    pod, chosen = eviction.preemptor, eviction.candidate
+    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}"
+    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
 
 
 def _scope(chosen: Candidate) -> str:
