@@ -75,7 +75,6 @@ from stellwerk.framework.node_adapter import (
     NodeFilterPlugin,
     NodeScorePlugin,
 )
-from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.services import (
     ClusterClient,
     Handle,
@@ -91,6 +90,7 @@ from stellwerk.framework.types import (
     Code,
     CycleState,
     FilterResult,
+    PlacementSums,
     Status,
     error,
     unresolvable,

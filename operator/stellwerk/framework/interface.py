@@ -14,8 +14,7 @@ from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.follow_up import FollowUp
-from stellwerk.framework.placement_sums import PlacementSums
-from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Status
+from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
 from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.pod import PluginFacts

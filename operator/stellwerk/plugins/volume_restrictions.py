@@ -39,7 +39,7 @@ from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import CycleState, FilterResult, Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     find_claim,
@@ -47,7 +47,7 @@ from stellwerk.plugins.volumes.claims import (
     overlay_uses,
     uses_named_claim,
 )
-from stellwerk.plugins.volumes.proposals import without_volumes
+from stellwerk.plugins.shared.volume_proposals import without_volumes
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -67,14 +67,14 @@ _SINGLE_USER_KINDS: Final = frozenset({"gcePersistentDisk", "awsElasticBlockStor
 
 @dataclass(frozen=True, slots=True)
 class _Restrictions:
-    """What the pod must not share."""
+    """The volumes that the pod must not share."""
 
     disks: frozenset[UsageKey]
     """Uses on the same node that conflict."""
     claims: frozenset[UsageKey]
     """The pod's ReadWriteOncePod claims."""
     claims_in_use: int
-    """How many of them have a user somewhere."""
+    """The number of them that have a user somewhere."""
 
 
 class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
