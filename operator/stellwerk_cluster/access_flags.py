@@ -27,7 +27,7 @@ _ALL: Final = (*CONTROLLERS, _KUBELET, _HEARTBEAT)
 
 @dataclass(frozen=True, slots=True)
 class AccessFlags:
-    """Who may use the cluster, for what, over what, and which controllers run."""
+    """The options of access: users, authorization, TLS, and the controllers that run."""
 
     authorization: Mode = "always-allow"
     token_file: Path | None = None

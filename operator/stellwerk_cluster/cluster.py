@@ -76,7 +76,7 @@ _SECRETS: Final = "secrets"
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What a cluster runs beside its API, and how much of its past it keeps."""
+    """The options of a cluster: what runs beside its API, and how much of its past it keeps."""
 
     controllers: bool = True
     chosen_controllers: tuple[str, ...] = CONTROLLERS
@@ -174,7 +174,7 @@ class EmbeddedCluster:
         return "" if running else "the controllers do not run"
 
     def _serve_metrics(self, kubelet: KubeletOptions) -> None:
-        """What `kubectl top` asks for."""
+        """Serve the metrics that `kubectl top` asks for."""
         pods = PodMetrics(self.api, kubelet.lifecycles())
         self._server.readings.add(POD_METRICS, pods)
         self._server.readings.add(NODE_METRICS, NodeMetrics(self.api, pods))
@@ -195,7 +195,7 @@ class EmbeddedCluster:
 
     @property
     def url(self) -> str:
-        """Where the API answers."""
+        """The URL of the API."""
         scheme = "http" if self.authority is None else "https"
         return f"{scheme}://{self._host}:{self._port}"
 

@@ -40,7 +40,7 @@ _SEEDS: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class ApiFeatures:
-    """What is on in the API of a cluster: admission plugins, feature gates."""
+    """The admission plugins and feature gates that are on."""
 
     plugins: frozenset[str] = DEFAULT_PLUGINS
     gates: frozenset[str] = frozenset()
@@ -99,7 +99,7 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
 
 
 def api_features(enabled: str = "", disabled: str = "", gates: str = "") -> ApiFeatures:
-    """What three flags leave on: two about admission plugins, one about feature gates.
+    """The admission plugins and feature gates that three flags leave on.
 
     Raises:
         ConfigurationError: a flag names no plugin or gate, or leaves out what a gate needs.

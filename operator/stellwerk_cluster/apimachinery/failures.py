@@ -251,7 +251,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """What the API server answers with 500 and no reason."""
+    """The answer with code 500 and no reason."""
     return StatusError(500, "", message)
 
 

@@ -16,7 +16,7 @@ _SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 
 
 def other_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> str:
-    """Why a body is none of the kind, in the API server's words; empty if it is one.
+    """The error of a body of another kind, in the API server's words; empty if it is of this one.
 
     The rules of a custom kind say what is wrong with another one's name.
     """

@@ -123,7 +123,7 @@ class ResourceKind:
 
     @property
     def singular_name(self) -> str:
-        """What kubectl calls one of them."""
+        """The singular by which kubectl knows the kind."""
         return self.singular or self.kind.lower()
 
     def subresource(self, name: str) -> Subresource | None:

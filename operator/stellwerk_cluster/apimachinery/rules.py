@@ -65,7 +65,7 @@ class Rule:
 
     @property
     def shown(self) -> str:
-        """What errors call the rule."""
+        """The name of the rule in errors."""
         return self.message.strip() or self.text.strip()
 
 
@@ -212,7 +212,7 @@ class RuleTree:
     def validate(
         self, value: JsonValue, old: JsonValue = None, budget: int = VALIDATION_LIMIT
     ) -> list[FieldError]:
-        """What rules find wrong with an object; `old` is the object that it replaces."""
+        """The errors that rules find in an object; `old` is the object that it replaces."""
         run = _Run(budget)
         with suppress(_BudgetSpentError):
             self.check(value, old, "", run, unchanged=old is not None and value == old)
@@ -291,7 +291,7 @@ class RuleTree:
         path: str,
         run: _Run,
     ) -> FieldError | None:
-        """What to report of a rule; None if the value keeps it."""
+        """The error of a rule; None if the value keeps it."""
         outcome = rule.program.outcome(variables)
         kind = self._schema.get("type", "")
         where = path or "<nil>"
@@ -353,7 +353,7 @@ def _failure(error: EvaluationError, rule: Rule) -> str:
 
 
 def _message(rule: Rule, variables: Mapping[str, Value], run: _Run) -> str:
-    """What the messageExpression of a rule says; nothing if it fails or says nothing usable."""
+    """The value of a rule's messageExpression; empty if it fails or is not usable."""
     if rule.message_program is None:
         return ""
     outcome = rule.message_program.outcome(variables)

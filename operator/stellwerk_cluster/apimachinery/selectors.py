@@ -1,4 +1,4 @@
-"""What list, watch and deletecollection requests select: labels, fields, a namespace.
+"""The selection of list, watch and deletecollection requests: labels, fields, a namespace.
 
 Parsed once per request, then asked for every object; what a requirement means is written in
 `models.selectors`. Invariant: the texts of the errors are those of the API server.
@@ -93,7 +93,7 @@ class Selection:
 
     @property
     def trigger(self) -> Trigger | None:
-        """What everything selected has in common, and few other objects have; None: nothing."""
+        """The value that everything selected has in common, and few other objects have, or None."""
         wanted = {field.path: field.value for field in self.fields if field.equal}
         if wanted.get(_NODE_NAME):
             return "spec.nodeName", wanted[_NODE_NAME]

@@ -37,7 +37,7 @@ _CONNECT_SECONDS: Final = 0.2
 
 
 def port_health(port: int) -> str:
-    """What is wrong with a component that serves its health on this port; empty: nothing."""
+    """The failure of a component that serves its health on this port; empty: it is well."""
     try:
         socket.create_connection(("127.0.0.1", port), _CONNECT_SECONDS).close()
     except OSError as error:

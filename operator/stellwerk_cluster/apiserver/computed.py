@@ -68,7 +68,7 @@ class Readings:
             raise method_not_allowed()
 
     def page(self, kind: ResourceKind, options: ListOptions) -> Page:
-        """What a list shows.
+        """The objects that a list shows.
 
         Raises:
             StatusError: as for `list_page`.

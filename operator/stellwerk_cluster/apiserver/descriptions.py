@@ -25,13 +25,13 @@ class TypeTexts:
 
 
 def describe_type(type_name: str) -> str:
-    """What a type is for; empty if the file does not say."""
+    """The purpose of a type; empty if the file does not say."""
     texts = described_types().get(type_name)
     return texts.text if texts else ""
 
 
 def describe_field(type_name: str, field_name: str) -> str:
-    """What a field of a type means; empty if the file does not say."""
+    """The meaning of a field of a type; empty if the file does not say."""
     described = described_types()
     own = described.get(type_name)
     for place in (type_name, own.like if own else "", ANY_TYPE):

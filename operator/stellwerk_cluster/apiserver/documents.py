@@ -144,7 +144,7 @@ def issuer_answer(
 
 
 def _configuration(request: web.BaseRequest, address: str) -> Answer:
-    """What a client has to know to check tokens."""
+    """The OpenID configuration: what a client needs to check tokens."""
     answer = json_answer(
         {
             "issuer": ISSUER,

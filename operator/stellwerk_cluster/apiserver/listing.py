@@ -123,7 +123,7 @@ def parse_list_options(
 
 
 def _contradictions(options: ListOptions, *, continues: bool) -> Iterator[FieldError]:
-    """What is wrong with the options together, in the API server's order."""
+    """The errors of options that do not go together, in the API server's order."""
     if options.watch:
         yield from _watch_contradictions(options, continues=continues)
         return

@@ -90,7 +90,7 @@ def pod_ready(pod: JsonObject, _now: datetime) -> str:
 
 
 def pod_state(pod: JsonObject, _now: datetime) -> str:
-    """What a pod is doing, in the one word that `kubectl get pods` shows."""
+    """The state of a pod in the one word that `kubectl get pods` shows."""
     metadata, status = pod["metadata"], pod.get("status") or EMPTY
     if metadata.get("deletionTimestamp"):
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
@@ -108,7 +108,7 @@ def pod_state(pod: JsonObject, _now: datetime) -> str:
 
 
 def restarts(pod: JsonObject, _now: datetime) -> str:
-    """How often the containers of a pod were restarted, in total."""
+    """The restarts of all containers of a pod."""
     return str(sum(each.get("restartCount", 0) for each in _statuses(pod)))
 
 
@@ -154,7 +154,7 @@ def component_state(component: JsonObject, _now: datetime) -> str:
 
 
 def component_message(component: JsonObject, _now: datetime) -> str:
-    """What a component says of itself, or what is wrong with it."""
+    """The message of a component's health condition."""
     return ",".join(each.get("message", "") for each in component.get("conditions") or ())
 
 
@@ -195,7 +195,7 @@ def job_status(job: JsonObject, _now: datetime) -> str:
 
 
 def job_duration(job: JsonObject, now: datetime) -> str:
-    """How long a job ran, or runs already."""
+    """The time that a job ran, or runs already."""
     start, end = pick(job, ("status", "startTime")), pick(job, ("status", "completionTime"))
     if not start:
         return ""
@@ -241,7 +241,7 @@ def event_message(event: JsonObject, _now: datetime) -> str:
 
 
 def event_count(event: JsonObject, _now: datetime) -> int:
-    """How often an event happened."""
+    """The number of times that an event happened."""
     return int(pick(event, ("series", "count")) or event.get("count") or 1)
 
 
@@ -265,7 +265,7 @@ def access_modes(obj: JsonObject, _now: datetime) -> str:
 
 
 def claim_state(claim: JsonObject, _now: datetime) -> str:
-    """How far a claim for devices is."""
+    """The state of a claim for devices: pending, allocated, reserved or deleted."""
     status = claim.get("status") or {}
     states = [
         name
@@ -291,7 +291,7 @@ def group_policy(group: JsonObject, _now: datetime) -> str:
 
 
 def group_status(group: JsonObject, _now: datetime) -> str:
-    """What its conditions say in one word, and how many of how many pods are placed, if one says.
+    """The conditions of a group in one word, and its placed and needed pods where they say so.
 
     A disruption goes before what was scheduled.
     """
@@ -330,7 +330,7 @@ def ingress_hosts(ingress: JsonObject, _now: datetime) -> str:
 
 
 def ingress_address(ingress: JsonObject, _now: datetime) -> str:
-    """Where an ingress is reached."""
+    """The addresses at which an ingress is reached."""
     found = pick(ingress, ("status", "loadBalancer", "ingress")) or ()
     return ",".join(each.get("ip") or each.get("hostname", "") for each in found)
 
@@ -347,7 +347,7 @@ def autoscaler_reference(autoscaler: JsonObject, _now: datetime) -> str:
 
 
 def autoscaler_targets(autoscaler: JsonObject, _now: datetime) -> str:
-    """What an autoscaler aims at; the present values are unknown, as no metrics are measured."""
+    """The targets of an autoscaler; the present values are unknown, as no metrics are measured."""
     texts = [_metric_target(metric) for metric in autoscaler["spec"].get("metrics") or ()]
     return ", ".join(texts) or _NONE
 
@@ -363,7 +363,7 @@ def _metric_target(metric: JsonObject) -> str:
 
 
 def quota_usage(quota: JsonObject, _now: datetime, part: str) -> str:
-    """What is used of what a quota allows: its limits, or everything else."""
+    """The used and allowed amounts of a quota: of its limits, or of everything else."""
     status = quota.get("status") or EMPTY
     hard, used = status.get("hard") or EMPTY, status.get("used") or EMPTY
     wanted = part == "limits"
@@ -381,7 +381,7 @@ def role_reference(binding: JsonObject, _now: datetime) -> str:
 
 
 def subjects(binding: JsonObject, _now: datetime, kind: str) -> str:
-    """Who is given a role, of one kind of subjects."""
+    """The subjects of one kind that are given a role."""
     found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
     names = (
         "/".join(filter(None, (each.get("namespace"), each.get("name"))))

@@ -56,7 +56,7 @@ class Target:
 
 
 def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
-    """What the parts of a path name; None if the group is not served.
+    """The resource that the parts of a path name; None if the group is not served.
 
     Raises:
         StatusError: the version is served, but has no such resource (404).

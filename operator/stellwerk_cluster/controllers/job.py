@@ -234,7 +234,7 @@ class JobController(WorkloadController):
                 self._create(workload, None, group)
 
     def _backoff_seconds(self, workload: JsonObject) -> float:
-        """How long no pod follows the last that failed: ten seconds, then ever longer."""
+        """The backoff after the last pod that failed: ten seconds, then ever longer."""
         failures, last = self._failures.get(workload["metadata"]["uid"], (0, 0.0))
         if not failures or workload["spec"].get("backoffLimitPerIndex") is not None:
             return 0.0
@@ -304,7 +304,7 @@ class JobController(WorkloadController):
     def _conditions(
         self, workload: JsonObject, verdict: Verdict | None, *, ended: bool
     ) -> list[JsonObject]:
-        """What is decided stands first; that it has ended follows when no pod is left running."""
+        """The conditions: the verdict first, and the end once no pod is left running."""
         now, status = self.api.now(), workload.get("status") or EMPTY
         before: list[JsonObject] = status.get("conditions") or []
         wanted = self._suspension(workload, before)
@@ -354,7 +354,7 @@ def _has(status: JsonObject, type_: str) -> bool:
 
 
 def _pending_verdict(status: JsonObject) -> Verdict | None:
-    """What was decided earlier and waits for the last pods to end."""
+    """The verdict that was reached earlier and waits for the last pods to end."""
     for condition in status.get("conditions") or ():
         if condition["type"] in ("FailureTarget", "SuccessCriteriaMet"):
             failed = condition["type"] == "FailureTarget"

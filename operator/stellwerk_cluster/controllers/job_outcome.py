@@ -1,4 +1,4 @@
-"""What the pods of a Job come to: ended or not, by which rule, which indexes, and the verdict.
+"""The outcome of a Job from its pods: ended or not, by which rule, and which indexes.
 
 Used by `job`; pure functions of a Job and its pods. Invariant: a pod is counted by its first
 verdict alone, as long as it carries the tracking finalizer.
@@ -36,7 +36,7 @@ FAIL_INDEX: Final = "FailIndex"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a Job ends, with the words of its condition."""
+    """The end of a Job, with the words of its condition."""
 
     failed: bool
     reason: str
@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Tally:
-    """What a Job has come to so far."""
+    """The counts of a Job so far."""
 
     succeeded: int = 0
     failed: int = 0
@@ -70,7 +70,7 @@ def index_of(pod: JsonObject) -> int | None:
 
 
 def index_failures(pod: JsonObject) -> int:
-    """How often its index had failed when the pod was made."""
+    """The failures of its index when the pod was made."""
     text = (meta(pod).get("annotations") or EMPTY).get(INDEX_FAILURES, "0")
     return int(text) if text.isdigit() else 0
 
@@ -215,7 +215,7 @@ def _completed() -> Verdict:
 
 
 def _restarts(job: JsonObject, pods: list[JsonObject]) -> int:
-    """How often containers were restarted in place, where they are."""
+    """The restarts of containers that are restarted in place."""
     if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
         return 0
     return sum(

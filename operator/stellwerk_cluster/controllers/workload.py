@@ -215,7 +215,7 @@ def is_active(pod: JsonObject) -> bool:
 
 
 def ready_count(pods: list[JsonObject]) -> int:
-    """How many of the pods are ready."""
+    """The number of ready pods."""
     return sum(1 for pod in pods if is_ready(pod))
 
 
@@ -315,5 +315,5 @@ def _deletion_cost(pod: JsonObject) -> int:
 
 
 def _magnitude(stamp: str, now: datetime) -> int:
-    """How long ago, as a power of two of seconds."""
+    """The time that has passed, as a power of two of seconds."""
     return int((now - parse_timestamp(stamp)).total_seconds()).bit_length()

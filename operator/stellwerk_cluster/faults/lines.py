@@ -1,4 +1,4 @@
-"""What a struck watch sends, line by line, and when.
+"""The lines that a watch with faults sends, and their times.
 
 `writer` asks for it. Pure: it is given the lines and the time, and writes nothing. Invariant: but
 for lines that a fault drops, ends or reorders, every line leaves once, whole and in order.
@@ -69,7 +69,7 @@ NEVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """How a stream ends."""
+    """The end of a stream."""
 
     last: bytes = b""
     """What is still sent."""
@@ -138,7 +138,7 @@ class LineSchedule:
         return lines
 
     def next_seconds(self) -> float:
-        """When there will be something to do."""
+        """The time of the next thing to do."""
         ends = [self._end_seconds(strike, ending) for strike, ending in self._endings]
         return min([self._waiting[0][0] if self._waiting else NEVER, *ends])
 
@@ -191,7 +191,7 @@ class LineSchedule:
                 return
 
     def _end_seconds(self, strike: Strike, ending: Ending) -> float:
-        """When time, and no event, brings this end."""
+        """The time at which this end comes without an event."""
         elapsed = self._plan.elapsed_seconds
         if elapsed is None or (ending.after_events is not None and ending.after_seconds is None):
             return NEVER

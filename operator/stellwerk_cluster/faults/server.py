@@ -46,7 +46,7 @@ RequestFactory: TypeAlias = Callable[..., web.BaseRequest]
 
 
 class History(Protocol):
-    """What a server knows of versions, and can lose in an outage."""
+    """The past versions that a server knows, and can lose in an outage."""
 
     revision: int
     """The present version."""
@@ -165,7 +165,7 @@ class FaultServer:
     async def _in_its_place(
         self, request: web.BaseRequest, strikes: list[Strike]
     ) -> web.StreamResponse | None:
-        """What the first fault does that keeps the API's answer from the client."""
+        """The response of the first fault that keeps the API's answer from the client."""
         for strike in strikes:
             match strike.fault:
                 case Reset():
@@ -254,5 +254,5 @@ def _reset(request: web.BaseRequest) -> web.Response:
 
 
 def _nowhere() -> web.Response:
-    """What aiohttp is given for a connection that has ended."""
+    """The response that aiohttp is given for a connection that has ended."""
     return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -98,7 +98,7 @@ def _form(form: object) -> str | HttpDate | None:
 
 
 class Fault(BaseModel):
-    """What every entry has: which requests it may strike, and when.
+    """The fields of every entry: the requests it may strike, and when.
 
     All conditions that are given must hold.
     """
@@ -189,7 +189,7 @@ class Hang(Fault):
 
 
 class StreamFault(Fault):
-    """What happens to the events of a watch."""
+    """A fault of a watch's stream of events."""
 
     @model_validator(mode="after")
     def _watches(self) -> StreamFault:
@@ -236,7 +236,7 @@ class StreamError(Ending):
 
 
 class EventFault(StreamFault):
-    """What happens to single events."""
+    """A fault of single events."""
 
     share: float = Field(default=1.0, gt=0, le=1)
     """Of the events."""
@@ -334,14 +334,14 @@ class FaultTable(BaseModel):
     faults: tuple[AnyFault, ...] = ()
 
     def titles(self) -> tuple[str, ...]:
-        """What each entry is called, all different."""
+        """The titles of all entries, all different."""
         return tuple(
             title_of(place, fault.name or fault.fault) for place, fault in enumerate(self.faults)
         )
 
 
 def title_of(place: int, name: str) -> str:
-    """What the entry at a place, counted from 0, is called."""
+    """The title of the entry at a place, counted from 0."""
     return f"{place + 1} ({name})" if name else str(place + 1)
 
 

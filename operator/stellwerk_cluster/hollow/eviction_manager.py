@@ -264,7 +264,7 @@ class NodePressure(Worker):
         )
 
     def _grace_seconds(self, pod: JsonObject, threshold: Threshold) -> float:
-        """How long a pod has to end when a threshold is met."""
+        """The grace period of a pod when a threshold is met."""
         if threshold.hard:
             return _HARD_GRACE_SECONDS
         own = pod["spec"].get("terminationGracePeriodSeconds", 30)
@@ -343,7 +343,7 @@ class NodePressure(Worker):
             )
 
     def _kill_if_out_of_memory(self, node: JsonObject) -> None:
-        """What the kernel does when more memory is used than there is."""
+        """Kill a process, as the kernel does when more memory is used than there is."""
         name, usage = meta(node)["name"], usage_of_node(node)
         running = self._usage.get(name, {})
         used = usage.system.get("memory", 0) + sum(p.get("memory", 0) for p in running.values())
@@ -363,7 +363,7 @@ class NodePressure(Worker):
 
 
 def _reclaimable(signal: str, usage: NodeUsage) -> tuple[str, ...]:
-    """What of the node itself may go before pods do, in order."""
+    """The parts of the node itself that may go before pods do, in order."""
     if signal == MEMORY or RESOURCE_OF[signal] == "pids":
         return ()
     if not usage.has_imagefs or (usage.split and not signal.startswith("imagefs")):
@@ -398,7 +398,7 @@ def eviction_message(
 
 
 def exceeded_limit(pod: JsonObject, used: Mapping[str, int]) -> str | None:
-    """Which limit a pod with this usage is above, in the kubelet's words; None: none."""
+    """The limit that a pod with this usage exceeds, in the kubelet's words, or None."""
     return next(_exceeded(pod, used), None)
 
 

@@ -1,4 +1,4 @@
-"""Which pod goes first when a node runs short, and which process when memory runs out.
+"""The order of eviction when a node runs short, and the victim of the OOM killer.
 
 Called by the node pressure worker. Invariant: critical pods and static ones are never named for
 eviction; the order is that of the kubelet of v1.36.
@@ -74,7 +74,7 @@ def oom_score_adjust(pod: Candidate, memory_request: int, capacity: int) -> int:
 
 
 def oom_victim(candidates: Iterable[Candidate], capacity: int) -> Candidate | None:
-    """Whose process the kernel kills: the largest share of memory in thousandths, adjusted."""
+    """The pod whose process the kernel kills: the largest share of memory, adjusted."""
 
     def score(pod: Candidate) -> int:
         request = pod.requests.get("memory", 0)

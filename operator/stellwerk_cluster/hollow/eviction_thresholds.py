@@ -1,4 +1,4 @@
-"""When a kubelet evicts for want of a resource: thresholds, as a KubeletConfiguration gives them.
+"""Eviction thresholds, as a KubeletConfiguration gives them, and allocatable.
 
 Read from the file of `--kubelet-config`. Invariant: where the file names one hard threshold, those
 that it does not name are off, as the kubelet has it.
@@ -97,7 +97,7 @@ def _default_thresholds() -> tuple[Threshold, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """What of a KubeletConfiguration concerns eviction and allocatable."""
+    """The part of a KubeletConfiguration about eviction and allocatable."""
 
     thresholds: tuple[Threshold, ...] = field(default_factory=_default_thresholds)
     transition_seconds: float = 300.0
@@ -110,7 +110,7 @@ class KubeletConfiguration:
     """Whether the kernel says at once when memory falls below a threshold."""
 
     def allocatable(self, capacity: Mapping[str, str]) -> dict[str, str]:
-        """What pods can have of a node: less what is reserved, and the hard thresholds."""
+        """The capacity of a node less what is reserved, and the hard thresholds."""
         allocatable = {}
         for name, text in capacity.items():
             total = resource_amount(name, text)

@@ -62,7 +62,7 @@ _TOO_LONG: Final = "Pod was active on the node longer than the specified deadlin
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """How long a pod takes to start, and to stop, where nothing else is said of it."""
+    """The options of hollow kubelets: how pods start, stop and end, devices, configuration."""
 
     start_seconds: float = 0.5
     """From binding to Running."""
@@ -422,7 +422,7 @@ def _back_off_message(pod: JsonObject, container: str, seconds: int) -> str:
 
 
 def _pre_stop_seconds(pod: JsonObject) -> float:
-    """How long the containers sleep before the signal to stop; other hooks take no time."""
+    """The seconds that preStop hooks sleep before the signal to stop; other hooks take no time."""
     path = ("lifecycle", "preStop", "sleep", "seconds")
     return max((float(pick(each, path) or 0) for each in pod["spec"]["containers"]), default=0.0)
 

@@ -44,14 +44,14 @@ class HostPort(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a pod does not start here: status.reason, and what is said about it."""
+    """The refusal of a pod: its status.reason and message."""
 
     reason: str
     message: str
 
 
 class AdmittedPods:
-    """What the pods on one node have been given, counted as they come and go."""
+    """The resources given to the pods on one node, counted as they come and go."""
 
     def __init__(self) -> None:
         """Of an empty node."""
@@ -60,7 +60,7 @@ class AdmittedPods:
         self._given: dict[str, tuple[Mapping[str, int], frozenset[HostPort]]] = {}
 
     def __len__(self) -> int:
-        """How many pods."""
+        """The number of pods."""
         return len(self._given)
 
     def __contains__(self, uid: object) -> bool:
@@ -89,7 +89,7 @@ class AdmittedPods:
 
 
 def refusal_of(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Refusal | None:
-    """Why the kubelet of a node refuses a pod beside these admitted ones; None: it does not."""
+    """The kubelet's refusal of a pod beside these admitted ones, or None."""
     return (
         _under_pressure(pod, node)
         or _wrong_system(pod, node)
@@ -101,12 +101,12 @@ def refusal_of(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Refus
 
 
 def requests_of(pod: JsonObject) -> Mapping[str, int]:
-    """What a pod asks for, cpu in millicores; with a resize that its status does not show yet."""
+    """The requests of a pod, cpu in millicores; with a resize that its status does not show."""
     return resource_amounts(pod["spec"], pod.get("status")).requests
 
 
 def allocatable_of(node: JsonObject) -> dict[str, int]:
-    """What a node can give to pods, cpu in millicores."""
+    """The allocatable of a node, cpu in millicores."""
     status = node.get("status") or EMPTY
     given = status.get("allocatable") or status.get("capacity") or EMPTY
     return {name: resource_amount(name, amount) for name, amount in given.items()}
@@ -140,7 +140,7 @@ def _wrong_system(pod: JsonObject, node: JsonObject) -> Refusal | None:
 
 
 def insufficient(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Iterator[Refusal]:
-    """What there is too little of, in the order of NodeResourcesFit.
+    """The resources there are too little of, in the order of NodeResourcesFit.
 
     Extended resources that the node does not name belong to the cluster, and are left out.
     """

@@ -21,7 +21,7 @@ TERMINATED_BY_KUBELET: Final = "TerminationByKubelet"
 
 
 class Place(NamedTuple):
-    """Where a pod runs: the node's address and its own."""
+    """The addresses of a pod: its host's and its own."""
 
     host: str
     address: str
@@ -38,7 +38,7 @@ def initial_containers(pod: JsonObject) -> list[JsonObject]:
 
 
 def finished_initial(pod: JsonObject) -> int:
-    """How many of them have ended well."""
+    """The number of them that have succeeded."""
     names = {each["name"] for each in initial_containers(pod)}
     return sum(
         1
@@ -117,7 +117,7 @@ def became_ready(pod: JsonObject, now: str) -> JsonObject:
 
 
 class End(NamedTuple):
-    """How containers ended."""
+    """The end of containers: exit code and reason."""
 
     exit_code: int
     reason: str
@@ -219,7 +219,7 @@ def is_running(pod: JsonObject) -> bool:
 
 
 def restarts_of(statuses: list[JsonObject]) -> int:
-    """How often the container that was restarted most often was."""
+    """The restarts of the container that was restarted most often."""
     return max((each.get("restartCount", 0) for each in statuses), default=0)
 
 

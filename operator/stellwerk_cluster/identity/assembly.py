@@ -36,7 +36,7 @@ Mode: TypeAlias = Literal["always-allow", "rbac"]
 
 @dataclass(frozen=True, slots=True)
 class IdentityOptions:
-    """Who may use a cluster, and for what."""
+    """The options of authentication and authorization."""
 
     authorization: Mode = "always-allow"
     anonymous: bool = True
@@ -52,7 +52,7 @@ class IdentityOptions:
 
 @dataclass(slots=True)
 class Identity:
-    """What the HTTP layer asks about users."""
+    """The authenticator and authorizer that the HTTP layer asks."""
 
     authenticator: Authenticator
     authorizer: Authorizer

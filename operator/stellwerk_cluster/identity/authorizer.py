@@ -51,7 +51,7 @@ class Authorizer(Protocol):
         ...
 
     def held(self, user: User, namespace: str) -> HeldRules:
-        """What the user may do in a namespace, and outside of all."""
+        """The rules that hold for the user in a namespace, and outside of all."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Who may allocate devices: the right to `resourceclaims/binding`, beside that to the status.
+"""Authorization of device allocation: `resourceclaims/binding`, beside the status.
 
 Asked by `registry.api`. Drivers report about devices in the same status, and are not to move
 allocations. Invariant: under AlwaysAllow every user passes.

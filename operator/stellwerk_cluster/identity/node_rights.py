@@ -1,4 +1,4 @@
-"""What a kubelet may do: the objects of its own node and of the pods there, and no others.
+"""The Node authorizer and NodeRestriction: a kubelet's own node and pods, and no others.
 
 The authorizer and the gate before writes for users system:node:NAME in the group system:nodes.
 Invariant: a kubelet reads no secret, config map or claim that no pod on its node refers to.

@@ -102,7 +102,7 @@ def rule_of(document: JsonObject) -> Rule:
 
 
 def missing_rights(held: Sequence[Rule], asked: Iterable[Rule]) -> list[Rule]:
-    """What of the rules asked for is not held, put together by resource."""
+    """The rules asked for that are not held, put together by resource."""
     missing = [
         single
         for rule in asked

@@ -50,7 +50,7 @@ class RoleReference:
 
     @property
     def missing(self) -> str:
-        """What is said where there is no such role."""
+        """The error of a role that does not exist."""
         return f'{self.kind.lower()}.{RBAC_GROUP} "{self.name}" not found'
 
 
@@ -66,7 +66,7 @@ class Grant:
 
     @property
     def reason(self) -> str:
-        """Why something is allowed by it."""
+        """The reason of what it allows."""
         where = f"/{self.namespace}" if self.namespace else ""
         kind = "RoleBinding" if self.namespace else "ClusterRoleBinding"
         return (
@@ -132,7 +132,7 @@ class Rbac(Authorizer):
         return self._rules.get((role.namespace, role.name))
 
     def _grants_of(self, user: User, namespace: str) -> Iterator[Grant]:
-        """What is bound everywhere, then in the namespace; of each, the newest first.
+        """The bindings of the cluster, then of the namespace; of each, the newest first.
 
         The API server keeps to no order; rules of different bindings only add up.
         """

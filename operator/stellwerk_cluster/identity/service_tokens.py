@@ -44,7 +44,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """What a token is issued for."""
+    """The subject, audiences and time of a token to be issued."""
 
     account: JsonObject
     audiences: Sequence[str]
@@ -108,7 +108,7 @@ class ServiceTokens:
         return jwt.encode(claims, self._signing_key(), ALGORITHM, headers), expires
 
     def check(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> Checked:
-        """Whose token it is.
+        """The user of a token.
 
         Raises:
             TokenError: it is none of this cluster's, or no longer good.

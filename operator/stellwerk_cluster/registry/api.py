@@ -435,13 +435,13 @@ class Api(Reader):
         return self._store(kind, stored, obj)
 
     def _owner(self, options: WriteOptions, subresource: str) -> tuple[str, str]:
-        """Who owns what is written, and the subresource that the ownership names."""
+        """The manager that owns what is written, and the subresource that the ownership names."""
         return options.manager or self._manager, options.shown_subresource or subresource
 
     def _usage(
         self, obj: JsonObject, old: JsonObject | None, kind: ResourceKind
     ) -> dict[Key, JsonObject]:
-        """What the quotas of the namespace have used with an object."""
+        """The usage of the namespace's quotas with an object."""
         return new_usage(obj, old, self, kind) if self.enabled("ResourceQuota") else {}
 
     def _store_usage(self, usage: dict[Key, JsonObject]) -> None:

@@ -254,7 +254,7 @@ class DataDirectory(Journal):
 
 
 class _Found:
-    """What the files of a directory hold."""
+    """The content of the files of a directory."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, Key], tuple[int, JsonObject]] = {}

@@ -41,7 +41,7 @@ _LINE_BYTES: Final = 1 << 20
 
 
 class Journal(Protocol):
-    """Where changes are written down as they happen."""
+    """A log in which changes are written down as they happen."""
 
     def record(self, storage_name: str, event: StoreEvent) -> None:
         """Write down one change.
@@ -87,7 +87,7 @@ class Collection:
             yield self._keys[position]
 
     def _range(self, namespace: str | None, after: Key | None) -> tuple[int, int]:
-        """Where the keys of a namespace begin and end."""
+        """The positions at which the keys of a namespace begin and end."""
         start, end = "", len(self._keys)
         if namespace is not None:
             start = f"{namespace}/"
@@ -107,7 +107,7 @@ class Collection:
         return [self._entries[key] for key in sorted(self._on_node.get(node_name, ()), key=path_of)]
 
     def count(self, namespace: str | None, after: Key | None = None) -> int:
-        """How many keys `keys` would give."""
+        """The number of keys that `keys` would give."""
         start, end = self._range(namespace, after)
         return end - start
 
