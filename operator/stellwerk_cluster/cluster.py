@@ -20,7 +20,7 @@ from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
-from stellwerk_cluster.apiserver.access import Access
+from stellwerk_cluster.apiserver.auth_filters import AuthFilters
 from stellwerk_cluster.apiserver.component_statuses import (
     COMPONENT_STATUSES,
     CONTROLLER_MANAGER_PORT,
@@ -29,9 +29,9 @@ from stellwerk_cluster.apiserver.component_statuses import (
     port_health,
 )
 from stellwerk_cluster.apiserver.disconnected_clients import while_connected
-from stellwerk_cluster.apiserver.documents import Documents
-from stellwerk_cluster.apiserver.event_expiry import EventExpiry
-from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
+from stellwerk_cluster.apiserver.event_ttl import EventExpiry
+from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, ApiServer
+from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
@@ -39,7 +39,7 @@ from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
-from stellwerk_cluster.faults.server import FaultServer
+from stellwerk_cluster.faults.injector import FaultInjector
 from stellwerk_cluster.hollow.container_logs import pod_log
 from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
@@ -47,7 +47,7 @@ from stellwerk_cluster.hollow.kubelets import make_kubelets
 from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
-from stellwerk_cluster.identity.kept_secrets import KeptSecrets
+from stellwerk_cluster.identity.secret_files import SecretFiles
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
     publish_client_authority,
@@ -131,10 +131,10 @@ class EmbeddedCluster:
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
-        kept = KeptSecrets()
+        kept = SecretFiles()
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
-            kept = KeptSecrets(self.options.data_directory.path / _SECRETS)
+            kept = SecretFiles(self.options.data_directory.path / _SECRETS)
         self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
         self.api.plugins = self.options.admission_plugins
         self.api.features = self.options.feature_gates
@@ -142,14 +142,14 @@ class EmbeddedCluster:
         renderer = Renderer(TableConvertors(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
-        self._documents = Documents(self.api.kinds, openapi)
+        self._documents = NonResourcePaths(self.api.kinds, openapi)
         bootstrap(self.api.written_by("kube-apiserver"))
         self.identity = make_identity(
             self.api.written_by("kube-apiserver"), self.options.identity, kept
         )
         self._documents.tokens = self.identity.authenticator.tokens
-        access = Access(self.identity.authenticator, self.identity.authorizer)
-        self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        access = AuthFilters(self.identity.authenticator, self.identity.authorizer)
+        self._server = ApiServer(self.api, renderer, self._watches, self._documents, access)
         self.components: dict[str, Callable[[], str]] = {
             "scheduler": partial(port_health, SCHEDULER_PORT),
             "controller-manager": self._controllers_health,
@@ -229,7 +229,7 @@ class EmbeddedCluster:
         if self.options.faults is None:
             handle = while_connected(self._server.handle)
             return web.Server(handle, request_factory=_request, access_log=None)
-        faulty = FaultServer(self._server.handle, self.options.faults, self.clock, self.store)
+        faulty = FaultInjector(self._server.handle, self.options.faults, self.clock, self.store)
         self._tasks.append(
             asyncio.create_task(faulty.run_outages(), name="embedded cluster: outages")
         )
@@ -258,7 +258,7 @@ class EmbeddedCluster:
         authority = b"" if self.authority is None else self.authority.certificate
         kubeconfig.write_kubeconfig(path, self.url, self.identity.admin_token, authority)
 
-    def _make_authority(self, kept: KeptSecrets) -> CertificateAuthority | None:
+    def _make_authority(self, kept: SecretFiles) -> CertificateAuthority | None:
         if not self.options.tls:
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)

@@ -32,7 +32,7 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
-from stellwerk_cluster.registry.ownership import as_applied
+from stellwerk_cluster.registry.field_manager import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32

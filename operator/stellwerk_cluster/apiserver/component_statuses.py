@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
-from stellwerk_cluster.apiserver.computed import ComputedObjects
+from stellwerk_cluster.apiserver.computed_kinds import ComputedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

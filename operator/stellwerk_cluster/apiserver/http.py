@@ -29,13 +29,6 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
-from stellwerk_cluster.apiserver.answers import (
-    Answer,
-    body_answer,
-    json_answer,
-    no_page,
-    streamed_answer,
-)
 from stellwerk_cluster.apiserver.bodies import (
     apply_body,
     delete_options_body,
@@ -43,14 +36,20 @@ from stellwerk_cluster.apiserver.bodies import (
     object_body,
     plain_body,
 )
-from stellwerk_cluster.apiserver.computed import Readings
-from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
+from stellwerk_cluster.apiserver.computed_kinds import ObjectReader
+from stellwerk_cluster.apiserver.listing import ListPage, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Renderer, ResponseFormat, negotiate
-from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
+from stellwerk_cluster.apiserver.request_info import RequestInfo, parse_path, write_options
+from stellwerk_cluster.apiserver.responses import (
+    Answer,
+    body_answer,
+    json_answer,
+    no_page,
+    streamed_answer,
+)
 from stellwerk_cluster.identity.attributes import Attributes
-from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
+from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, ReviewHandler
 from stellwerk_cluster.identity.token_requests import issue_token
-from stellwerk_cluster.registry.applying import apply
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import (
     DeleteOptions,
@@ -60,11 +59,12 @@ from stellwerk_cluster.registry.deletion import (
 )
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
+from stellwerk_cluster.registry.server_side_apply import apply
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.access import Access
-    from stellwerk_cluster.apiserver.documents import Documents
+    from stellwerk_cluster.apiserver.auth_filters import AuthFilters
+    from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
     from stellwerk_cluster.apiserver.pod_logs import PodLogs
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
@@ -105,10 +105,10 @@ _CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
-Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
+Method: TypeAlias = Callable[[web.BaseRequest, RequestInfo], Awaitable[Answer]]
 
 
-class HttpServer:
+class ApiServer:
     """Answers requests, one method each for GET, POST, PUT, PATCH and DELETE."""
 
     def __init__(
@@ -116,17 +116,17 @@ class HttpServer:
         api: Api,
         renderer: Renderer,
         watches: WatchServer,
-        documents: Documents,
-        access: Access,
+        documents: NonResourcePaths,
+        access: AuthFilters,
     ) -> None:
         """Serve `api` behind `access`; the three between answer in its name."""
         self._api = api
         self._access = access
-        self._reviewer = Reviewer(access.authenticator, access.authorizer, api.ownership)
+        self._reviewer = ReviewHandler(access.authenticator, access.authorizer, api.ownership)
         self._renderer = renderer
         self._watches = watches
         self._documents = documents
-        self.readings = Readings(api)
+        self.readings = ObjectReader(api)
         """Where objects are read; kinds whose objects are computed are added here."""
         self.pod_logs: PodLogs | None = None
         """Answers requests for logs; None: no kubelet keeps any."""
@@ -179,7 +179,7 @@ class HttpServer:
 
     # Reading.
 
-    async def _read(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _read(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         accept = request.headers.get("Accept", "")
         form = negotiate(accept, kind)
@@ -206,7 +206,7 @@ class HttpServer:
         return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
     async def _read_one(
-        self, target: Target, query: dict[str, str], form: ResponseFormat
+        self, target: RequestInfo, query: dict[str, str], form: ResponseFormat
     ) -> Answer:
         if "get" not in target.kind.verbs:
             raise method_not_allowed()
@@ -217,7 +217,7 @@ class HttpServer:
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
 
-    def _read_subresource(self, target: Target, form: ResponseFormat) -> Answer:
+    def _read_subresource(self, target: RequestInfo, form: ResponseFormat) -> Answer:
         _check_verb(target, "get")
         entry = self._api.get(target.kind, *target.key)
         if target.subresource == "scale":
@@ -234,7 +234,7 @@ class HttpServer:
 
     # Writing.
 
-    async def _post(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _post(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         if target.subresource:
             return await self._post_subresource(request, target)
@@ -261,7 +261,7 @@ class HttpServer:
         entry = self._api.create(kind, target.namespace or "", body, options)
         return self._answer_one(target, entry, form, 201, options.warnings)
 
-    async def _post_subresource(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _post_subresource(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         _check_verb(target, "create")
         content = await request.read()
         body = plain_body(content, _media_type(request), _body_kind(target))
@@ -276,12 +276,12 @@ class HttpServer:
             evict(self._api, target.kind, target.key, body, query, user=request[_USER])
         return json_answer(_CREATED, 201)
 
-    def _without_process(self, target: Target) -> StatusError:
+    def _without_process(self, target: RequestInfo) -> StatusError:
         """The refusal of what only a process can do, once the pod exists."""
         self._api.get(target.kind, *target.key)
         return no_process(target.name, _NEEDS_PROCESS[target.subresource])
 
-    async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _put(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         if not target.name or "update" not in kind.verbs:
             raise method_not_allowed()
@@ -303,7 +303,7 @@ class HttpServer:
         entry = self._api.update(kind, target.key, body, options, subresource=target.subresource)
         return self._answer_one(target, entry, form, 200, options.warnings)
 
-    def _check_create(self, request: web.BaseRequest, target: Target) -> None:
+    def _check_create(self, request: web.BaseRequest, target: RequestInfo) -> None:
         """An update that creates needs the right to create, too."""
         kind = target.kind
         asked = Attributes(
@@ -311,7 +311,7 @@ class HttpServer:
         )
         self._access.check(request[_USER], asked)
 
-    async def _patch(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _patch(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         if not target.name or "patch" not in kind.verbs:
             raise method_not_allowed()
@@ -342,7 +342,7 @@ class HttpServer:
         return self._answer_one(target, entry, form, 200, options.warnings)
 
     def _apply(
-        self, content: bytes, target: Target, form: ResponseFormat, options: WriteOptions
+        self, content: bytes, target: RequestInfo, form: ResponseFormat, options: WriteOptions
     ) -> Answer:
         config = apply_body(content, options)
         if target.subresource == "scale":
@@ -351,7 +351,7 @@ class HttpServer:
         status = 201 if done.created else 200
         return self._answer_one(target, done.entry, form, status, options.warnings)
 
-    async def _delete(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _delete(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         verb = "delete" if target.name else "deletecollection"
         if verb not in kind.verbs or target.subresource:
@@ -370,7 +370,7 @@ class HttpServer:
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
     async def _delete_many(
-        self, target: Target, query: dict[str, str], options: DeleteOptions
+        self, target: RequestInfo, query: dict[str, str], options: DeleteOptions
     ) -> Answer:
         kind = target.kind
         wanted = parse_list_options(
@@ -382,11 +382,16 @@ class HttpServer:
         await self._wait_for_revision(wanted.revision)
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
-        pieces = self._renderer.many(kind, Page(deleted, page.revision), PLAIN)
+        pieces = self._renderer.many(kind, ListPage(deleted, page.revision), PLAIN)
         return body_answer(b"".join(pieces), PLAIN)
 
     def _answer_one(
-        self, target: Target, entry: Entry, form: ResponseFormat, status: int, warnings: list[str]
+        self,
+        target: RequestInfo,
+        entry: Entry,
+        form: ResponseFormat,
+        status: int,
+        warnings: list[str],
     ) -> Answer:
         response = body_answer(
             self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status
@@ -396,7 +401,7 @@ class HttpServer:
         return response
 
 
-def _check_verb(target: Target, verb: str) -> None:
+def _check_verb(target: RequestInfo, verb: str) -> None:
     if not target.subresource:
         return
     found = target.kind.subresource(target.subresource)
@@ -404,7 +409,7 @@ def _check_verb(target: Target, verb: str) -> None:
         raise method_not_allowed()
 
 
-def _body_kind(target: Target) -> str:
+def _body_kind(target: RequestInfo) -> str:
     found = target.kind.subresource(target.subresource)
     return found.kind if found is not None else ""
 
@@ -438,7 +443,7 @@ def _failure(error: StatusError) -> web.Response:
     return response
 
 
-def _deleted_status(target: Target, entry: Entry) -> JsonObject:
+def _deleted_status(target: RequestInfo, entry: Entry) -> JsonObject:
     kind = target.kind
     return {
         "kind": "Status",

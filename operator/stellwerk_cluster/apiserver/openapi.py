@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.schema import Field, types
-from stellwerk_cluster.apiserver.answers import etag, no_page, tagged_answer
 from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
 from stellwerk_cluster.apiserver.discovery import VERSION
 from stellwerk_cluster.apiserver.openapi_protobuf import (
@@ -21,6 +20,7 @@ from stellwerk_cluster.apiserver.openapi_protobuf import (
     document_message,
     wants_protobuf,
 )
+from stellwerk_cluster.apiserver.responses import etag, no_page, tagged_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.listing import Page
+    from stellwerk_cluster.apiserver.listing import ListPage
     from stellwerk_cluster.apiserver.tables import TableConvertor, TableConvertors
     from stellwerk_cluster.registry.entries import Entry
 
@@ -151,7 +151,7 @@ class Renderer:
             return orjson.dumps(from_storage(kind, entry.obj))
         return entry.data
 
-    def many(self, kind: ResourceKind, page: Page, form: ResponseFormat) -> Iterator[bytes]:
+    def many(self, kind: ResourceKind, page: ListPage, form: ResponseFormat) -> Iterator[bytes]:
         """A list, in the pieces that it is sent in."""
         metadata: JsonObject = {"resourceVersion": str(page.revision)}
         if page.token or (kind.custom and not form.transform):
@@ -170,7 +170,7 @@ class Renderer:
         yield b"]}"
 
     def _derived_list(
-        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: ResponseFormat
+        self, kind: ResourceKind, page: ListPage, metadata: JsonObject, form: ResponseFormat
     ) -> bytes:
         if form.transform == "Table":
             objects = [entry.obj for entry in page.entries]
@@ -195,7 +195,7 @@ class Renderer:
         return from_storage(kind, obj)
 
     def _converted_list(
-        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: ResponseFormat
+        self, kind: ResourceKind, page: ListPage, metadata: JsonObject, form: ResponseFormat
     ) -> bytes:
         items = [from_storage(kind, entry.obj) for entry in page.entries]
         if not kind.custom:

@@ -27,8 +27,8 @@ from stellwerk_cluster.controllers.job_outcome import (
     INDEX_FAILURES,
     INDEX_KEY,
     TRACKING,
+    FinishedCondition,
     Tally,
-    Verdict,
     failure_action,
     has_ended,
     index_failures,
@@ -190,7 +190,7 @@ class JobController(WorkloadController):
 
     # What begins.
 
-    def _act(self, workload: JsonObject, tally: Tally, verdict: Verdict | None) -> None:
+    def _act(self, workload: JsonObject, tally: Tally, verdict: FinishedCondition | None) -> None:
         """Start what is missing and stop what is too much."""
         pods = self.index.owned(workload["metadata"]["uid"], "pods")
         active = [pod for pod in pods if is_active(pod)]
@@ -268,7 +268,7 @@ class JobController(WorkloadController):
         self,
         workload: JsonObject,
         tally: Tally,
-        verdict: Verdict | None,
+        verdict: FinishedCondition | None,
         uncounted: list[JsonObject] | None = None,
     ) -> None:
         spec, status = workload["spec"], workload.get("status") or EMPTY
@@ -302,7 +302,7 @@ class JobController(WorkloadController):
             self.report(workload, reason, text, WARNING if verdict.failed else NORMAL)
 
     def _conditions(
-        self, workload: JsonObject, verdict: Verdict | None, *, ended: bool
+        self, workload: JsonObject, verdict: FinishedCondition | None, *, ended: bool
     ) -> list[JsonObject]:
         """The conditions: the verdict first, and the end once no pod is left running."""
         now, status = self.api.now(), workload.get("status") or EMPTY
@@ -353,12 +353,12 @@ def _has(status: JsonObject, type_: str) -> bool:
     return any(each["type"] == type_ for each in status.get("conditions") or ())
 
 
-def _pending_verdict(status: JsonObject) -> Verdict | None:
+def _pending_verdict(status: JsonObject) -> FinishedCondition | None:
     """The verdict that was reached earlier and waits for the last pods to end."""
     for condition in status.get("conditions") or ():
         if condition["type"] in ("FailureTarget", "SuccessCriteriaMet"):
             failed = condition["type"] == "FailureTarget"
-            return Verdict(failed, condition["reason"], condition["message"])
+            return FinishedCondition(failed, condition["reason"], condition["message"])
     return None
 
 

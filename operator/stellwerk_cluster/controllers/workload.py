@@ -31,7 +31,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
-from stellwerk_cluster.controllers.adoption import Adoption
+from stellwerk_cluster.controllers.controller_ref_manager import ControllerRefManager
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
@@ -77,7 +77,7 @@ class WorkloadController(Worker):
         self.pods = api.kinds.resource("pods")
         self.events = EventRecorder(api, f"{self.kind.kind.lower()}-controller")
         self.adoptions = {
-            child: Adoption(api, index, self.kind, _kind_stored_as(api, child))
+            child: ControllerRefManager(api, index, self.kind, _kind_stored_as(api, child))
             for child in self.children
         }
         collection = api.store.collection(self.kind.storage_name)

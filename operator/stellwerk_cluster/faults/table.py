@@ -151,7 +151,7 @@ class Reset(Fault):
     fault: Literal["reset"] = "reset"
 
 
-class Answer(Fault):
+class InjectedAnswer(Fault):
     """An answer in place of the API's; the request is not handled."""
 
     fault: Literal["answer"] = "answer"
@@ -198,7 +198,7 @@ class StreamFault(Fault):
         return self
 
 
-class Ending(StreamFault):
+class StreamEnding(StreamFault):
     """Something that ends a stream, at an event or after some time, whichever is first."""
 
     after_events: Annotated[int, Field(ge=0)] | None = None
@@ -207,26 +207,26 @@ class Ending(StreamFault):
     """Since the watch began. Neither of the two: at once."""
 
 
-class EndWatch(Ending):
+class EndWatch(StreamEnding):
     """The stream ends as if its time were over."""
 
     fault: Literal["endWatch"] = "endWatch"
 
 
-class CutLine(Ending):
+class CutLine(StreamEnding):
     """The connection is reset in the middle of a line."""
 
     fault: Literal["cutLine"] = "cutLine"
 
 
-class Silence(Ending):
+class Silence(StreamEnding):
     """The connection stays open, but nothing comes any more; it is reset at last."""
 
     fault: Literal["silence"] = "silence"
     seconds: Seconds = (120.0, 120.0)
 
 
-class StreamError(Ending):
+class StreamError(StreamEnding):
     """An ERROR event, and the stream ends."""
 
     fault: Literal["streamError"] = "streamError"
@@ -307,7 +307,7 @@ class Outage(Fault):
 AnyFault = Annotated[
     Delay
     | Reset
-    | Answer
+    | InjectedAnswer
     | LostAnswer
     | FalseSuccess
     | Hang

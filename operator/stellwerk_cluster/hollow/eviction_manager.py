@@ -17,7 +17,7 @@ from stellwerk.models.quantity import resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, pick, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.hollow import pod_status
-from stellwerk_cluster.hollow.eviction_ranking import Candidate, oom_victim, ranked
+from stellwerk_cluster.hollow.eviction_ranking import EvictionCandidate, oom_victim, ranked
 from stellwerk_cluster.hollow.eviction_state import EvictionState
 from stellwerk_cluster.hollow.eviction_thresholds import (
     IMAGEFS,
@@ -252,9 +252,9 @@ class NodePressure(Worker):
         pods = [entry.obj for entry in entries]
         return [pod for pod in pods if pod["status"].get("startTime") and not is_finished(pod)]
 
-    def _candidate(self, node_name: str, pod: JsonObject) -> Candidate:
+    def _candidate(self, node_name: str, pod: JsonObject) -> EvictionCandidate:
         uid = meta(pod)["uid"]
-        return Candidate(
+        return EvictionCandidate(
             uid,
             pod["spec"].get("priority") or 0,
             self._usage.get(node_name, EMPTY).get(uid, EMPTY),
@@ -372,7 +372,7 @@ def _reclaimable(signal: str, usage: NodeUsage) -> tuple[str, ...]:
 
 
 def eviction_message(
-    pod: JsonObject, candidate: Candidate, threshold: Threshold, observed: Observation
+    pod: JsonObject, candidate: EvictionCandidate, threshold: Threshold, observed: Observation
 ) -> str:
     """The message of an evicted pod: what was low, how low, which containers were above requests.
 

@@ -232,7 +232,7 @@ class HollowKubelet(Worker):
             self._write(pod, lambda obj: pod_status.failed(obj, now, refusal.reason, message))
             return
         load.add(pod)
-        place = pod_status.Place(_node_address(node), self._next_address())
+        place = pod_status.PodAddresses(_node_address(node), self._next_address())
         if pod_status.initial_containers(pod):
             pod = self._write(pod, lambda obj: pod_status.initializing(obj, place, now, 0))
         else:
@@ -240,7 +240,7 @@ class HollowKubelet(Worker):
         self.queue.add(key_of(pod))
 
     def _start_containers(
-        self, pod: JsonObject, place: pod_status.Place, lifecycle: Lifecycle
+        self, pod: JsonObject, place: pod_status.PodAddresses, lifecycle: Lifecycle
     ) -> JsonObject:
         now, ready = self._now(), lifecycle.ready_seconds == 0
         return self._write(pod, lambda obj: pod_status.started(obj, place, now, ready=ready))
@@ -427,9 +427,9 @@ def _pre_stop_seconds(pod: JsonObject) -> float:
     return max((float(pick(each, path) or 0) for each in pod["spec"]["containers"]), default=0.0)
 
 
-def _place_of(pod: JsonObject) -> pod_status.Place:
+def _place_of(pod: JsonObject) -> pod_status.PodAddresses:
     status = pod["status"]
-    return pod_status.Place(status.get("hostIP", ""), status.get("podIP", ""))
+    return pod_status.PodAddresses(status.get("hostIP", ""), status.get("podIP", ""))
 
 
 def _node_address(node: JsonObject) -> str:

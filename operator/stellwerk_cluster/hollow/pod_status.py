@@ -20,7 +20,7 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 TERMINATED_BY_KUBELET: Final = "TerminationByKubelet"
 
 
-class Place(NamedTuple):
+class PodAddresses(NamedTuple):
     """The addresses of a pod: its host's and its own."""
 
     host: str
@@ -48,7 +48,7 @@ def finished_initial(pod: JsonObject) -> int:
     )
 
 
-def initializing(pod: JsonObject, place: Place, now: str, done: int) -> JsonObject:
+def initializing(pod: JsonObject, place: PodAddresses, now: str, done: int) -> JsonObject:
     """The pod with so many init containers done, and the next one running."""
     current = initial_containers(pod)[done]["name"]
     names = [each["name"] for each in pod["spec"]["initContainers"]]
@@ -84,7 +84,7 @@ def initializing(pod: JsonObject, place: Place, now: str, done: int) -> JsonObje
     return {**pod, "status": status}
 
 
-def started(pod: JsonObject, place: Place, now: str, *, ready: bool) -> JsonObject:
+def started(pod: JsonObject, place: PodAddresses, now: str, *, ready: bool) -> JsonObject:
     """The pod with all containers running; those that had ended, once more."""
     before = _by_name(pod, "containerStatuses")
     status = {
@@ -223,7 +223,7 @@ def restarts_of(statuses: list[JsonObject]) -> int:
     return max((each.get("restartCount", 0) for each in statuses), default=0)
 
 
-def _placed(pod: JsonObject, place: Place, now: str) -> dict[str, Any]:
+def _placed(pod: JsonObject, place: PodAddresses, now: str) -> dict[str, Any]:
     address = place.host if pod["spec"].get("hostNetwork") else place.address
     return {
         **pod["status"],

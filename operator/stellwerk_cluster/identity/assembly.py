@@ -14,12 +14,12 @@ from stellwerk_cluster.apimachinery.users import ANONYMOUS, MASTERS, User, authe
 from stellwerk_cluster.identity.authentication import Authenticator
 from stellwerk_cluster.identity.authorizer import AlwaysAllow, Authorizer, Masters, Union
 from stellwerk_cluster.identity.bootstrap_roles import create_roles
-from stellwerk_cluster.identity.claim_rights import ClaimRightsGate
-from stellwerk_cluster.identity.escalation import EscalationGate
-from stellwerk_cluster.identity.kept_secrets import KeptSecrets
-from stellwerk_cluster.identity.node_rights import NodeAuthorizer, NodeRestriction
+from stellwerk_cluster.identity.claim_status_authorization import ClaimStatusAuthorization
+from stellwerk_cluster.identity.escalation import EscalationCheck
+from stellwerk_cluster.identity.node_authorizer import NodeAuthorizer, NodeRestriction
 from stellwerk_cluster.identity.rbac import Rbac
-from stellwerk_cluster.identity.service_account_admission import ServiceAccountGate
+from stellwerk_cluster.identity.secret_files import SecretFiles
+from stellwerk_cluster.identity.service_account_admission import ServiceAccountAdmission
 from stellwerk_cluster.identity.service_tokens import ServiceTokens
 from stellwerk_cluster.identity.token_file import StaticToken
 
@@ -51,7 +51,7 @@ class IdentityOptions:
 
 
 @dataclass(slots=True)
-class Identity:
+class ClusterAuth:
     """The authenticator and authorizer that the HTTP layer asks."""
 
     authenticator: Authenticator
@@ -59,13 +59,15 @@ class Identity:
     admin_token: str = field(repr=False)
 
 
-def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None = None) -> Identity:
+def make_identity(
+    api: Api, options: IdentityOptions, kept: SecretFiles | None = None
+) -> ClusterAuth:
     """Know the users of the options, and the service accounts of `api`; guard its writes.
 
     Raises:
         ConfigurationError: a kept secret cannot be used.
     """
-    kept = kept or KeptSecrets()
+    kept = kept or SecretFiles()
     token = _admin_token(kept)
     static = (StaticToken(token, ADMIN), *options.tokens)
     without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
@@ -74,20 +76,20 @@ def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None =
     )
     authorizer: Authorizer = AlwaysAllow()
     if options.service_accounts:
-        api.gates.append(ServiceAccountGate(api))
+        api.gates.append(ServiceAccountAdmission(api))
     if options.authorization == "rbac":
         create_roles(api)
         rbac = Rbac(api.store)
         authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
-        api.gates.append(EscalationGate(authorizer, rbac, api.kinds))
+        api.gates.append(EscalationCheck(authorizer, rbac, api.kinds))
         restriction = NodeRestriction()
         api.gates.append(restriction)
         api.delete_gates.append(restriction)
-        api.gates.append(ClaimRightsGate(authorizer))
-    return Identity(authenticator, authorizer, token)
+        api.gates.append(ClaimStatusAuthorization(authorizer))
+    return ClusterAuth(authenticator, authorizer, token)
 
 
-def _admin_token(kept: KeptSecrets) -> str:
+def _admin_token(kept: SecretFiles) -> str:
     token = kept.find_or_make(_ADMIN_FILE, lambda: secrets.token_urlsafe(_TOKEN_BYTES).encode())
     try:
         return token.decode("ascii")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.identity.authentication import Authenticator
-    from stellwerk_cluster.identity.authorizer import Authorizer, Decision, HeldRules
-    from stellwerk_cluster.registry.ownership import FieldOwnership
+    from stellwerk_cluster.identity.authorizer import Authorizer, AuthorizerDecision, HeldRules
+    from stellwerk_cluster.registry.field_manager import FieldManager
     from stellwerk_cluster.registry.write_options import WriteOptions
 
 REVIEW_GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
@@ -37,12 +37,12 @@ _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewer:
+class ReviewHandler:
     """Answers reviews by what authenticates and authorizes requests."""
 
     authenticator: Authenticator
     authorizer: Authorizer
-    ownership: FieldOwnership
+    ownership: FieldManager
 
     def answer(
         self,
@@ -109,7 +109,7 @@ def _rules_status(held: HeldRules) -> JsonObject:
     return status
 
 
-def _status(decision: Decision) -> JsonObject:
+def _status(decision: AuthorizerDecision) -> JsonObject:
     status: JsonObject = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason

@@ -42,8 +42,8 @@ from stellwerk_cluster.apimachinery.strategy import Reader
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
+from stellwerk_cluster.registry.field_manager import FieldManager
 from stellwerk_cluster.registry.lease_cache import LeaseCache
-from stellwerk_cluster.registry.ownership import FieldOwnership
 from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Strategy
-    from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
+    from stellwerk_cluster.registry.user_admission import DeleteAdmission, WriteAdmission
 
 
 _SUFFIX_LENGTH: Final = 5
@@ -100,9 +100,9 @@ class Api(Reader):
         self.features: frozenset[str] = frozenset()
         """The feature gates that are on."""
         self.custom = CustomKinds(kinds)
-        self.gates: list[WriteGate] = []
-        self.delete_gates: list[DeleteGate] = []
-        self.ownership = FieldOwnership(self.custom, clock)
+        self.gates: list[WriteAdmission] = []
+        self.delete_gates: list[DeleteAdmission] = []
+        self.ownership = FieldManager(self.custom, clock)
         self.lease_cache = LeaseCache(clock)
         self._random = random
         self._manager = ""

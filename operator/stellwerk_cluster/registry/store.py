@@ -40,7 +40,7 @@ _PARSED_BYTES: Final = 2 << 20
 _LINE_BYTES: Final = 1 << 20
 
 
-class Journal(Protocol):
+class ChangeLog(Protocol):
     """A log in which changes are written down as they happen."""
 
     def record(self, storage_name: str, event: StoreEvent) -> None:
@@ -212,7 +212,7 @@ class Store:
         self._collections: dict[str, Collection] = {}
         self._parsed = ByteBoundedCache(_PARSED_BYTES)
         self._lines = ByteBoundedCache(_LINE_BYTES)
-        self.journal: Journal | None = None
+        self.journal: ChangeLog | None = None
         """Where changes are written down before they happen; None: they are kept in memory only."""
         self.listeners: list[Callable[[str, StoreEvent], None]] = []
         """Called at once with (resource, change) for every change, in process: indices."""

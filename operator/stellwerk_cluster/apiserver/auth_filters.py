@@ -27,7 +27,7 @@ _MOST_HOSTS: Final = 64
 _LOCAL: Final = "localhost"
 
 
-class Access:
+class AuthFilters:
     """Lets requests in: neighbours, then authentication, impersonation and authorization."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.users import User
 
 
-class WriteGate(Protocol):
+class WriteAdmission(Protocol):
     """Changes or refuses an object that is about to be written."""
 
     def admit(
@@ -24,7 +24,7 @@ class WriteGate(Protocol):
         ...
 
 
-class DeleteGate(Protocol):
+class DeleteAdmission(Protocol):
     """Refuses deletions for who asks for them."""
 
     def admit_delete(

@@ -1,4 +1,4 @@
-"""Adoption: objects without a controller join the workload whose selector chooses them.
+"""ControllerRefManager: objects without a controller join the workload whose selector chooses them.
 
 Held by the controllers of workloads. Invariant: an object with a controller is never taken from it,
 and one that its workload's selector no longer chooses is released.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import StoreEvent
 
 
-class Adoption:
+class ControllerRefManager:
     """Finds, adopts and releases the children of one kind of workload."""
 
     def __init__(self, api: Api, index: Index, kind: ResourceKind, child: ResourceKind) -> None:

@@ -38,7 +38,7 @@ _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestInfo:
     """The kind, object and subresource that a path names."""
 
     kind: ResourceKind
@@ -55,7 +55,7 @@ class Target:
         return self.namespace or "", self.name
 
 
-def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
+def parse_path(parts: list[str], kinds: KindTable) -> RequestInfo | None:
     """The resource that the parts of a path name; None if the group is not served.
 
     Raises:
@@ -86,7 +86,7 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
         if kind.custom and subresource in subresources():
             raise not_found(kind, name)
         raise no_such_resource()
-    return Target(kind, namespace, name, subresource, watch)
+    return RequestInfo(kind, namespace, name, subresource, watch)
 
 
 def write_options(

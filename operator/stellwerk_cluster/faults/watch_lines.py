@@ -17,12 +17,12 @@ import orjson
 from stellwerk_cluster.faults.table import (
     CutLine,
     Drop,
-    Ending,
     EventFault,
     Late,
     Reorder,
     Repeat,
     Silence,
+    StreamEnding,
     StreamError,
 )
 
@@ -86,7 +86,7 @@ class LineSchedule:
         """Disturb a watch that begins now."""
         strikes = list(strikes)
         self._endings = [
-            (strike, strike.fault) for strike in strikes if isinstance(strike.fault, Ending)
+            (strike, strike.fault) for strike in strikes if isinstance(strike.fault, StreamEnding)
         ]
         self._of_events = [
             (strike, strike.fault) for strike in strikes if isinstance(strike.fault, EventFault)
@@ -190,7 +190,7 @@ class LineSchedule:
                 self._end(strike, ending, self._recent[-1] if self._recent else b"")
                 return
 
-    def _end_seconds(self, strike: Strike, ending: Ending) -> float:
+    def _end_seconds(self, strike: Strike, ending: StreamEnding) -> float:
         """The time at which this end comes without an event."""
         elapsed = self._plan.elapsed_seconds
         if elapsed is None or (ending.after_events is not None and ending.after_seconds is None):
@@ -204,7 +204,7 @@ class LineSchedule:
                 return NEVER
         return at_seconds
 
-    def _end(self, strike: Strike, ending: Ending, line: bytes) -> None:
+    def _end(self, strike: Strike, ending: StreamEnding, line: bytes) -> None:
         self._plan.struck[strike.title] += 1
         match ending:
             case CutLine():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LARGEST_BYTES: Final = 1 << 16
 
 
-class KeptSecrets:
+class SecretFiles:
     """The secrets of one cluster, by name."""
 
     def __init__(self, directory: Path | None = None) -> None:

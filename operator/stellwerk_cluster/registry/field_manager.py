@@ -59,7 +59,7 @@ _RECENT_SHAPES: Final = 8
 _LONGEST_ANNOTATIONS: Final = 256 << 10
 
 
-class FieldOwnership:
+class FieldManager:
     """Finds who owns what after a write."""
 
     def __init__(self, custom: CustomKinds, clock: Clock) -> None:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.faults.lines import LineSchedule, status_body
 from stellwerk_cluster.faults.request_match import parse_request
 from stellwerk_cluster.faults.table import (
-    Answer,
     Delay,
     FalseSuccess,
     Hang,
     HttpDate,
+    InjectedAnswer,
     LostAnswer,
     Reset,
     StreamFault,
 )
-from stellwerk_cluster.faults.writer import DisturbedWriter, reset
+from stellwerk_cluster.faults.watch_lines import LineSchedule, status_body
+from stellwerk_cluster.faults.watch_writer import DisturbedWriter, reset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 RequestFactory: TypeAlias = Callable[..., web.BaseRequest]
 
 
-class History(Protocol):
+class VersionHistory(Protocol):
     """The past versions that a server knows, and can lose in an outage."""
 
     revision: int
@@ -60,7 +60,7 @@ class History(Protocol):
         ...
 
 
-class FaultServer:
+class FaultInjector:
     """A handler with faults before it; `handle` and `request` are given to aiohttp."""
 
     def __init__(
@@ -68,7 +68,7 @@ class FaultServer:
         handler: Handler,
         plan: FaultPlan,
         clock: Clock,
-        history: History | None = None,
+        history: VersionHistory | None = None,
     ) -> None:
         """Strike the requests of `handler`.
 
@@ -95,7 +95,7 @@ class FaultServer:
         return make
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, or do what the faults say in place of it."""
+        """InjectedAnswer one request, or do what the faults say in place of it."""
         if self._away:
             return _reset(request)
         agent = request.headers.get("User-Agent", "")
@@ -170,7 +170,7 @@ class FaultServer:
             match strike.fault:
                 case Reset():
                     return _reset(request)
-                case Answer() as fault:
+                case InjectedAnswer() as fault:
                     return self._made_up(fault, strike.number)
                 case FalseSuccess():
                     return await _false_success(request)
@@ -184,7 +184,7 @@ class FaultServer:
                     pass
         return None
 
-    def _made_up(self, fault: Answer, number: int) -> web.Response:
+    def _made_up(self, fault: InjectedAnswer, number: int) -> web.Response:
         form = fault.retry_after[number % len(fault.retry_after)]
         headers: dict[str, str] = {}
         if isinstance(form, HttpDate):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
     from stellwerk.clock import Clock
-    from stellwerk_cluster.faults.lines import Close, LineSchedule
+    from stellwerk_cluster.faults.watch_lines import Close, LineSchedule
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _LONGEST_WAIT_SECONDS: Final = 0.5

@@ -13,7 +13,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.identity.attributes import Attributes
-from stellwerk_cluster.registry.gates import WriteGate
+from stellwerk_cluster.registry.user_admission import WriteAdmission
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -26,7 +26,7 @@ _CLAIMS: Final = "resourceclaims"
 _GUARDED: Final = ("allocation", "reservedFor")
 
 
-class ClaimRightsGate(WriteGate):
+class ClaimStatusAuthorization(WriteAdmission):
     """Refuses changes of allocations and reservations by users without that right."""
 
     def __init__(self, authorizer: Authorizer) -> None:
