@@ -101,7 +101,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the command line says about `stellwerk run`."""
+    """The options of `stellwerk run`."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -109,18 +109,19 @@ class RunOptions:
     fast_lane: bool = True
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
-    """How long a call of a plugin that does not come with Stellwerk may take."""
+    """The longest call of a plugin that does not come with Stellwerk."""
     audit_seconds: float = PERIOD_SECONDS
-    """How often cache and queue are compared with the API, and repaired; 0: never."""
+    """The time between two comparisons of cache and queue with the API, and repairs; 0: never."""
     foreign_share: float = DEFAULT_SHARE
-    """What foreign plugins and extenders of a profile may take of the scheduler's time."""
+    """The share of the scheduler's time for foreign plugins and extenders of one profile."""
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Pending pods beyond it are not scheduled."""
     journal: JournalOptions | None = None
-    """Where to record what happens and what is decided; None: nowhere."""
+    """The journal that takes down events and decisions; None: there is none."""
     history_namespace: str | None = None
-    """Where the history of profiles is kept; None: in the pod's own, outside a cluster nowhere."""
+    """The namespace that keeps the history of profiles; None: the pod's own, outside a cluster
+    none."""
 
 
 class Operator:
@@ -188,7 +189,7 @@ class Operator:
         self.gauges = Gauges(self.world, metrics, self.bindings)
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
-        """What turns watch events into changes of the World."""
+        """The object that turns watch events into changes of the World."""
         groups = GroupEvents(self.world, self.group_reports)
         self.loader.moves.on_change = groups.on_profiles
         parts = (
@@ -210,7 +211,7 @@ class Operator:
         return RecordedEventHandlers(*parts, recording=self._recording)
 
     def _services(self, outbox: Outbox) -> Services:
-        """What plugins are offered."""
+        """The services that plugins are offered."""
         world, metrics = self.world, self.metrics
         return Services(
             snapshot=world.cache.snapshot,

@@ -53,7 +53,7 @@ _COMMANDS: Final = {
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
-"""What a disk answers that takes no more."""
+"""The errors of a disk that takes no more."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""How often Python looks for reference cycles: seldom, for nearly everything is freed by counting.
+"""Python's search for reference cycles, made rare: nearly everything is freed by counting.
 
 Long-running commands set it before they import the rest, which makes the imports faster, too.
 Invariant: objects that live as long as the process are frozen once, after the first lists

@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What the command line says about `stellwerk record`."""
+    """The options of `stellwerk record`."""
 
     journal: JournalOptions
     kubeconfig: str | None = None

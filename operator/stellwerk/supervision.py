@@ -29,7 +29,7 @@ def announced(version: str) -> Iterator[None]:
 
 
 class Ending:
-    """What signals ask for: the first one an orderly end, any further one an end at once."""
+    """The end that signals ask for: by the first one in order, by any further one at once."""
 
     def __init__(self, exit_process: Callable[[int], object] = os._exit) -> None:
         self.stop = asyncio.Event()

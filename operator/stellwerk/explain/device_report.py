@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.allocated import KIND as CLAIM
-from stellwerk.plugins.devices.allocated import ClaimKey
-from stellwerk.plugins.devices.attempt import Attempt
-from stellwerk.plugins.devices.finder import Answers
-from stellwerk.plugins.devices.pod_claims import claim_name, is_allocated, key_of, reserved_for
-from stellwerk.plugins.devices.reasons import IN_USE, Look, Reasons
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
+from stellwerk.plugins.dynamic_resources.claims import (
+    RESOURCE_CLAIM,
+    claim_name,
+    is_allocated,
+    key_of,
+    reserved_for,
+)
+from stellwerk.plugins.dynamic_resources.node_verdicts import AllocationVerdicts
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
+from stellwerk.plugins.dynamic_resources.reasons import IN_USE, Look, Reasons
+from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import find_nodes
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 if TYPE_CHECKING:
-    from stellwerk.plugins.devices.task import Wanted
+    from stellwerk.plugins.dynamic_resources.claims import RequestData
 
 _AT_ONCE: Final = -1.0
 """A turn that is over with the first node: how much is done in one go is the caller's affair."""
@@ -52,7 +57,7 @@ def claims_report(world: World, pod: PodInfo) -> list[JsonObject]:
         name = claim_name(pod, reference)
         if name == "":
             continue
-        claim = world.objects.get(CLAIM, pod.namespace, name) if name else None
+        claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name) if name else None
         if claim is None:
             shown = f"{pod.namespace}/{name}" if name else f"for {reference.name}"
             found.append({"claim": shown, "state": "missing"})
@@ -71,19 +76,19 @@ def device_report(
     world: World, pod: PodInfo, profile: ServedProfile, state: CycleState
 ) -> Generator[None, None, JsonObject]:
     """The explanation's field `devices`; none for pods that ask for none."""
-    attempt, plugin = state.get(DynamicResources.name, Attempt), plugin_of(profile)
-    if not pod.spec.resource_claims and (attempt is None or not attempt.backed):
+    state_data, plugin = state.get(DynamicResources.name, StateData), plugin_of(profile)
+    if not pod.spec.resource_claims and (state_data is None or not state_data.backed):
         return {}
     claims = claims_report(world, pod)
-    if attempt is None or plugin is None or not attempt.anything:
+    if state_data is None or plugin is None or not state_data.anything:
         return {"devices": {"claims": claims}}
     requests: list[JsonObject] = []
     left_out: dict[str, str] = {}
-    for node_count, answers in plugin.tasks(attempt, pod):
-        tally = _Tally(Reasons(plugin.finder, answers.task))
+    for node_count, known in plugin.allocation_verdicts(state_data, pod):
+        tally = _Tally(Reasons(plugin.node_allocator, known.allocation_request))
         yield from tally.count(world.cache.snapshot)
         left_out |= tally.left_out
-        requests += tally.rows(attempt.names, node_count, failures(answers, attempt.names))
+        requests += tally.rows(state_data.names, node_count, failures(known, state_data.names))
     result: JsonObject = {"claims": claims, "requests": requests}
     if left_out:
         result["poolsLeftOut"] = [
@@ -93,10 +98,10 @@ def device_report(
     return {"devices": result}
 
 
-def failures(answers: Answers, names: Sequence[str]) -> list[JsonObject]:
+def failures(known: AllocationVerdicts, names: Sequence[str]) -> list[JsonObject]:
     """What failed, with the claim and the request whose search it ended."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for failure in answers.failures.values():
+    for failure in known.failures.values():
         claim = "" if failure.claim is None else names[failure.claim]
         counts[claim, failure.request, failure.text(names)] += 1
     return [
@@ -128,15 +133,15 @@ class _Tally:
 
     def __init__(self, reasons: Reasons) -> None:
         self._reasons = reasons
-        self._counted: dict[tuple[int, Wanted], _Counted] = {}
-        self._seen: set[tuple[Wanted, tuple[str, str, str]]] = set()
+        self._counted: dict[tuple[int, RequestData], _Counted] = {}
+        self._seen: set[tuple[RequestData, tuple[str, str, str]]] = set()
         self.left_out: dict[str, str] = {}
         """Pools from which nothing is taken, and why."""
 
     def count(self, snapshot: Snapshot) -> Generator[None, None, None]:
         """Look at the devices of every node."""
         for number, row in enumerate(snapshot.row_of.values()):
-            free: Counter[tuple[int, Wanted]] = Counter()
+            free: Counter[tuple[int, RequestData]] = Counter()
             node = snapshot.node_at(row)
             self.left_out |= dict(self._reasons.left_out(node))
             for look in self._reasons.of_node(node):
@@ -196,4 +201,8 @@ class _Tally:
 def holder_text(key: ClaimKey) -> str:
     """A claim that holds a device, in words."""
     kind, namespace, name = key
-    return f"{namespace}/{name}" if kind == CLAIM else f"a pod of {namespace} that is being bound"
+    return (
+        f"{namespace}/{name}"
+        if kind == RESOURCE_CLAIM
+        else f"a pod of {namespace} that is being bound"
+    )

@@ -17,12 +17,11 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
-from stellwerk.plugins.devices.allocated import KIND as CLAIM
-from stellwerk.plugins.devices.allocated import ClaimKey
-from stellwerk.plugins.devices.attempt import Attempt
-from stellwerk.plugins.devices.pod_claims import key_of, reserved_for
-from stellwerk.plugins.devices.reasons import IN_USE, Reasons
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
+from stellwerk.plugins.dynamic_resources.claims import RESOURCE_CLAIM, key_of, reserved_for
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
+from stellwerk.plugins.dynamic_resources.reasons import IN_USE, Reasons
+from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.world.decide import find_nodes
 from stellwerk.world.profiles import ServedProfile
@@ -58,17 +57,19 @@ def device_suggestions(
     Raises:
         PluginFailure: a plugin raised.
     """
-    attempt, plugin = state.get(DynamicResources.name, Attempt), plugin_of(profile)
-    if attempt is None or plugin is None or not attempt.anything:
+    state_data, plugin = state.get(DynamicResources.name, StateData), plugin_of(profile)
+    if state_data is None or plugin is None or not state_data.anything:
         return []
     holders: list[ClaimKey] = []
     taints: list[tuple[str, Taint]] = []
-    for _, answers in plugin.tasks(attempt, pod):
-        yield from _looked_around(world, Reasons(plugin.finder, answers.task), holders, taints)
+    for _, known in plugin.allocation_verdicts(state_data, pod):
+        yield from _looked_around(
+            world, Reasons(plugin.node_allocator, known.allocation_request), holders, taints
+        )
     edits = [
         *_freed(world, dict.fromkeys(holders)),
-        *_tolerating(attempt, dict.fromkeys(taints)),
-        *(edit for claim in attempt.to_allocate for edit in _asking_less(claim)),
+        *_tolerating(state_data, dict.fromkeys(taints)),
+        *(edit for claim in state_data.to_allocate for edit in _asking_less(claim)),
     ]
     search = _Tries(world, pod, profile)
     yield from search.run([(edit,) for edit in edits[:_MOST_TRIES]])
@@ -108,12 +109,12 @@ class _Tries:
         objects = self._world.objects
         try:
             for claim in after.values():
-                objects.set(CLAIM, claim)
+                objects.set(RESOURCE_CLAIM, claim)
             yield from searched(self._world, self._pod, self._profile)
             found = find_nodes(self._world, self._pod, self._profile, thorough=True).found
         finally:
             for claim in before.values():
-                objects.set(CLAIM, claim)
+                objects.set(RESOURCE_CLAIM, claim)
         return np.flatnonzero(found.fits)
 
     def _suggestion(self, edits: Sequence[Edit], rows: RowColumn) -> JsonObject:
@@ -150,7 +151,9 @@ def _looked_around(
 def _freed(world: World, holders: Iterable[ClaimKey]) -> Iterator[Edit]:
     for key in holders:
         kind, namespace, name = key
-        claim = world.objects.get(CLAIM, namespace, name) if kind == CLAIM else None
+        claim = (
+            world.objects.get(RESOURCE_CLAIM, namespace, name) if kind == RESOURCE_CLAIM else None
+        )
         if claim is not None:
             users = ", ".join(f"{namespace}/{each.get('name')}" for each in reserved_for(claim))
             whose = f", which {users} uses" if users else ", which no pod uses"
@@ -161,10 +164,10 @@ def _free(claim: JsonObject) -> None:
     claim["status"] = {}
 
 
-def _tolerating(attempt: Attempt, taints: Iterable[tuple[str, Taint]]) -> Iterator[Edit]:
+def _tolerating(state_data: StateData, taints: Iterable[tuple[str, Taint]]) -> Iterator[Edit]:
     for request, taint in taints:
         toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-        for claim in attempt.to_allocate:
+        for claim in state_data.to_allocate:
             for position, (name, _) in enumerate(_choices(claim)):
                 if name == request:
                     where = f"request {name} of claim {key_of(claim)}"

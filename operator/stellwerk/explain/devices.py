@@ -8,10 +8,10 @@ from stellwerk.explain.device_report import device_report, plugin_of
 from stellwerk.explain.steps import finished
 from stellwerk.framework.types import CODE_NAMES
 from stellwerk.models.json_values import JsonObject
-from stellwerk.plugins.devices.attempt import Attempt
-from stellwerk.plugins.devices.extended import CLAIM_NAME
-from stellwerk.plugins.devices.pod_claims import consumer_of, reserved_for
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.claims import consumer_of, reserved_for
+from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
+from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.world.decide import Decision
 from stellwerk.world.world import World
 
@@ -21,7 +21,7 @@ _MOST_CONSUMERS = 256
 def devices_of(world: World, decision: Decision) -> JsonObject:
     """The fields that only cases with claims have; none where devices do not matter."""
     search = decision.search
-    attempt = search.found.state.get(DynamicResources.name, Attempt)
+    state_data = search.found.state.get(DynamicResources.name, StateData)
     plugin = plugin_of(search.profile)
     if plugin is None:
         return {}
@@ -29,11 +29,11 @@ def devices_of(world: World, decision: Decision) -> JsonObject:
     if decision.scores is None:
         found = search.found
         result |= finished(device_report(world, search.pod, search.profile, found.state))
-    if attempt is None or not attempt.anything:
+    if state_data is None or not state_data.anything:
         return result
     if decision.scores is None:
-        return result | _released(plugin, decision, attempt)
-    return result | _given(plugin, decision, attempt)
+        return result | _released(plugin, decision, state_data)
+    return result | _given(plugin, decision, state_data)
 
 
 def _gated(plugin: DynamicResources, decision: Decision) -> JsonObject:
@@ -45,18 +45,20 @@ def _gated(plugin: DynamicResources, decision: Decision) -> JsonObject:
     return {"preenqueue": gate}
 
 
-def _released(plugin: DynamicResources, decision: Decision, attempt: Attempt) -> JsonObject:
+def _released(plugin: DynamicResources, decision: Decision, state_data: StateData) -> JsonObject:
     """The claims that PostFilter deallocates or deletes."""
     if decision.diagnosis is None or decision.post_filter is None:
         return {}
     pod, diagnosis = decision.search.pod, decision.diagnosis
-    idle = plugin.deallocatable(attempt, pod, diagnosis)
+    idle = plugin.deallocatable(state_data, pod, diagnosis)
     if idle:
         return {"deallocate": sorted(claim["metadata"]["name"] for claim in idle)}
-    return {"delete": [attempt.stale["metadata"]["name"]]} if attempt.stale is not None else {}
+    return (
+        {"delete": [state_data.stale["metadata"]["name"]]} if state_data.stale is not None else {}
+    )
 
 
-def _given(plugin: DynamicResources, decision: Decision, attempt: Attempt) -> JsonObject:
+def _given(plugin: DynamicResources, decision: Decision, state_data: StateData) -> JsonObject:
     """The allocation of each claim on each node that takes the pod."""
     search, pod = decision.search, decision.search.pod
     snapshot, found = search.snapshot, search.found
@@ -66,22 +68,22 @@ def _given(plugin: DynamicResources, decision: Decision, attempt: Attempt) -> Js
     for name, row in snapshot.row_of.items():
         if not found.fits[row]:
             continue
-        decided = plugin.decide(attempt, pod, name) or []
+        decided = plugin.decide(state_data, pod, name) or []
         allocations[name] = {
             each.claim["metadata"]["name"]: _without_shares(each.allocation) for each in decided
         }
-        if attempt.extended is not None and attempt.extended.requests:
+        if state_data.extended is not None and state_data.extended.requests:
             extended[name] = {
-                "requests": list(attempt.extended.requests),
-                "requestMappings": list(attempt.extended.mappings),
+                "requests": list(state_data.extended.requests),
+                "requestMappings": list(state_data.extended.mappings),
             }
-        elif attempt.extended is not None:
+        elif state_data.extended is not None:
             broken[name] = (
                 f'running PreBind plugin "{plugin.name}": nil or empty request mappings, no update '
                 f"of pod {pod.key} ExtendedResourceClaimStatus"
             )
-    result: JsonObject = {"reservedFor": _reserved(attempt, decision)}
-    if attempt.to_allocate or attempt.backed:
+    result: JsonObject = {"reservedFor": _reserved(state_data, decision)}
+    if state_data.to_allocate or state_data.backed:
         result["allocations"] = allocations
     return result | {
         field: value
@@ -101,17 +103,17 @@ def _without_shares(allocation: JsonObject) -> JsonObject:
     return {**allocation, "devices": {**allocation["devices"], "results": results}}
 
 
-def _reserved(attempt: Attempt, decision: Decision) -> JsonObject:
+def _reserved(state_data: StateData, decision: Decision) -> JsonObject:
     """Who each claim is reserved for once the pod is bound; too many are not shown."""
     pod = decision.search.pod
     reserved: JsonObject = {}
-    for claim in attempt.claims:
+    for claim in state_data.claims:
         consumers = reserved_for(claim)
-        if not attempt.is_reserved(claim, pod):
-            consumers.append(attempt.consumer(claim, pod))
+        if not state_data.is_reserved(claim, pod):
+            consumers.append(state_data.consumer(claim, pod))
         if len(consumers) > _MOST_CONSUMERS:
             return {}
         reserved[claim["metadata"]["name"]] = consumers
-    if attempt.backed:
+    if state_data.backed:
         reserved[CLAIM_NAME] = [consumer_of(pod)]
     return reserved

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.pod_claims import (
+from stellwerk.plugins.dynamic_resources.claims import (
     consumer_of,
     is_allocated,
     is_reserved_for,

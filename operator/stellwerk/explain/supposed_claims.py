@@ -6,8 +6,7 @@
 from collections.abc import Iterable
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.allocated import KIND as CLAIM
-from stellwerk.plugins.devices.pod_claims import claim_names, reserved_for
+from stellwerk.plugins.dynamic_resources.claims import RESOURCE_CLAIM, claim_names, reserved_for
 from stellwerk.world.world import World
 
 
@@ -15,9 +14,9 @@ def give_back(world: World, leaving: Iterable[PodInfo]) -> None:
     """Take the devices of pods back that leave, as the controller does once they are gone."""
     for pod in leaving:
         for name in claim_names(pod):
-            claim = world.objects.get(CLAIM, pod.namespace, name)
+            claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name)
             if claim is None:
                 continue
             left = [each for each in reserved_for(claim) if each.get("uid") != pod.uid]
             status = {**(claim.get("status") or {}), "reservedFor": left}
-            world.objects.set(CLAIM, {**claim, "status": status if left else {}})
+            world.objects.set(RESOURCE_CLAIM, {**claim, "status": status if left else {}})

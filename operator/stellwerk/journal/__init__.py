@@ -1,1 +1,1 @@
-"""What happened in a cluster and what was decided, as a file: written, bounded, read again."""
+"""Journals: events and decisions as a file, written within bounds and read again."""

@@ -1,4 +1,4 @@
-"""What the objects of a cluster are at the end of a part: read back from it, not kept in memory.
+"""The objects of a cluster at the end of a part: read back from it, not kept in memory.
 
 The writer begins a part with it. Invariant: replaying a checkpoint gives the objects that replaying
 all parts so far would have given; nodes come in the order of their rows.

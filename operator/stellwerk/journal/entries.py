@@ -20,7 +20,7 @@ only where the decision was made."""
 
 @dataclass(slots=True)
 class Head:
-    """How a part of a journal begins."""
+    """The first entry of a part of a journal."""
 
     version: str
     """Of Stellwerk."""
@@ -63,10 +63,10 @@ class Decided:
     victims: Sequence[str] = ()
     """Uids of the pods to be evicted."""
     message: str = ""
-    """Why there is no node."""
+    """The reason why there is no node."""
     draws: Sequence[tuple[int, int]] = ()
     answers: Sequence[Any] = ()
-    """What extenders answered, call by call, in format 1."""
+    """The answers of extenders, call by call, in format 1."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Answered:
-    """What the extenders answered to the call that is waited for."""
+    """The answers of the extenders to the call that is waited for."""
 
     answer: Any
 
@@ -107,12 +107,12 @@ class Turn:
     """What follows came between two steps of the decision on a group."""
 
     steps: int
-    """How many there had been: members' decisions, and moments that were left to others."""
+    """The number of steps so far: members' decisions, and moments that were left to others."""
 
 
 @dataclass(slots=True)
 class GroupDecided:
-    """What is to become of a group."""
+    """The outcome of the decision on a group."""
 
     seconds: float
     members: Sequence[Sequence[Any]]
@@ -148,7 +148,7 @@ class Nominated:
 
 @dataclass(slots=True)
 class Held:
-    """What a plugin shows of an object of its own kind, from here on."""
+    """The state that a plugin shows of an object of its own kind, from here on."""
 
     kind: str
     obj: JsonObject

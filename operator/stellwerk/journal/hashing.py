@@ -90,7 +90,7 @@ _PLAIN_NAMES: Final = frozenset({"drivers", "scoringStrategy"})
 """Lists of what has names that mean something to plugins: CSI drivers."""
 _NUMERIC: Final = frozenset({"Gt", "Lt"})
 _OF_DEVICES: Final = frozenset({"devices", "sharedCounters", "taint", "deviceSelector"})
-"""What describes devices: expressions compare its texts, and requests are named in it."""
+"""Fields that describe devices: expressions compare their texts, and requests are named in them."""
 _NAMES_AMONG_DEVICES: Final = frozenset({"pool", "deviceClassName", "nodeName"})
 _NAMING_ANNOTATIONS: Final = frozenset(
     {"volume.kubernetes.io/selected-node", "volume.beta.kubernetes.io/storage-class"}

@@ -12,18 +12,17 @@ from stellwerk.journal.decoding import JournalError, decode
 from stellwerk.journal.entries import Entry, Head, Layout
 
 _CHUNK_BYTES: Final = 1 << 10
-"""What is inflated at once: at its best zstd makes 32 MiB of it."""
+"""The part that is inflated at once: at its best zstd makes 32 MiB of it."""
 _LONGEST_LINE: Final = 16 << 20
 """Bytes; objects of the API are at most a few MiB."""
 _MOST_EXPANSION: Final = 1000
-"""How many bytes of text there may be for each of the file; a journal of pods that are all alike
-has 200."""
+"""The most bytes of text for each of the file; a journal of pods that are all alike has 200."""
 _ANY_TEXT: Final = 64 << 20
 """Bytes that any file may hold."""
 
 
 def part_before(file: Path) -> Path:
-    """Where the part of a journal lies that was written before the newest one."""
+    """The path of the part that was written before the newest one of a journal."""
     return file.with_name(f"{file.name}.1")
 
 

@@ -32,12 +32,12 @@ CLOSE_SECONDS: Final = 10.0
 _LEVEL: Final = 3
 _LOOK_SECONDS: Final = 0.05
 _FLUSH_SECONDS: Final = 1.0
-"""What a crash of the machine may cost."""
+"""The time that a crash of the machine may cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """Where a journal is written, and how large it may be."""
+    """The path of a journal, and its largest size."""
 
     file: Path
     most_bytes: int = DEFAULT_MOST_BYTES
@@ -205,7 +205,7 @@ class _Part:
                 left = left[self._file.write(left) :]
 
     def checkpointed(self) -> None:
-        """What was written so far does not count: a part holds as much after it."""
+        """Count from here: a part holds as much after the checkpoint."""
         self.flush()
         self.bytes_written = 0
 

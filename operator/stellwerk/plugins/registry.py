@@ -22,7 +22,7 @@ from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription
 from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gang_scheduling import GangScheduling
 from stellwerk.plugins.gpu_best_fit import GpuBestFit

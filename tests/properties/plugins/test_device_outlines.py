@@ -11,9 +11,14 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
-from stellwerk.plugins.devices.claims import demand_of
-from stellwerk.plugins.devices.finder import FAILED, FOUND, INVALID, NONE, DeviceFinder
-from stellwerk.plugins.devices.task import AllocationError
+from stellwerk.plugins.dynamic_resources.claims import AllocationError, device_claim_of
+from stellwerk.plugins.dynamic_resources.node_verdicts import (
+    FAILED,
+    FOUND,
+    INVALID,
+    NONE,
+    NodeAllocator,
+)
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_cache, make_node
 
@@ -133,16 +138,16 @@ def hold(rng: Dice, objects: IndexedObjectStore, name: str, spec: Any) -> None:
     objects.set("ResourceClaim", {"metadata": {"name": name, "namespace": "x"}, "status": status})
 
 
-def alone(finder: DeviceFinder, snapshot: Snapshot, key: Any, row: int) -> tuple[int, str]:
+def alone(node_allocator: NodeAllocator, snapshot: Snapshot, key: Any, row: int) -> tuple[int, str]:
     """What a search of one node finds: its verdict, and the text of what went wrong."""
-    answers, node = finder.answers(key), snapshot.node_at(row)
+    known, node = node_allocator.known(key), snapshot.node_at(row)
     try:
-        solution = finder.solution(answers.task, node)
+        solution = node_allocator.solution(known.allocation_request, node)
     except AllocationError as error:
         return FAILED, error.text(["x/c"])
     if solution is not None:
         return FOUND, ""
-    return (INVALID if finder.inventory.pools(node).invalid else NONE), ""
+    return (INVALID if node_allocator.resource_pools.pools(node).invalid else NONE), ""
 
 
 def change(
@@ -186,18 +191,18 @@ def test_a_shared_answer_is_that_of_a_search_of_the_node_itself(seed: int) -> No
     for each in published:
         objects.set("ResourceSlice", each)
     snapshot = cache.snapshot
-    finder = DeviceFinder(snapshot, objects, lambda: 0.0, 0.0)
-    keys = [(demand_of(claim(rng)),) for _ in range(3)]
+    node_allocator = NodeAllocator(snapshot, objects, lambda: 0.0, 0.0)
+    keys = [(device_claim_of(claim(rng)),) for _ in range(3)]
     for step in range(5):
-        finder.refresh()
+        node_allocator.refresh()
         rows = np.array(sorted(snapshot.row_of.values()))
         for key in keys:
-            verdicts, failures = finder.ask(finder.answers(key), ["x/c"], rows)
+            verdicts, failures = node_allocator.ask(node_allocator.known(key), ["x/c"], rows)
             told = [
                 (int(verdict), failures.get(position, ""))
                 for position, verdict in enumerate(verdicts)
             ]
-            fresh = DeviceFinder(snapshot, objects, lambda: 0.0, 0.0)
+            fresh = NodeAllocator(snapshot, objects, lambda: 0.0, 0.0)
             fresh.refresh()
             assert told == [alone(fresh, snapshot, key, row) for row in rows.tolist()]
         change(rng, cache, objects, published, step)

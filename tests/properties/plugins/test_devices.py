@@ -27,7 +27,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.quantity import parse_quantity
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod
 

@@ -17,7 +17,7 @@ from stellwerk.framework.events import (
 from stellwerk.framework.interface import EnqueueExtensions
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_declared_features import NodeDeclaredFeatures
 from stellwerk.plugins.node_name import NodeName

@@ -12,7 +12,7 @@ from stellwerk.framework.types import Code, CycleState, StatusColumn
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_binder import DefaultBinder
-from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
 from stellwerk.plugins.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
 from stellwerk.plugins.priority_sort import PrioritySort

@@ -39,11 +39,11 @@ _SCORE_LIMIT: Final = 2**53
 
 
 class PreemptionExtender(Protocol):
-    """What preemption needs to know of an extender."""
+    """The properties of an extender that preemption needs."""
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """Its name in logs."""
         ...
 
     @property

@@ -22,7 +22,7 @@ _READS_AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What extenders are sent."""
+    """The objects that extenders are sent."""
 
     scheduler_names: frozenset[str] = frozenset()
     """Unbound pods of these profiles."""
@@ -135,5 +135,5 @@ def _node_json(obj: JsonObject) -> bytes:
 
 
 def _without_type(obj: JsonObject) -> JsonObject:
-    """What Go writes of an object that a typed client has read."""
+    """An object as Go writes it after a typed client has read it."""
     return {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}

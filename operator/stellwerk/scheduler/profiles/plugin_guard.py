@@ -26,7 +26,7 @@ INIT_LIMIT_SECONDS: Final = 5.0
 """At least so long may a plugin take to be made: that happens once, and it may import much."""
 _INIT: Final = "Init"
 DEFAULT_WAIT_SECONDS: Final = 600.0
-"""How long an asynchronous point may wait in all; VolumeBinding's `bindTimeoutSeconds`."""
+"""The longest wait of an asynchronous point in all; VolumeBinding's `bindTimeoutSeconds`."""
 _AGAIN_SECONDS: Final = 0.1
 """A plugin that swallows what is raised in it hears it again after this time."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Predicates:
-    """What is being waited for."""
+    """The predicates that are waited for."""
 
     def __init__(self) -> None:
         self.pending: dict[asyncio.Future[None], Callable[[], bool]] = {}

@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 COUNT_SECONDS: Final = 60.0
-"""How often the number of scheduled pods is written, while it changes."""
+"""The time between two writes of the number of scheduled pods, while it changes."""
 FAILURE_SECONDS: Final = 30.0
-"""How long the API is left alone after a failure."""
+"""The time without a call to the API after a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Tracked:
     good: LoadedProfile | None = None
     latest: _Noted | None = None
     pending: deque[_Noted] = field(default_factory=lambda: deque(maxlen=KEPT_REVISIONS))
-    """What may have to be written, oldest first."""
+    """Versions that may have to be written, oldest first."""
     counted: str = ""
     """The name of the revision that is in use; empty: not known yet."""
     carried: int = 0

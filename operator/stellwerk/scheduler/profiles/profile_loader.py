@@ -39,7 +39,7 @@ NOTHING_TO_SHADOW: Final = "NothingToShadow"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the newest version of a profile is not accepted."""
+    """The reason why the newest version of a profile is not accepted."""
 
     reason: str
     """For the condition: Invalid, SchedulerNameTaken or QueueSortDiffers."""
@@ -54,7 +54,7 @@ class ProfileEntry:
     newest: LoadedProfile | None = None
     """The newest version, if it is valid in itself."""
     flaw: Refusal | None = None
-    """Why the newest version is not valid."""
+    """The reason why the newest version is not valid."""
     lacks_plugin: bool = False
     """Whether the flaw is a plugin that is not installed."""
     good: LoadedProfile | None = None
@@ -296,7 +296,7 @@ class ProfileLoader:
                 entry.good, entry.good_spec = version, entry.obj["spec"]
 
     def _why_nothing(self, shadow: LoadedProfile) -> str:
-        """Why there is nothing that a profile could decide beside."""
+        """The reason why there is nothing that a profile could decide beside."""
         name, shadows = shadow.spec.shadow_of, [each.name for each, _ in self._shadows()]
         if name in shadows:
             itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"

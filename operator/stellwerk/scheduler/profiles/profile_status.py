@@ -33,11 +33,11 @@ ACCEPTED: Final = "Accepted"
 ACTIVE: Final = "Active"
 LOOK_SECONDS: Final = 1.0
 COUNTS_SECONDS: Final = 3.0
-"""How often counts are written, while they change."""
+"""The time between two writes of counts, while they change."""
 FAILURE_SECONDS: Final = 30.0
-"""How long a status that could not be written is left alone."""
+"""The time without another write after a status could not be written."""
 _PODS_PER_TURN: Final = 500
-"""How many are counted in a row: of a flood there are tens of thousands."""
+"""The number of pods counted in a row: of a flood there are tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
     Place.ACTIVE: "active",
@@ -50,12 +50,12 @@ _QUEUES: Final = {
 
 @dataclass(slots=True)
 class _Written:
-    """What this process did about one object."""
+    """The status of one object as this process has written it."""
 
     due_seconds: float = 0.0
-    """When counts may be written again."""
+    """The earliest time of the next write of counts."""
     retry_seconds: float = 0.0
-    """When anything may be written again, after a failure."""
+    """The earliest time of any write, after a failure."""
     reported: tuple[object, ...] = ()
     """The verdict that there was an event about."""
     overlap: Statement | None = None

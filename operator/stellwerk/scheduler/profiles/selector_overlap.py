@@ -1,4 +1,4 @@
-"""Which pods a profile schedules, in words, and its condition Overlapping.
+"""The pods that a profile schedules, in words, and its condition Overlapping.
 
 The latter stands where a profile has a selector, and counts pods that another selector has, too.
 The status writer asks. Invariant: what it says of two profiles is the same number in both.
@@ -19,7 +19,7 @@ Statement: TypeAlias = tuple[str, str, str, str]
 
 
 def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
-    """Which pods a profile schedules, in words."""
+    """The pods that a profile schedules, in words."""
     name, selector = serving.scheduler_name, serving.spec.selector
     listing = profiles.selectors.by_scheduler_name.get(name, ())
     others = any(each.profile_name != name for each in listing)
@@ -29,7 +29,7 @@ def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
 
 
 def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | None:
-    """What to say of a profile's selector; None: it serves no pods by one."""
+    """The statement on a profile's selector; None: it serves no pods by one."""
     if serving is None or serving.spec.selector is None:
         return None
     got, lost = profiles.overlaps.of(serving.scheduler_name)

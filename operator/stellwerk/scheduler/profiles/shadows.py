@@ -45,13 +45,13 @@ class Difference:
     """That the active profile chose; empty: none."""
     shadow_node_name: str
     total: int | None
-    """What the shadow gives the active profile's node; None: the node does not fit, or no node."""
+    """The shadow's total of the active profile's node; None: the node does not fit, or no node."""
     shadow_total: int | None
-    """What it gives its own; None: there was nothing to choose."""
+    """Its total of its own node; None: there was nothing to choose."""
     plugin: str
-    """Which made the largest difference, or turned the node away."""
+    """The plugin that made the largest difference, or turned the node away."""
     reason: str = ""
-    """Why the active profile's node does not fit, or why no node does."""
+    """The reason why the active profile's node does not fit, or why no node does."""
 
 
 class Shadow:
@@ -163,7 +163,7 @@ class Shadow:
 
 
 def _position(own: Decision, node_name: str) -> int | None:
-    """Where a node stands among those that were scored."""
+    """The place of a node among those that were scored."""
     if own.scores is None:
         return None
     row, view = own.search.snapshot.row_of[node_name], own.scores.nodes
@@ -230,7 +230,7 @@ class Shadows:
                 self.metrics.shadow_decisions.labels(name, outcome).inc()
 
     def described(self, name: str) -> JsonObject | None:
-        """What a shadow has found, newest difference first; None: there is none of that name."""
+        """Differences that a shadow has found, newest first; None: no shadow has that name."""
         shadow = self.by_name.get(name)
         if shadow is None:
             return None
@@ -257,7 +257,7 @@ class Shadows:
 
 
 def counts(shadow: Shadow) -> JsonObject:
-    """What a shadow has seen, for its status."""
+    """The counts of a shadow, for its status."""
     return {
         "decisions": shadow.decisions,
         "compared": shadow.compared,

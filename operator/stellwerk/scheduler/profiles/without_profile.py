@@ -20,7 +20,7 @@ from stellwerk.world.world import World
 
 _PATCHES_AT_ONCE: Final = 16
 GRACE_SECONDS: Final = 10.0
-"""How long another scheduler has to show that the name is its own now."""
+"""The time in which another scheduler has to show that the name is its own now."""
 
 
 class PodsWithoutProfile:

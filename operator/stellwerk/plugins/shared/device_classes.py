@@ -13,7 +13,6 @@ from typing import Final
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, text, text_or_empty
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
-from stellwerk.plugins.devices.claims import expressions
 from stellwerk.snapshot.columns import ChangeCursor
 
 logger = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ KIND: Final = "DeviceClass"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceClass:
-    """What a class adds to the requests that name it."""
+    """A class, as it adds to the requests that name it."""
 
     name: str
     created: str
@@ -44,7 +43,7 @@ class DeviceClasses:
         self._classes: Mapping[str, DeviceClass] = {}
         self._backing: Mapping[str, DeviceClass] = {}
         self.version = 0
-        """How often they have changed."""
+        """The number of times that they have changed."""
 
     def refresh(self) -> None:
         """Take over what the store shows now; classes are few."""
@@ -78,9 +77,14 @@ def _parsed(obj: JsonObject) -> DeviceClass | None:
             name=text(metadata["name"]),
             created=text_or_empty(metadata.get("creationTimestamp")),
             extended_resource=text_or_empty(spec.get("extendedResourceName")),
-            selectors=expressions(spec),
+            selectors=selector_expressions(spec),
             config=spec.get("config") or (),
         )
     except (KeyError, TypeError, AttributeError) as error:
         logger.warning("DeviceClass %s is left out: %r", metadata["name"], error)
         return None
+
+
+def selector_expressions(obj: Mapping[str, Sequence[JsonObject]]) -> tuple[str, ...]:
+    """The CEL selectors of a request or a class."""
+    return tuple(text(each["cel"]["expression"]) for each in obj.get("selectors") or ())

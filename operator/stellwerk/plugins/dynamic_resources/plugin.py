@@ -49,29 +49,21 @@ from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.plugins.devices.allocation import allocations
-from stellwerk.plugins.devices.attempt import Attempt, Decided
-from stellwerk.plugins.devices.binding import (
+from stellwerk.plugins.dynamic_resources.allocator import FilterTimeoutError
+from stellwerk.plugins.dynamic_resources.bind_claim import (
     ClaimBinding,
+    allocations,
     deallocated,
     delete_claim,
     unreserving,
 )
-from stellwerk.plugins.devices.claims import demand_of
-from stellwerk.plugins.devices.extended import (
-    CLAIM_NAME,
-    backed_resources,
-    claim_for,
-    stale_claim,
-)
-from stellwerk.plugins.devices.finder import Answers, DeviceFinder
-from stellwerk.plugins.devices.hints import device_events
-from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
-from stellwerk.plugins.devices.patience import SearchTimeoutError
-from stellwerk.plugins.devices.pod_claims import (
+from stellwerk.plugins.dynamic_resources.claims import (
+    RESOURCE_CLAIM,
+    AllocationError,
     ClaimMissingError,
     claims_of,
     consumer_of,
+    device_claim_of,
     is_allocated,
     key_of,
     reserved_for,
@@ -79,7 +71,22 @@ from stellwerk.plugins.devices.pod_claims import (
     uid_of,
     why_not_ready,
 )
-from stellwerk.plugins.devices.task import AllocationError
+from stellwerk.plugins.dynamic_resources.extended_resources import (
+    CLAIM_NAME,
+    backed_resources,
+    claim_for,
+    stale_claim,
+)
+from stellwerk.plugins.dynamic_resources.hints import device_events
+from stellwerk.plugins.dynamic_resources.node_verdicts import (
+    NAME,
+    NOT_ALLOCATED,
+    UNAVAILABLE,
+    AllocationVerdicts,
+    NodeAllocator,
+    NodeVerdicts,
+)
+from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -89,8 +96,7 @@ _NO_STATE: Final = error(NAME, "not found")
 _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim completed")
 _UNRESERVED: Final = unschedulable(NAME, "ResourceClaim unreserved for PodGroup")
 _DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
-_CLAIM: Final = "ResourceClaim"
-_NOTHING: Final = Attempt("")
+_NOTHING: Final = StateData("")
 """Of every pod that devices are no matter for."""
 
 
@@ -118,14 +124,14 @@ class DynamicResources(
         self._objects = handle.objects
         self._timeout_seconds = parse_duration(args.binding_timeout)
         self._filter_seconds = parse_duration(args.filter_timeout)
-        self._made: DeviceFinder | None = None
+        self._made: NodeAllocator | None = None
 
     @property
-    def finder(self) -> DeviceFinder:
-        """What is known of devices; made when the first pod needs it: most clusters have none."""
+    def node_allocator(self) -> NodeAllocator:
+        """Devices and their use; made when the first pod needs it: most clusters have none."""
         if self._made is None:
             handle = self._handle
-            self._made = DeviceFinder(
+            self._made = NodeAllocator(
                 handle.snapshot, handle.objects, handle.now_seconds, self._filter_seconds
             )
         return self._made
@@ -148,8 +154,8 @@ class DynamicResources(
             claims = claims_of(self._objects, pod, self._handle.pod_groups.claims_with(pod))
         except ClaimMissingError as missing:
             return PreFilterResult(unresolvable(NAME, str(missing)))
-        self.finder.refresh()
-        backed = backed_resources(pod, self.finder.classes)
+        self.node_allocator.refresh()
+        backed = backed_resources(pod, self.node_allocator.classes)
         if not claims and not backed:
             return SKIP_FILTER
         found = self._examined(pod, claims, backed, state.group)
@@ -164,21 +170,23 @@ class DynamicResources(
         claims: Sequence[JsonObject],
         backed: tuple[str, ...],
         group: PodGroupKey | None,
-    ) -> Attempt:
-        """An attempt that sees what other members of the pod's group were given already."""
+    ) -> StateData:
+        """The pod's claims, with what other members of its group were given already."""
         joined: set[str] = set()
         shown: list[JsonObject] = []
         for claim in claims:
             given = None
             if group is not None and not is_allocated(claim):
-                given = self.finder.in_flight.shared_with(uid_of(claim), pod.namespace, group)
+                given = self.node_allocator.in_flight.shared_with(
+                    uid_of(claim), pod.namespace, group
+                )
             if given is None:
                 shown.append(claim)
             else:
                 joined.add(uid_of(claim))
                 shown.append({**claim, "status": {**claim.get("status", {}), "allocation": given}})
         consumers = shared_consumers(pod, claims, self._handle.pod_groups.claims_with(pod))
-        return Attempt(pod.namespace, shown, backed, shared=consumers, joined=frozenset(joined))
+        return StateData(pod.namespace, shown, backed, shared=consumers, joined=frozenset(joined))
 
     def _examined(
         self,
@@ -186,63 +194,69 @@ class DynamicResources(
         claims: Sequence[JsonObject],
         backed: tuple[str, ...],
         group: PodGroupKey | None,
-    ) -> Attempt | Status:
-        """What is known of the pod's claims, or why no node can help."""
-        attempt = self._with_shared(pod, claims, backed, group)
-        for claim in attempt.to_allocate:
-            if self.finder.in_flight.has(uid_of(claim), pod.namespace):
+    ) -> StateData | Status:
+        """The pod's claims, or the status that no node can help."""
+        state_data = self._with_shared(pod, claims, backed, group)
+        for claim in state_data.to_allocate:
+            if self.node_allocator.in_flight.has(uid_of(claim), pod.namespace):
                 reason = f"resource claim {key_of(claim)} is in the process of being allocated"
                 return unresolvable(NAME, reason)
             try:
-                demand = demand_of(claim)
+                spec = device_claim_of(claim)
             except (KeyError, TypeError, ValueError, AttributeError) as failure:
                 return error(NAME, f"claim {key_of(claim)}: {failure!r}")
-            for choice in demand.choices:
-                if self.finder.classes.get(choice.class_name) is None:
+            for choice in spec.choices:
+                if self.node_allocator.classes.get(choice.class_name) is None:
                     reason = f"device class {choice.class_name} does not exist"
                     return unresolvable(NAME, f"request {choice.full_name}: {reason}")
-            attempt.demands += (demand,)
+            state_data.specs += (spec,)
         if backed:
-            in_namespace = self._objects.list(_CLAIM, pod.namespace)
-            attempt.stale = stale_claim(pod, in_namespace)
-        return attempt
+            in_namespace = self._objects.list(RESOURCE_CLAIM, pod.namespace)
+            state_data.stale = stale_claim(pod, in_namespace)
+        return state_data
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        attempt = state.get(NAME, Attempt)
-        if attempt is None and pod.spec.resource_claims:
+        state_data = state.get(NAME, StateData)
+        if state_data is None and pod.spec.resource_claims:
             # Reached only where a profile turned this plugin's PreFilter off.
             return FilterResult.of_mask(np.ones(len(nodes), np.bool_), NOT_ALLOCATED)
-        if attempt is None or not attempt.anything:
+        if state_data is None or not state_data.anything:
             return FilterResult.everywhere(len(nodes))
-        return self._verdicts(pod, attempt).filter(nodes, state)
+        return self._verdicts(pod, state_data).filter(nodes, state)
 
-    def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
-        return NodeVerdicts(self.finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+    def _verdicts(self, pod: PodInfo, state_data: StateData) -> NodeVerdicts:
+        return NodeVerdicts(
+            self.node_allocator, pod, state_data, self._handle.now(), self._timeout_seconds
+        )
 
-    def tasks(self, attempt: Attempt, pod: PodInfo) -> Iterator[tuple[int, Answers]]:
-        """How many nodes each task is for, and what is known of it.
+    def allocation_verdicts(
+        self, state_data: StateData, pod: PodInfo
+    ) -> Iterator[tuple[int, AllocationVerdicts]]:
+        """The number of nodes for each set of claims that they come to, and their verdicts.
 
-        There is one, unless nodes differ in what their device plugins offer.
+        There is one set, unless nodes differ in what their device plugins offer.
         """
-        yield from self._verdicts(pod, attempt).tasks(NodeView(self._handle.snapshot))
+        yield from self._verdicts(pod, state_data).allocation_verdicts(
+            NodeView(self._handle.snapshot)
+        )
 
     # --- Score ----------------------------------------------------------------------------------
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
-        attempt = state.get(NAME, Attempt)
-        if attempt is None or not attempt.anything:
+        state_data = state.get(NAME, StateData)
+        if state_data is None or not state_data.anything:
             return np.zeros(len(nodes), np.int64)
-        return self._verdicts(pod, attempt).scores(nodes)
+        return self._verdicts(pod, state_data).scores(nodes)
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
         # Without devices every node scores 0; with them, scores change with every allocation.
         if not pod.spec.resource_claims and not pod.extended_requests:
             return NAME
-        attempt = state.get(NAME, Attempt)
-        return None if attempt is not None and attempt.anything else NAME
+        state_data = state.get(NAME, StateData)
+        return None if state_data is not None and state_data.anything else NAME
 
     @override
     def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
@@ -257,51 +271,51 @@ class DynamicResources(
     ) -> PostFilterResult:
         # A PreFilter plugin before this one that rejects the pod ends PreFilter: upstream then
         # misses its state here, and this error ends PostFilter before preemption.
-        attempt = state.get(NAME, Attempt)
-        if attempt is None:
+        state_data = state.get(NAME, StateData)
+        if state_data is None:
             return PostFilterResult(_NO_STATE)
-        if not attempt.anything:
+        if not state_data.anything:
             return PostFilterResult(_NO_CLAIMS)
-        idle = self.deallocatable(attempt, pod, diagnosis)
+        idle = self.deallocatable(state_data, pod, diagnosis)
         if idle:
             claim = idle[self._handle.random(len(idle)) if len(idle) > 1 else 0]
             act = FollowUp(f"deallocate {key_of(claim)}", lambda client: deallocated(client, claim))
             return PostFilterResult(_DEALLOCATED, follow_up=act)
-        kept = self._kept_by_group(attempt, pod, diagnosis)
+        kept = self._kept_by_group(state_data, pod, diagnosis)
         if kept is not None:
-            act = unreserving(kept, attempt.consumer(kept, pod))
+            act = unreserving(kept, state_data.consumer(kept, pod))
             return PostFilterResult(_UNRESERVED, follow_up=act)
-        stale = attempt.stale
+        stale = state_data.stale
         if stale is not None:
             act = FollowUp(f"delete {key_of(stale)}", lambda client: delete_claim(client, stale))
             return PostFilterResult(_DELETED, follow_up=act)
         return PostFilterResult(_STILL)
 
     def deallocatable(
-        self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
+        self, state_data: StateData, pod: PodInfo, diagnosis: Diagnosis
     ) -> list[JsonObject]:
         """The claims that some node cannot use, and that no other pod is using."""
         return [
             claim
-            for claim in self._unavailable(attempt, pod, diagnosis)
+            for claim in self._unavailable(state_data, pod, diagnosis)
             if all(each.get("uid") == pod.uid for each in reserved_for(claim)[:1])
             and len(reserved_for(claim)) <= 1
         ]
 
     def _kept_by_group(
-        self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
+        self, state_data: StateData, pod: PodInfo, diagnosis: Diagnosis
     ) -> JsonObject | None:
         """A claim that some node cannot use, and that is kept for a group without any node."""
         group = self._handle.pod_groups.claims_with(pod)
-        if not attempt.shared or group is None or group.in_use:
+        if not state_data.shared or group is None or group.in_use:
             return None
-        for claim in self._unavailable(attempt, pod, diagnosis):
+        for claim in self._unavailable(state_data, pod, diagnosis):
             if [each.get("uid") for each in reserved_for(claim)] == [group.group_uid]:
                 return claim
         return None
 
     def _unavailable(
-        self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
+        self, state_data: StateData, pod: PodInfo, diagnosis: Diagnosis
     ) -> list[JsonObject]:
         """The claims that some node cannot use, as the API has them allocated."""
         rows = [
@@ -312,8 +326,8 @@ class DynamicResources(
         if not rows:
             return []
         nodes = NodeView(self._handle.snapshot, np.array(rows, np.intp))
-        found = self._verdicts(pod, attempt).unavailable(nodes)
-        return [claim for claim in found if uid_of(claim) not in attempt.joined]
+        found = self._verdicts(pod, state_data).unavailable(nodes)
+        return [claim for claim in found if uid_of(claim) not in state_data.joined]
 
     # --- Reserve --------------------------------------------------------------------------------
 
@@ -321,94 +335,103 @@ class DynamicResources(
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         if not pod.spec.resource_claims and not pod.extended_requests:
             return OK
-        attempt = state.get(NAME, Attempt)
-        if attempt is None or not attempt.anything:
+        state_data = state.get(NAME, StateData)
+        if state_data is None or not state_data.anything:
             return OK
         try:
-            decided = self.decide(attempt, pod, node_name)
+            decided = self.decide(state_data, pod, node_name)
         except AllocationError as failure:
-            return error(NAME, failure.text(attempt.names))
-        except SearchTimeoutError:
+            return error(NAME, failure.text(state_data.names))
+        except FilterTimeoutError:
             return error(NAME, "timed out trying to allocate devices")
         if decided is None:
             return error(NAME, "claim allocation not found for node")
-        attempt.decided = decided
+        state_data.decided = decided
         for each in decided:
-            self.finder.in_flight.mark(each.uid, pod.namespace, each.allocation, state.group)
-        for claim in attempt.joined_alone:
-            self.finder.in_flight.join(uid_of(claim), pod.namespace, consumer_of(pod))
+            self.node_allocator.in_flight.mark(
+                each.uid, pod.namespace, each.allocation, state.group
+            )
+        for claim in state_data.joined_alone:
+            self.node_allocator.in_flight.join(uid_of(claim), pod.namespace, consumer_of(pod))
         return OK
 
-    def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
-        """What each claim of the pod is to be given on a node; None: there is nothing for it.
+    def decide(
+        self, state_data: StateData, pod: PodInfo, node_name: str
+    ) -> list[PendingAllocation] | None:
+        """The allocation of each claim of the pod on a node; None: there is none.
 
         Raises:
-            AllocationError, SearchTimeoutError: as the search does.
+            AllocationError, FilterTimeoutError: as the search does.
         """
         row = self._handle.snapshot.row_of.get(node_name)
         node = None if row is None else self._handle.snapshot.nodes[row]
         if node is None:
             return None
-        finder, verdicts = self.finder, self._verdicts(pod, attempt)
-        finder.refresh()
-        answers = verdicts.answers_on(node)
-        if answers is None:
+        node_allocator, verdicts = self.node_allocator, self._verdicts(pod, state_data)
+        node_allocator.refresh()
+        known = verdicts.known_on(node)
+        if known is None:
             return []
-        solution = finder.solution(answers.task, node)
+        solution = node_allocator.solution(known.allocation_request, node)
         if solution is None:
             return None
-        claims = attempt.to_allocate
-        attempt.extended = verdicts.extended_on(node)
-        if attempt.extended is not None:
-            claims = [*claims, claim_for(pod, attempt.extended)]
-        written = allocations(answers.task, solution, node_name, self._share_id)
+        claims = state_data.to_allocate
+        state_data.extended = verdicts.extended_on(node)
+        if state_data.extended is not None:
+            claims = [*claims, claim_for(pod, state_data.extended)]
+        written = allocations(known.allocation_request, solution, node_name, self._share_id)
         uids = [
             uid_of(claim) if claim["metadata"]["name"] != CLAIM_NAME else f"{CLAIM_NAME} {pod.uid}"
             for claim in claims
         ]
-        return [Decided(*each) for each in zip(claims, uids, written, strict=True)]
+        return [PendingAllocation(*each) for each in zip(claims, uids, written, strict=True)]
 
     def _share_id(self) -> str:
         return str(UUID(int=self._handle.random(1 << 128), version=4))
 
     @override
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        attempt = state.get(NAME, Attempt)
-        if attempt is None or self._made is None:
+        state_data = state.get(NAME, StateData)
+        if state_data is None or self._made is None:
             return
-        binding = self._binding(attempt, pod, node_name)
-        for claim in attempt.joined_alone:
-            self.finder.in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
-        for each in attempt.decided:
+        binding = self._binding(state_data, pod, node_name)
+        for claim in state_data.joined_alone:
+            self.node_allocator.in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
+        for each in state_data.decided:
             if not binding.is_written(each):
-                self.finder.in_flight.forget(each.uid, pod.namespace)
+                self.node_allocator.in_flight.forget(each.uid, pod.namespace)
         for follow_up in binding.undo():
             self._handle.in_background(follow_up)
 
     # --- PreBind --------------------------------------------------------------------------------
 
-    def _binding(self, attempt: Attempt, pod: PodInfo, node_name: str) -> ClaimBinding:
+    def _binding(self, state_data: StateData, pod: PodInfo, node_name: str) -> ClaimBinding:
         return ClaimBinding(
-            self._handle, self.finder.in_flight, attempt, pod, node_name, self._timeout_seconds
+            self._handle,
+            self.node_allocator.in_flight,
+            state_data,
+            pod,
+            node_name,
+            self._timeout_seconds,
         )
 
     @override
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         if not pod.spec.resource_claims and not pod.extended_requests:
             return SKIP
-        attempt = state.get(NAME, Attempt)
-        if attempt is None or not attempt.anything:
+        state_data = state.get(NAME, StateData)
+        if state_data is None or not state_data.anything:
             return SKIP
-        unreserved = any(not attempt.is_reserved(claim, pod) for claim in attempt.claims)
-        waiting = bool(attempt.allocated)
-        return OK if attempt.decided or unreserved or waiting else SKIP
+        unreserved = any(not state_data.is_reserved(claim, pod) for claim in state_data.claims)
+        waiting = bool(state_data.allocated)
+        return OK if state_data.decided or unreserved or waiting else SKIP
 
     @override
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        attempt = state.get(NAME, Attempt)
-        if attempt is None or not attempt.anything:
+        state_data = state.get(NAME, StateData)
+        if state_data is None or not state_data.anything:
             return OK
-        return await self._binding(attempt, pod, node_name).run()
+        return await self._binding(state_data, pod, node_name).run()
 
     # --- queueing -------------------------------------------------------------------------------
 

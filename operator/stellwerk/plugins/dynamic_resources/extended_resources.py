@@ -12,10 +12,10 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ContainerRequests, is_device_resource
-from stellwerk.plugins.devices.classes import DeviceClasses
+from stellwerk.plugins.shared.device_classes import DeviceClasses
 
 CLAIM_NAME = "<extended-resources>"
-"""What the claim is called before it exists."""
+"""The name of the claim before it exists."""
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 
 
@@ -67,7 +67,7 @@ def stale_claim(pod: PodInfo, claims: Iterable[JsonObject]) -> JsonObject | None
 def extended_claim(
     containers: Sequence[ContainerRequests], resources: Sequence[str], classes: DeviceClasses
 ) -> ExtendedClaim:
-    """What containers ask for of the resources that are left to devices."""
+    """The requests of containers for the resources that are left to devices."""
     requests: list[JsonObject] = []
     mappings: list[JsonObject] = []
     for resource in sorted(resources):

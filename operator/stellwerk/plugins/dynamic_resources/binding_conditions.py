@@ -11,14 +11,14 @@ from enum import Enum, auto
 from typing import Final
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.plugins.devices.pod_claims import is_allocated
+from stellwerk.plugins.dynamic_resources.claims import is_allocated
 
 TIMED_OUT: Final = "device binding timeout"
 _FAILED: Final = "device binding failed"
 
 
 class Readiness(Enum):
-    """How far a claim's devices are."""
+    """The state of a claim's devices."""
 
     READY = auto()
     PENDING = auto()
@@ -26,7 +26,7 @@ class Readiness(Enum):
 
 
 def readiness(claim: JsonObject) -> Readiness:
-    """How far the devices of an allocated claim are."""
+    """The state of the devices of an allocated claim."""
     if failure_of(claim):
         return Readiness.FAILED
     ready = all(
@@ -43,13 +43,13 @@ def has_conditions(claim: JsonObject) -> bool:
 
 
 def drivers_awaited(claim: JsonObject) -> Iterator[str]:
-    """Whose devices have to become ready first."""
+    """The drivers whose devices have to become ready first."""
     for result, _ in _waiting(claim):
         yield str(result["driver"])
 
 
 def outcome_of(failure: str) -> str:
-    """What came of waiting, in the words of kube-scheduler's metrics; empty: it succeeded."""
+    """The outcome of waiting in the words of kube-scheduler's metrics; no failure: success."""
     if not failure:
         return "success"
     if failure == TIMED_OUT:
@@ -58,7 +58,7 @@ def outcome_of(failure: str) -> str:
 
 
 def failure_of(claim: JsonObject) -> str:
-    """What failed, as kube-scheduler says it; empty: nothing has."""
+    """The failure of a device in kube-scheduler's words; empty: there is none."""
     for result, conditions in _waiting(claim):
         for condition in result.get("bindingFailureConditions") or ():
             failed = conditions.get(condition)

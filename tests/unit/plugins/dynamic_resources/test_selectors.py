@@ -6,8 +6,7 @@ import pytest
 
 from stellwerk.cel.parser import parse
 from stellwerk.models.resource_slice import Device, parse_slice
-from stellwerk.plugins.devices.reading import paths_read
-from stellwerk.plugins.devices.selectors import Selector, SelectorError
+from stellwerk.plugins.dynamic_resources.selectors import Selector, SelectorError, paths_read
 
 DRIVER = "gpu.example.com"
 ATTRIBUTES = {

@@ -1,4 +1,4 @@
-"""What a finder makes of slices and claims that ask for more than any cluster holds, or of none."""
+"""Verdicts for slices and claims that ask for more than any cluster holds, or for nothing."""
 
 import string
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import pytest
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.resource_slice import PARSED, Slice, kept_slice
-from stellwerk.plugins.devices import finder as finder_module
-from stellwerk.plugins.devices import search as search_module
-from stellwerk.plugins.devices.claims import Demand, demand_of
-from stellwerk.plugins.devices.finder import FAILED, FOUND, NONE, DeviceFinder
+from stellwerk.plugins.dynamic_resources import node_verdicts
+from stellwerk.plugins.dynamic_resources.allocator import Allocator
+from stellwerk.plugins.dynamic_resources.claims import DeviceClaim, device_claim_of
+from stellwerk.plugins.dynamic_resources.node_verdicts import FAILED, FOUND, NONE, NodeAllocator
 from tests.support.builders import make_cache, make_node
 
 DRIVER = "gpu.example.com"
@@ -34,12 +34,12 @@ def gpus(count: int) -> list[JsonObject]:
     ]
 
 
-def demand(*requests: JsonObject) -> tuple[Demand, ...]:
+def demand(*requests: JsonObject) -> tuple[DeviceClaim, ...]:
     named = [
         {"name": f"r{number}", "exactly": {"deviceClassName": "any", **each}}
         for number, each in enumerate(requests)
     ]
-    return (demand_of({"spec": {"devices": {"requests": named}}}),)
+    return (device_claim_of({"spec": {"devices": {"requests": named}}}),)
 
 
 def selecting(expression: str, **request: Any) -> JsonObject:
@@ -55,11 +55,15 @@ class Cluster:
             self.objects.set("ResourceSlice", each)
         cache = make_cache([make_node(f"node-{number}") for number in range(nodes)])
         self.rows = np.arange(nodes)
-        self.finder = DeviceFinder(cache.snapshot, self.objects, lambda: self.seconds, 10.0)
+        self.node_allocator = NodeAllocator(
+            cache.snapshot, self.objects, lambda: self.seconds, 10.0
+        )
 
-    def ask(self, key: tuple[Demand, ...]) -> tuple[list[int], dict[int, str]]:
-        self.finder.refresh()
-        verdicts, failures = self.finder.ask(self.finder.answers(key), ["default/c"], self.rows)
+    def ask(self, key: tuple[DeviceClaim, ...]) -> tuple[list[int], dict[int, str]]:
+        self.node_allocator.refresh()
+        verdicts, failures = self.node_allocator.ask(
+            self.node_allocator.known(key), ["default/c"], self.rows
+        )
         return verdicts.tolist(), failures
 
 
@@ -76,11 +80,11 @@ def test_what_took_too_long_is_tried_again_in_a_later_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(1, slice_of("node-0", gpus(8), nodeName="node-0"))
-    monkeypatch.setattr(finder_module, "_STEPS_OF_ONE_NODE", 2)
-    monkeypatch.setattr(finder_module, "_STEPS_PER_NODE", 0)
+    monkeypatch.setattr(node_verdicts, "_STEPS_OF_ONE_NODE", 2)
+    monkeypatch.setattr(node_verdicts, "_STEPS_PER_NODE", 0)
     key = demand(selecting(NEVER))
     assert cluster.ask(key)[0] == [FAILED]
-    monkeypatch.setattr(finder_module, "_STEPS_OF_ONE_NODE", 1000)
+    monkeypatch.setattr(node_verdicts, "_STEPS_OF_ONE_NODE", 1000)
     assert cluster.ask(key)[0] == [FAILED]
     cluster.seconds += 1.0
     assert cluster.ask(key)[0] == [NONE]
@@ -90,14 +94,14 @@ def test_thousands_of_pools_that_all_nodes_see_are_searched_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches = 0
-    search = search_module.search
+    search = Allocator.search
 
-    def counted(*arguments: Any) -> Any:
+    def counted(allocator: Allocator) -> Any:
         nonlocal searches
         searches += 1
-        return search(*arguments)
+        return search(allocator)
 
-    monkeypatch.setattr(finder_module, "search", counted)
+    monkeypatch.setattr(Allocator, "search", counted)
     pools = [slice_of(f"net-{number}", gpus(1), allNodes=True) for number in range(2000)]
     local = [slice_of(f"node-{n}", gpus(2), nodeName=f"node-{n}") for n in range(200)]
     cluster = Cluster(200, *pools, *local)

@@ -1,11 +1,11 @@
-"""PreBind of DynamicResources: claims are written as decided, and their devices awaited.
+"""PreBind of DynamicResources: writing claims as decided, and waiting for their devices.
 
 The plugin makes one ClaimBinding per call. Invariant: the allocation and the pod's reservation are
 written in one request, based on the claim as it is read; a claim that was taken, given back or
 deleted meanwhile ends the attempt.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -16,18 +16,10 @@ from stellwerk.framework.types import OK, Status, error
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.attempt import Attempt, Decided
-from stellwerk.plugins.devices.extended import CLAIM_NAME
-from stellwerk.plugins.devices.in_flight import InFlight
-from stellwerk.plugins.devices.pod_claims import (
-    consumer_of,
-    is_allocated,
-    is_reserved_for,
-    key_of,
-    reserved_for,
-    uid_of,
-)
-from stellwerk.plugins.devices.readiness import (
+from stellwerk.models.resource_slice import Device
+from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
+from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
+from stellwerk.plugins.dynamic_resources.binding_conditions import (
     TIMED_OUT,
     Readiness,
     drivers_awaited,
@@ -37,12 +29,25 @@ from stellwerk.plugins.devices.readiness import (
     outcome_of,
     readiness,
 )
+from stellwerk.plugins.dynamic_resources.claims import (
+    RESOURCE_CLAIM,
+    AllocationRequest,
+    DeviceClaim,
+    RequestData,
+    consumer_of,
+    is_allocated,
+    is_reserved_for,
+    key_of,
+    reserved_for,
+    uid_of,
+)
+from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
+from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
 _ATTEMPTS: Final = 5
-_CLAIM: Final = "ResourceClaim"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
@@ -58,22 +63,22 @@ class ClaimBinding:
     """Writes what was decided for one pod."""
 
     handle: Handle
-    in_flight: InFlight
-    attempt: Attempt
+    in_flight: InFlightAllocations
+    state_data: StateData
     pod: PodInfo
     node_name: str
     timeout_seconds: float
 
     async def run(self) -> Status:
         """Write every claim, then wait for the devices that have to become ready."""
-        decided = {each.claim["metadata"]["name"]: each for each in self.attempt.decided}
+        decided = {each.claim["metadata"]["name"]: each for each in self.state_data.decided}
         written: list[JsonObject] = []
         try:
-            for claim in self.attempt.claims:
+            for claim in self.state_data.claims:
                 ours = decided.get(claim["metadata"]["name"])
-                if uid_of(claim) in self.attempt.joined:
+                if uid_of(claim) in self.state_data.joined:
                     written.append(await self._joined(claim))
-                elif ours is None and self.attempt.is_reserved(claim, self.pod):
+                elif ours is None and self.state_data.is_reserved(claim, self.pod):
                     written.append(claim)
                 else:
                     written.append(await self._written(claim, ours))
@@ -85,18 +90,18 @@ class ClaimBinding:
 
     # --- one claim ------------------------------------------------------------------------------
 
-    async def _written(self, claim: JsonObject, decided: Decided | None) -> JsonObject:
+    async def _written(self, claim: JsonObject, decided: PendingAllocation | None) -> JsonObject:
         """The claim with its allocation, if it gets one, and the pod's reservation.
 
         Raises:
             ApiError: the API refuses.
             ClaimLostError: the claim's allocation is another one by now.
         """
-        for attempt in range(_ATTEMPTS):
+        for tried in range(_ATTEMPTS):
             try:
                 stored = await self._write(claim, decided)
             except Conflict:
-                if attempt + 1 == _ATTEMPTS:
+                if tried + 1 == _ATTEMPTS:
                     raise
                 claim = await self.handle.client.get(path_of(claim))
                 continue
@@ -120,21 +125,21 @@ class ClaimBinding:
         uid, name = uid_of(claim), metadata["name"]
 
         def settled() -> bool:
-            shown = self.handle.objects.get(_CLAIM, namespace, name)
+            shown = self.handle.objects.get(RESOURCE_CLAIM, namespace, name)
             is_shown = shown is not None and is_allocated(shown)
             has_mark = self.in_flight.has(uid, namespace)
             return is_shown or not has_mark or self.in_flight.stored(uid, namespace) is not None
 
         await self.handle.wait_until(settled, self.timeout_seconds)
         stored = self.in_flight.stored(uid, namespace)
-        stored = stored or self.handle.objects.get(_CLAIM, namespace, name)
+        stored = stored or self.handle.objects.get(RESOURCE_CLAIM, namespace, name)
         if stored is None or not is_allocated(stored):
             raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
-        if self.attempt.is_reserved(stored, self.pod):
+        if self.state_data.is_reserved(stored, self.pod):
             return stored
         return await self._written(stored, None)
 
-    async def _write(self, claim: JsonObject, decided: Decided | None) -> JsonObject:
+    async def _write(self, claim: JsonObject, decided: PendingAllocation | None) -> JsonObject:
         """One try, on the claim as it was read last."""
         metadata = claim["metadata"]
         if metadata.get("deletionTimestamp"):
@@ -152,28 +157,31 @@ class ClaimBinding:
         if decided is not None:
             stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
-        if not self.attempt.is_reserved(claim, self.pod):
-            status["reservedFor"] = [*reserved_for(claim), self.attempt.consumer(claim, self.pod)]
+        if not self.state_data.is_reserved(claim, self.pod):
+            status["reservedFor"] = [
+                *reserved_for(claim),
+                self.state_data.consumer(claim, self.pod),
+            ]
         if decided is not None:
             # Once for the whole group: what each of its members wrote would collide.
             joined = self.in_flight.joined(decided.uid, self.pod.namespace)
             status["reservedFor"] = [*status["reservedFor"], *joined]
         body = {**claim, **_KIND, "status": status}
         if decided is not None:
-            # Until the answer is there: the task may also be cancelled.
+            # Until the answer is there: the binding may also be cancelled.
             self.in_flight.doubt(decided.uid, self.pod.namespace)
         return await self.handle.client.replace(f"{path_of(claim)}/status", body)
 
-    async def _extended(self, decided: Decided) -> JsonObject:
+    async def _extended(self, decided: PendingAllocation) -> JsonObject:
         """The claim for extended resources, made, allocated and named in the pod's status."""
         pod, client = self.pod, self.handle.client
         metadata = {key: value for key, value in decided.claim["metadata"].items() if key != "name"}
         metadata["generateName"] = f"{pod.name}-extended-resources-"
         body = {**_KIND, "metadata": metadata, "spec": decided.claim["spec"]}
         made = await self._made(body)
-        self.attempt.generated = made
-        made = self.attempt.generated = await self._written(made, decided)
-        extended = self.attempt.extended
+        self.state_data.generated = made
+        made = self.state_data.generated = await self._written(made, decided)
+        extended = self.state_data.extended
         if extended is None or not extended.mappings:
             # As upstream: a node whose device plugin has it all leaves nothing to map.
             raise ClaimLostError(
@@ -245,7 +253,7 @@ class ClaimBinding:
         """The claim as the watch shows it, once it shows the allocation; None: it is gone."""
         metadata = claim["metadata"]
         namespace = metadata.get("namespace") or ""
-        shown = self.handle.objects.get(_CLAIM, namespace, metadata["name"])
+        shown = self.handle.objects.get(RESOURCE_CLAIM, namespace, metadata["name"])
         if shown is None or not is_allocated(shown):
             # The watch may be behind what was written.
             return claim if self.in_flight.awaits(metadata["name"], namespace) else shown
@@ -253,13 +261,15 @@ class ClaimBinding:
 
     # --- Unreserve ------------------------------------------------------------------------------
 
-    def is_written(self, decided: Decided) -> bool:
+    def is_written(self, decided: PendingAllocation) -> bool:
         """Whether the API has the allocation, or may have it: then it stays in flight."""
         return self.in_flight.may_be_written(decided.uid, self.pod.namespace)
 
-    def _read_back(self, decided: Decided) -> Write:
+    def _read_back(self, decided: PendingAllocation) -> Write:
         """Find out whether an allocation was written whose answer was lost."""
-        claim = self.attempt.generated if decided.claim["metadata"]["name"] == CLAIM_NAME else None
+        claim = (
+            self.state_data.generated if decided.claim["metadata"]["name"] == CLAIM_NAME else None
+        )
         path = path_of(claim or decided.claim)
 
         async def read(client: ClusterWriter) -> None:
@@ -276,18 +286,18 @@ class ClaimBinding:
         return read
 
     def undo(self) -> Iterator[FollowUp]:
-        """What takes the pod's reservations back; allocations stay, and those of its group."""
-        generated, own = self.attempt.generated, consumer_of(self.pod)
-        for each in self.attempt.decided:
+        """The writes that take the pod's reservations back; allocations stay, and its group's."""
+        generated, own = self.state_data.generated, consumer_of(self.pod)
+        for each in self.state_data.decided:
             if self.in_flight.is_in_doubt(each.uid, self.pod.namespace):
                 yield FollowUp(f"read {key_of(each.claim)}", self._read_back(each))
-        for claim in self.attempt.claims:
+        for claim in self.state_data.claims:
             namespace, name = claim["metadata"].get("namespace") or "", claim["metadata"]["name"]
-            if name in self.attempt.shared:
+            if name in self.state_data.shared:
                 continue
-            shown = self.handle.objects.get(_CLAIM, namespace, name)
+            shown = self.handle.objects.get(RESOURCE_CLAIM, namespace, name)
             written = any(
-                each.claim is claim and self.is_written(each) for each in self.attempt.decided
+                each.claim is claim and self.is_written(each) for each in self.state_data.decided
             )
             if written or (shown is not None and is_reserved_for(shown, own)):
                 yield unreserving(claim, own)
@@ -297,7 +307,7 @@ class ClaimBinding:
             )
 
 
-# --- what is carried out in the background ------------------------------------------------------
+# --- writes -------------------------------------------------------------------------------------
 
 
 def path_of(claim: JsonObject) -> str:
@@ -312,7 +322,7 @@ def collection_of(namespace: str) -> str:
 
 
 def unreserving(claim: JsonObject, consumer: JsonObject) -> FollowUp:
-    """What takes the reservation of a pod or a group off a claim."""
+    """The write that takes the reservation of a pod or a group off a claim."""
     patch = {
         "metadata": {"uid": claim["metadata"].get("uid")},
         "status": {"reservedFor": [{"$patch": "delete", "uid": consumer["uid"]}]},
@@ -334,7 +344,7 @@ async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:
 async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
     """Delete a claim that a scheduler has made, with what keeps others from deleting it."""
     current = claim
-    for attempt in range(_ATTEMPTS):
+    for tried in range(_ATTEMPTS):
         metadata = current["metadata"]
         finalizers = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
         body = {**current, **_KIND, "metadata": {**metadata, "finalizers": finalizers}}
@@ -344,8 +354,126 @@ async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
         except NotFound:
             return
         except Conflict:
-            if attempt + 1 == _ATTEMPTS:
+            if tried + 1 == _ATTEMPTS:
                 raise
             current = await client.get(path_of(current))
         else:
             return
+
+
+# --- status.allocation --------------------------------------------------------------------------
+
+ANY_SHARE: Final = "*"
+"""Stands for the shareID that is made when a claim is reserved."""
+
+
+def allocations(
+    allocation_request: AllocationRequest,
+    solution: Solution,
+    node_name: str,
+    share_id: Callable[[], str] = lambda: ANY_SHARE,
+) -> list[JsonObject]:
+    """status.allocation of each claim, as the API has it.
+
+    Results are in the order of the search; configuration of classes precedes that of the claim.
+    """
+    return [
+        _allocation(claim.spec, results, chosen, node_name, share_id)
+        for claim, results, chosen in zip(
+            allocation_request.claims, solution.results, solution.chosen, strict=True
+        )
+    ]
+
+
+def _allocation(
+    spec: DeviceClaim,
+    results: Sequence[DeviceResult],
+    chosen: Sequence[RequestData],
+    node_name: str,
+    share_id: Callable[[], str],
+) -> JsonObject:
+    devices: JsonObject = {}
+    if results:
+        devices["results"] = [_result(each, share_id) for each in results]
+    config = [*_class_config(chosen), *_claim_config(spec, chosen)]
+    if config:
+        devices["config"] = config
+    allocation: JsonObject = {"devices": devices}
+    selector = _node_selector([each.device for each in results], node_name)
+    if selector is not None:
+        allocation["nodeSelector"] = selector
+    return allocation
+
+
+def _result(result: DeviceResult, share_id: Callable[[], str]) -> JsonObject:
+    device, choice = result.device, result.wanted.choice
+    driver, pool, name = device.key
+    written: JsonObject = {
+        "request": choice.full_name,
+        "driver": driver,
+        "pool": pool,
+        "device": name,
+    }
+    if choice.admin_access:
+        written["adminAccess"] = True
+    if choice.written_tolerations:
+        written["tolerations"] = list(choice.written_tolerations)
+    if device.traits.binding_conditions:
+        written["bindingConditions"] = list(device.traits.binding_conditions)
+    if device.traits.binding_failure_conditions:
+        written["bindingFailureConditions"] = list(device.traits.binding_failure_conditions)
+    if result.consumed is not None:
+        written["shareID"] = share_id()
+        if result.consumed:
+            amounts = result.consumed.items()
+            written["consumedCapacity"] = {name: amount.text for name, amount in amounts}
+    return written
+
+
+def _class_config(chosen: Sequence[RequestData]) -> Iterator[JsonObject]:
+    """The configuration of each class once, with the requests that use it."""
+    users: dict[str, list[RequestData]] = {}
+    for wanted in chosen:
+        users.setdefault(wanted.device_class.name, []).append(wanted)
+    for wanted_of_class in users.values():
+        names = [wanted.choice.full_name for wanted in wanted_of_class]
+        for each in wanted_of_class[0].device_class.config:
+            yield {**each, "requests": names, "source": "FromClass"}
+
+
+def _claim_config(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[JsonObject]:
+    """The claim's own configuration, once for each request that it names."""
+    for each in spec.config:
+        named = each.get("requests") or ()
+        entry = {**each, "source": "FromClaim"}
+        if not named:
+            yield entry
+        for wanted in chosen:
+            if wanted.choice.request in named or wanted.choice.full_name in named:
+                yield entry
+
+
+def _node_selector(devices: Sequence[Device], node_name: str) -> JsonObject | None:
+    """The nodes from which all of the devices can be used; None: every node."""
+    if any(device.reach.node_name or device.traits.binds_to_node for device in devices):
+        here = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+        return {"nodeSelectorTerms": [{"matchFields": [here]}]}
+    term: dict[str, list[JsonObject]] = {}
+    for device in devices:
+        for written in (device.reach.written_selector or {}).get("nodeSelectorTerms") or ():
+            for field in ("matchFields", "matchExpressions"):
+                for requirement in written.get(field) or ():
+                    _add_requirement(term.setdefault(field, []), requirement)
+    return {"nodeSelectorTerms": [term]} if term else None
+
+
+def _add_requirement(known: list[JsonObject], requirement: JsonObject) -> None:
+    """Add a requirement unless it is there, whatever the order of its values."""
+    meaning = _meaning(requirement)
+    if all(_meaning(each) != meaning for each in known):
+        known.append(requirement)
+
+
+def _meaning(requirement: JsonObject) -> tuple[str, str, frozenset[str]]:
+    values = frozenset(requirement.get("values") or ())
+    return requirement["key"], requirement["operator"], values

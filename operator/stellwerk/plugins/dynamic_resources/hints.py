@@ -20,11 +20,11 @@ from stellwerk.framework.events import (
 )
 from stellwerk.framework.services import ObjectStore, PodGroups
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.pod_claims import claim_names, is_allocated, why_not_ready
+from stellwerk.plugins.dynamic_resources.claims import claim_names, is_allocated, why_not_ready
 
 
 def device_events(objects: ObjectStore, groups: PodGroups) -> Sequence[ClusterEventWithHint]:
-    """What DynamicResources registers for."""
+    """The events that DynamicResources registers for."""
     changed = Action.ADD | Action.UPDATE_OTHER
     return (
         ClusterEventWithHint(

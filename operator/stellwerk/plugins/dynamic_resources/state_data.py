@@ -1,4 +1,4 @@
-"""What DynamicResources knows of one scheduling attempt, from PreFilter to PreBind.
+"""The claims of one pod in one scheduling attempt, from PreFilter to PreBind.
 
 Invariant: what PreFilter found does not change during the attempt, whatever happens to the claims
 meanwhile; the claims are taken up again where they are written.
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.claims import Demand
-from stellwerk.plugins.devices.extended import CLAIM_NAME, ExtendedClaim
-from stellwerk.plugins.devices.pod_claims import (
+from stellwerk.plugins.dynamic_resources.claims import (
+    DeviceClaim,
     consumer_of,
     is_allocated,
     is_reserved_for,
     key_of,
     uid_of,
 )
+from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME, ExtendedClaim
 
 
 @dataclass(slots=True)
-class Decided:
+class PendingAllocation:
     """An allocation for a claim, between Reserve and the end of PreBind."""
 
     claim: JsonObject
@@ -32,8 +32,8 @@ class Decided:
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One pod's claims, and what became of them."""
+class StateData:
+    """One pod's claims, and what became of them (kube-scheduler's stateData)."""
 
     namespace: str
     claims: Sequence[JsonObject] = ()
@@ -42,15 +42,15 @@ class Attempt:
     """Its extended resources that classes back."""
     stale: JsonObject | None = None
     """The claim that an earlier attempt has made for them, to be deleted first."""
-    demands: tuple[Demand, ...] = ()
+    specs: tuple[DeviceClaim, ...] = ()
     """Of the claims to be allocated."""
     shared: Mapping[str, JsonObject] = field(default_factory=dict)
     """The entry of the pod's group in reservedFor, by the name of each claim that the group has."""
     joined: frozenset[str] = frozenset()
     """Uids of claims whose allocation another member of the pod's group has in flight."""
-    decided: list[Decided] = field(default_factory=list)
+    decided: list[PendingAllocation] = field(default_factory=list)
     extended: ExtendedClaim | None = None
-    """What the claim for extended resources asks for on the node that was chosen."""
+    """The claim for extended resources on the node that was chosen."""
     generated: JsonObject | None = None
     """That claim, once it is made."""
     names: tuple[str, ...] = field(init=False)

@@ -2,11 +2,12 @@
 
 Drivers publish names and serial numbers with their devices, so whole devices never repeat; what an
 expression reads of them does. Invariant: a device's answer is that of evaluating the expression on
-it, and an expression that fails raises what fails, with kube-scheduler's text.
+it, and an expression that fails raises what fails, with kube-scheduler's text. Its value depends on
+nothing of a device beside the paths that its text shows; where that is not plain, on everything.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
@@ -18,10 +19,87 @@ from stellwerk.cel.errors import CompileError, EvaluationError
 from stellwerk.cel.library.quantities import parse_quantity
 from stellwerk.cel.library.versions import parse_version
 from stellwerk.cel.parser import parse
+from stellwerk.cel.tree import (
+    Bind,
+    Call,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Name,
+    Node,
+    Select,
+)
 from stellwerk.cel.values import DefaultMap, Value, type_name
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device
-from stellwerk.plugins.devices.reading import Path, paths_read
+
+FieldPath: TypeAlias = tuple[str, ...]
+"""`("driver",)`, `("attributes", domain, name)`, …"""
+
+_VARIABLE: Final = "device"
+_LOOKUPS: Final = frozenset({"_[_]", "_[?_]", "_?._"})
+_WHOLE_FIELDS: Final = frozenset({"driver", "allowMultipleAllocations"})
+_MAPS: Final = frozenset({"attributes", "capacity"})
+_IN_MAPS: Final = 3
+
+
+def paths_read(tree: Node) -> Sequence[FieldPath] | None:
+    """The paths of a device that are read; None: any."""
+    found: dict[FieldPath, None] = {}
+    for path in _paths(tree):
+        if path[:1] and path[0] in _WHOLE_FIELDS:
+            found[path[:1]] = None
+        elif len(path) >= _IN_MAPS and path[0] in _MAPS:
+            found[path[:_IN_MAPS]] = None
+        else:
+            return None
+    return tuple(found)
+
+
+def _paths(node: Node) -> Iterator[FieldPath]:
+    """The chain of names from each mention of the variable on."""
+    chain = _chain(node)
+    if chain is not None:
+        yield chain
+        return
+    for part in _parts(node):
+        yield from _paths(part)
+
+
+def _chain(node: Node) -> FieldPath | None:
+    """The names that lead from the variable to a node; None: it is something else."""
+    match node:
+        case Name():
+            return () if node.name.removeprefix(".") == _VARIABLE else None
+        case Select():
+            before = _chain(node.operand)
+            return None if before is None else (*before, node.field)
+        case Call() if node.function in _LOOKUPS and node.target is None:
+            container, key = node.arguments
+            before = _chain(container)
+            if before is None or not isinstance(key, Literal) or not isinstance(key.value, str):
+                return None
+            return (*before, key.value)
+        case _:
+            return None
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Select():
+            return (node.operand,)
+        case Call():
+            return node.operands
+        case ListLiteral():
+            return node.elements
+        case MapLiteral():
+            return tuple(part for entry in node.entries for part in (entry.key, entry.value))
+        case Bind():
+            return (node.value, node.result)
+        case Literal() | Name() | MessageLiteral():
+            return ()
+
 
 Projection: TypeAlias = Hashable
 """All of a device that an expression reads."""
@@ -51,8 +129,8 @@ class Selector:
         """Compile it; what is wrong with it is raised when it is asked."""
         self._failure = ""
         self._program: Program | None = None
-        self.paths: Sequence[Path] | None = None
-        """What it reads of a device; None: perhaps anything."""
+        self.paths: Sequence[FieldPath] | None = None
+        """The fields of a device that it reads; None: perhaps any."""
         self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
         """By projection; a text is that of a runtime error."""
         try:
@@ -86,8 +164,8 @@ def selector_of(expression: str) -> Selector:
     return Selector(expression)
 
 
-def projection(device: Device, paths: Sequence[Path] | None) -> Projection:
-    """What lies at some paths of a device, or everything but its name."""
+def projection(device: Device, paths: Sequence[FieldPath] | None) -> Projection:
+    """The values at some paths of a device, or everything but its name."""
     if paths is None:
         traits = device.traits
         whole = (device.driver, traits.shareable, device.attributes, traits.written_capacity)
@@ -103,7 +181,7 @@ def attribute_of(device: Device, domain: str, name: str) -> Attribute | None:
     return found
 
 
-def _at(device: Device, path: Path) -> Hashable:
+def _at(device: Device, path: FieldPath) -> Hashable:
     match path:
         case ("driver",):
             return device.driver
@@ -134,7 +212,7 @@ def _evaluated(program: Program, device: Device) -> bool | str:
 
 
 def device_value(device: Device) -> Value:
-    """What expressions see of a device."""
+    """The variable `device` of expressions."""
     traits = device.traits
     return {
         "driver": device.driver,

@@ -1,4 +1,4 @@
-"""Why a device is not taken: each request asked about each device of a node, on its own.
+"""Reasons for which devices are not taken: each request is asked about each device by itself.
 
 Explanations ask. Invariant: a device without a reason is one that the request could have if it came
 first; whether all requests together find enough is known from the search alone.
@@ -11,13 +11,16 @@ from stellwerk.models.device_capacity import consumption
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.resource_slice import Device, DeviceKey, PoolKey
 from stellwerk.models.taints import Taint
-from stellwerk.plugins.devices.allocated import ClaimKey
-from stellwerk.plugins.devices.constraints import device_sets
-from stellwerk.plugins.devices.finder import DeviceFinder
-from stellwerk.plugins.devices.ledger import Ledger
-from stellwerk.plugins.devices.pools import Pool
-from stellwerk.plugins.devices.selectors import SelectorError
-from stellwerk.plugins.devices.task import Part, Task, Wanted
+from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
+from stellwerk.plugins.dynamic_resources.allocator import AllocatingState, constraint_states
+from stellwerk.plugins.dynamic_resources.claims import (
+    AllocationRequest,
+    ClaimToAllocate,
+    RequestData,
+)
+from stellwerk.plugins.dynamic_resources.node_verdicts import NodeAllocator
+from stellwerk.plugins.dynamic_resources.resource_pools import Pool
+from stellwerk.plugins.dynamic_resources.selectors import SelectorError
 
 IN_USE: Final = "in use"
 _NO_CAPACITY: Final = "too little of its capacity is left"
@@ -29,10 +32,11 @@ class Look(NamedTuple):
     """One request looked at one device."""
 
     claim: int
-    wanted: Wanted
+    """Its position in the request."""
+    wanted: RequestData
     device: Device
     reason: str
-    """Why it is not taken; empty: it could be."""
+    """The reason for which it is not taken; empty: it could be."""
     taints: Sequence[Taint] = ()
     """Those that the request does not tolerate, where that is the reason."""
 
@@ -43,22 +47,24 @@ class Look(NamedTuple):
 
 
 class Reasons:
-    """Reasons for the devices of nodes, for one task."""
+    """Reasons for the devices of nodes, for one request."""
 
-    def __init__(self, finder: DeviceFinder, task: Task) -> None:
-        """As the finder's state is now."""
-        self._finder = finder
-        self._task = task
-        self.holders: Mapping[DeviceKey, Sequence[ClaimKey]] = finder.allocated.holders()
+    def __init__(
+        self, node_allocator: NodeAllocator, allocation_request: AllocationRequest
+    ) -> None:
+        """As devices are in use now."""
+        self._node_allocator = node_allocator
+        self._allocation_request = allocation_request
+        self.holders: Mapping[DeviceKey, Sequence[ClaimKey]] = node_allocator.allocated.holders()
 
     def holders_in(self, pool: PoolKey) -> list[ClaimKey]:
         """The claims that hold anything of a pool."""
-        held = self._finder.allocated.in_pool.get(pool, {})
+        held = self._node_allocator.allocated.in_pool.get(pool, {})
         return [claim for device in held for claim in self.holders.get(device, ())]
 
     def left_out(self, node: NodeInfo) -> Iterator[tuple[str, str]]:
         """The pools of a node from which nothing is taken, and why."""
-        for pool in self._finder.inventory.pools(node).pools:
+        for pool in self._node_allocator.resource_pools.pools(node).pools:
             if pool.incomplete:
                 yield pool.name, "it is being updated: slices of its newest generation are missing"
             elif pool.invalid:
@@ -71,50 +77,62 @@ class Reasons:
                 )
 
     def of_node(self, node: NodeInfo) -> Iterator[Look]:
-        """What every request makes of every device of a node."""
-        pools = self._finder.inventory.pools(node)
+        """Every request's look at every device of a node."""
+        pools = self._node_allocator.resource_pools.pools(node)
         for pool in pools.pools:
             for device in pool.devices():
-                for claim, part in enumerate(self._task.parts):
-                    for choices in part.wanted:
+                for position, claim in enumerate(self._allocation_request.claims):
+                    for choices in claim.requests:
                         for wanted in choices:
-                            yield self._look(claim, part, wanted, device, pool, node)
+                            yield self._look(position, claim, wanted, device, pool, node)
 
     def _look(
-        self, claim: int, part: Part, wanted: Wanted, device: Device, pool: Pool, node: NodeInfo
+        self,
+        position: int,
+        claim: ClaimToAllocate,
+        wanted: RequestData,
+        device: Device,
+        pool: Pool,
+        node: NodeInfo,
     ) -> Look:
         reason = self._in_use(wanted, device) or _not_selected(wanted, device)
         if not reason and device.source.per_device and not device.reach.includes(node):
             reason = "it is for other nodes"
         reason = reason or self._lacking(wanted, device, pool)
         if reason:
-            return Look(claim, wanted, device, reason)
+            return Look(position, wanted, device, reason)
         taints = wanted.choice.untolerated(device.traits.taints)
         if taints:
             named = ", ".join(f"{each.key}:{each.effect}" for each in taints)
-            return Look(claim, wanted, device, f"taint {named} is not tolerated", taints)
-        return Look(claim, wanted, device, _not_comparable(part, wanted, device))
+            return Look(position, wanted, device, f"taint {named} is not tolerated", taints)
+        return Look(position, wanted, device, _not_comparable(claim, wanted, device))
 
-    def _in_use(self, wanted: Wanted, device: Device) -> str:
-        taken = not wanted.choice.admin_access and device.key in self._finder.allocated.devices
+    def _in_use(self, wanted: RequestData, device: Device) -> str:
+        taken = (
+            not wanted.choice.admin_access and device.key in self._node_allocator.allocated.devices
+        )
         return IN_USE if taken else ""
 
-    def _lacking(self, wanted: Wanted, device: Device, pool: Pool) -> str:
-        """What the device, or its pool, has too little of."""
-        ledger, choice, traits = Ledger(self._finder.allocated), wanted.choice, device.traits
-        if not ledger.has_room(device, choice.capacity):
+    def _lacking(self, wanted: RequestData, device: Device, pool: Pool) -> str:
+        """The capacity or counter of which the device, or its pool, has too little."""
+        allocating, choice, traits = (
+            AllocatingState(self._node_allocator.allocated),
+            wanted.choice,
+            device.traits,
+        )
+        if not allocating.has_room(device, choice.capacity):
             missing = sorted(choice.capacity.keys() - traits.capacities.keys())
             if missing:
                 return f"it has no capacity {missing[0]}"
             if consumption(traits.capacities, choice.capacity) is None:
                 return "its policy does not allow to ask for so much"
             return _NO_CAPACITY
-        if not ledger.counts(device, pool):
+        if not allocating.counts(device, pool):
             return _NO_COUNTERS
         return ""
 
 
-def _not_selected(wanted: Wanted, device: Device) -> str:
+def _not_selected(wanted: RequestData, device: Device) -> str:
     """The selector that does not match, or has no answer."""
     of_class = wanted.device_class.selectors
     for index, selector in enumerate(wanted.selectors):
@@ -132,10 +150,10 @@ def _not_selected(wanted: Wanted, device: Device) -> str:
     return ""
 
 
-def _not_comparable(part: Part, wanted: Wanted, device: Device) -> str:
+def _not_comparable(claim: ClaimToAllocate, wanted: RequestData, device: Device) -> str:
     """The attribute that a constraint compares and the device does not have."""
-    constraints = part.demand.constraints
-    for constraint, devices in zip(constraints, device_sets(constraints), strict=True):
+    constraints = claim.spec.constraints
+    for constraint, devices in zip(constraints, constraint_states(constraints), strict=True):
         if not devices.add(wanted.choice, device):
             return f"it has no attribute {constraint.attribute}, which a constraint compares"
     return ""

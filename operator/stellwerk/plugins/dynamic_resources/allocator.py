@@ -1,0 +1,705 @@
+"""The search for devices on one node: depth first, the first solution counts.
+
+`node_verdicts` runs one per node whose answer is not known. Claims, requests and alternatives are
+taken in their order, devices in the order of `NodePools`, the devices of one request as
+combinations. Invariant: a search leaves nothing behind but its answer, whatever ends it, and never
+gives out more than is there; what v1.36 does not give back in a search (the counters of a device
+that a taint or a constraint then refuses, and those of shared devices) stays taken until it ends.
+It keeps a stack of its own, for claims may ask for more devices than Python nests calls. Source:
+the allocator that is in use by default in v1.36 ("incubating").
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from fractions import Fraction
+from itertools import islice
+from typing import Final, Protocol, TypeAlias
+
+from typing_extensions import override
+
+from stellwerk.models.device_capacity import Amounts, consumption, fits
+from stellwerk.models.resource_slice import Attribute, Device, Slice
+from stellwerk.plugins.dynamic_resources.allocated import Allocated
+from stellwerk.plugins.dynamic_resources.claims import (
+    MOST_RESULTS,
+    AllocationError,
+    AllocationRequest,
+    Choice,
+    DeviceConstraint,
+    RequestData,
+)
+from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
+from stellwerk.plugins.dynamic_resources.selectors import attribute_of
+
+_STEPS_BETWEEN_LOOKS: Final = 32
+
+# --- the limit of time --------------------------------------------------------------------------
+
+
+class FilterTimeoutError(Exception):
+    """The searches of a scheduling attempt have taken too long."""
+
+
+class FilterTimeout:
+    """The limit of all searches of one attempt, by the clock and in steps.
+
+    What a claim invents ends its own search, and does not take the time of every other pod.
+    """
+
+    def __init__(self, now_seconds: Callable[[], float], seconds: float, most_steps: int) -> None:
+        """`seconds`: 0 is no limit; then the steps are the only one."""
+        self._now_seconds = now_seconds
+        self._until_seconds = now_seconds() + seconds if seconds > 0 else None
+        self._steps_left = most_steps
+
+    def step(self) -> bool:
+        """Count one more device that is tried; returns whether it is time for a pause.
+
+        Raises:
+            FilterTimeoutError: the time or the steps are used up.
+        """
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise FilterTimeoutError
+        if self._steps_left % _STEPS_BETWEEN_LOOKS:
+            return False
+        if self._until_seconds is not None and self._now_seconds() > self._until_seconds:
+            raise FilterTimeoutError
+        return True
+
+
+# --- constraints --------------------------------------------------------------------------------
+
+
+class ConstraintState(Protocol):
+    """The devices taken so far that one constraint speaks of."""
+
+    def add(self, choice: Choice, device: Device) -> bool:
+        """Take the device up if the constraint lets it in; returns whether it does."""
+        ...
+
+    def remove(self, choice: Choice) -> None:
+        """Take the last device of the request out again."""
+        ...
+
+
+def constraint_states(constraints: Sequence[DeviceConstraint]) -> list[ConstraintState]:
+    """One state for each constraint of a claim, without any device."""
+    return [
+        _DistinctAttribute(each) if each.distinct else _MatchAttribute(each) for each in constraints
+    ]
+
+
+class _MatchAttribute(ConstraintState):
+    """matchAttribute: devices that all have one value."""
+
+    def __init__(self, constraint: DeviceConstraint) -> None:
+        self._constraint = constraint
+        self._value: Attribute | None = None
+        self._count = 0
+
+    @override
+    def add(self, choice: Choice, device: Device) -> bool:
+        if not self._constraint.covers(choice):
+            return True
+        value = _attribute(device, self._constraint.attribute)
+        if value is None or (self._count and not _same(value, self._value)):
+            return False
+        if not self._count:
+            self._value = value
+        self._count += 1
+        return True
+
+    @override
+    def remove(self, choice: Choice) -> None:
+        if self._constraint.covers(choice):
+            self._count -= 1
+
+
+class _DistinctAttribute(ConstraintState):
+    """distinctAttribute: devices of which no request has the last value of another.
+
+    As kube-scheduler v1.36 does, it remembers one value for each name of a request, the last one.
+    """
+
+    def __init__(self, constraint: DeviceConstraint) -> None:
+        self._constraint = constraint
+        self._values: dict[str, Attribute] = {}
+        self._count = 0
+
+    @override
+    def add(self, choice: Choice, device: Device) -> bool:
+        if not self._constraint.covers(choice):
+            return True
+        value = _attribute(device, self._constraint.attribute)
+        if value is None:
+            return False
+        if self._count and any(_same(value, each) for each in self._values.values()):
+            return False
+        self._values[choice.request] = value
+        self._count += 1
+        return True
+
+    @override
+    def remove(self, choice: Choice) -> None:
+        if self._constraint.covers(choice):
+            self._values.pop(choice.request, None)
+            self._count -= 1
+
+
+def _attribute(device: Device, name: str) -> Attribute | None:
+    """The attribute of that full name; a name without a domain finds nothing but itself."""
+    domain, slash, short = name.partition("/")
+    return attribute_of(device, domain, short) if slash else device.attribute(name)
+
+
+def _same(one: Attribute, other: Attribute | None) -> bool:
+    """Whether two attributes have the same type and value; versions are compared as texts."""
+    return one == other
+
+
+# --- what is taken ------------------------------------------------------------------------------
+
+_NOTHING: Mapping[str, Fraction] = {}
+
+
+@dataclass(slots=True)
+class AllocatingState:
+    """Devices, capacity and counters during one search on one node."""
+
+    allocated: Allocated
+    _taken: dict[Device, set[int]] = field(default_factory=dict)
+    """The claims of this search that take each device, by their number."""
+    _consumed: dict[Device, dict[str, Fraction]] = field(default_factory=dict)
+    """The capacity that this search takes of shared devices."""
+    _available: dict[Pool, dict[tuple[str, str], Fraction]] = field(default_factory=dict)
+    _counted: dict[Pool, dict[tuple[str, str], Fraction]] = field(default_factory=dict)
+
+    # --- whole devices --------------------------------------------------------------------------
+
+    def in_use(self, device: Device) -> bool:
+        """Whether a claim has the device to itself, or gets it in this search."""
+        return device.key in self.allocated.devices or bool(self._taken.get(device))
+
+    def taken_for(self, device: Device, claim_index: int) -> bool:
+        """Whether that claim takes the device in this search."""
+        return claim_index in self._taken.get(device, ())
+
+    # --- capacity -------------------------------------------------------------------------------
+
+    def has_room(self, device: Device, requested: Amounts) -> bool:
+        """Whether the device has so much capacity left, and its policy allows to ask for it."""
+        if not device.traits.capacities:
+            return not requested
+        taken = consumption(device.traits.capacities, requested)
+        if taken is None:
+            return False
+        already = self.allocated.consumed.get(device.key, _NOTHING)
+        return fits(
+            device.traits.capacities, taken, (already, self._consumed.get(device, _NOTHING))
+        )
+
+    # --- counters -------------------------------------------------------------------------------
+
+    def counts(self, device: Device, pool: Pool) -> bool:
+        """Whether the pool's counters allow the device; then they are counted.
+
+        A shared device that is in use has been counted before.
+        """
+        if not device.traits.consumes:
+            return True
+        if device.traits.shareable and (
+            device.key in self.allocated.consumed or device in self._consumed
+        ):
+            return True
+        counted = self._counted.setdefault(pool, {})
+        _add(counted, device, 1)
+        available = self.available(pool)
+        if all(amount >= counted.get(name, 0) for name, amount in available.items()):
+            return True
+        _add(counted, device, -1)
+        return False
+
+    def available(self, pool: Pool) -> dict[tuple[str, str], Fraction]:
+        """The amount that allocated devices leave of each counter of a pool."""
+        found = self._available.get(pool)
+        if found is not None:
+            return found
+        found = {
+            (counter_set, name): amount
+            for counter_set, counters in (pool.counter_sets or {}).items()
+            for name, amount in counters.items()
+        }
+        held = self.allocated.in_pool.get(pool.key)
+        if held:
+            for device in (*pool.devices(), *_devices(pool.elsewhere)):
+                if device.key in held:
+                    for counter_set, counters in device.traits.consumes:
+                        for name, amount in counters.items():
+                            found[counter_set, name] -= amount
+        self._available[pool] = found
+        return found
+
+    # --- taking and giving back -----------------------------------------------------------------
+
+    def take(self, device: Device, claim_index: int) -> None:
+        """The claim has the device to itself."""
+        self._taken.setdefault(device, set()).add(claim_index)
+
+    def consume(self, device: Device, requested: Amounts) -> Amounts:
+        """The claim takes part of a shared device; returns how much of each capacity."""
+        taken = consumption(device.traits.capacities, requested) or {}
+        consumed = self._consumed.setdefault(device, {})
+        for name, amount in taken.items():
+            consumed[name] = consumed.get(name, Fraction(0)) + amount.value
+        return taken
+
+    def give_back(self, device: Device, pool: Pool, claim_index: int) -> None:
+        """The claim no longer has the device."""
+        self._taken[device].discard(claim_index)
+        if device.traits.consumes:
+            _add(self._counted.setdefault(pool, {}), device, -1)
+
+    def release(self, device: Device, consumed: Amounts) -> None:
+        """The claim no longer has its part of a shared device."""
+        left = self._consumed.get(device)
+        if left is None or not consumed:
+            return  # a device without capacities counts as shared until the search ends
+        for name, amount in consumed.items():
+            left[name] -= amount.value
+        if not any(left.values()):
+            del self._consumed[device]
+
+
+def _devices(slices: Iterable[Slice]) -> Iterator[Device]:
+    for each in slices:
+        if any(traits.consumes for traits in each.traits.values):
+            yield from each.devices()
+
+
+def _add(counted: dict[tuple[str, str], Fraction], device: Device, change: int) -> None:
+    for counter_set, counters in device.traits.consumes:
+        for name, amount in counters.items():
+            key = counter_set, name
+            counted[key] = counted.get(key, Fraction(0)) + change * amount
+
+
+# --- the search ---------------------------------------------------------------------------------
+
+DeviceInPool: TypeAlias = tuple[Device, Pool]
+
+
+class SearchOutcome(Enum):
+    """The outcome of a part of the search."""
+
+    FOUND = auto()
+    FAILED = auto()
+    TOO_MANY = auto()
+    """A claim would be given more devices than it may have."""
+    PAUSED = auto()
+    """None yet: the search may be interrupted here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """One device for one request."""
+
+    wanted: RequestData
+    device: Device
+    consumed: Amounts | None
+    """The part that it takes of a shared device; None: it is not shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The devices for every claim."""
+
+    results: tuple[tuple[DeviceResult, ...], ...]
+    chosen: tuple[tuple[RequestData, ...], ...]
+    """For every request of every claim the alternative that was taken."""
+    ranks: tuple[int, ...]
+    """The number of the alternative taken for each request that has alternatives."""
+
+
+@dataclass(slots=True)
+class Allocator:
+    """One search for devices on one node."""
+
+    allocation_request: AllocationRequest
+    pools: NodePools
+    allocating: AllocatingState
+    timeout: FilterTimeout
+    results: list[list[DeviceResult]] = field(init=False)
+    """The devices that each claim is given."""
+    constraints: list[list[ConstraintState]] = field(init=False)
+    """The state of the constraints of each claim."""
+    everything: dict[RequestData, list[DeviceInPool]] = field(default_factory=dict)
+    """The devices that requests for all devices get."""
+    candidates: list[DeviceInPool] = field(init=False)
+    """The devices of the usable pools."""
+    chosen: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(claim, request) → the number of the alternative."""
+    selected: dict[tuple[RequestData, Device], bool] = field(default_factory=dict)
+    """The answers of selectors and node selection."""
+
+    def __post_init__(self) -> None:
+        claims = self.allocation_request.claims
+        self.results = [[] for _ in claims]
+        self.constraints = [constraint_states(claim.spec.constraints) for claim in claims]
+        self.candidates = [
+            (device, pool) for pool in self.pools.pools if pool.usable for device in pool.devices()
+        ]
+
+    def search(self) -> Generator[None, None, Solution | None]:
+        """Find the first solution (None: there is none); yields where it may be interrupted.
+
+        Raises:
+            AllocationError: the scheduling attempt is to end with that error.
+            FilterTimeoutError: it takes too long.
+        """
+        for claim_index in range(len(self.allocation_request.claims)):
+            yield from self._check_claim(claim_index)
+        if (yield from self._drive()) is not SearchOutcome.FOUND:
+            return None
+        chosen = tuple(
+            tuple(
+                choices[self.chosen.get((claim_index, request_index), 0)]
+                for request_index, choices in enumerate(claim.requests)
+            )
+            for claim_index, claim in enumerate(self.allocation_request.claims)
+        )
+        return Solution(tuple(map(tuple, self.results)), chosen, tuple(self._ranks()))
+
+    def _ranks(self) -> Iterator[int]:
+        for claim_index, claim in enumerate(self.allocation_request.claims):
+            for request_index, asked in enumerate(claim.spec.requests):
+                if asked.prioritized:
+                    yield self.chosen[claim_index, request_index]
+
+    def _drive(self) -> Generator[None, None, SearchOutcome]:
+        """Drive the frames: each answers with its outcome, or with a frame to run first."""
+        stack: list[_Frame] = []
+        step = enter(self, 0, 0)
+        while True:
+            if not isinstance(step, SearchOutcome):
+                stack.append(step)
+                step = step.start()
+            elif step is SearchOutcome.PAUSED:
+                yield
+                step = stack[-1].resume(step)
+            elif stack:
+                stack.pop()
+                if not stack:
+                    return step
+                step = stack[-1].resume(step)
+            else:
+                return step
+
+    # --- before the search ----------------------------------------------------------------------
+
+    def _check_claim(self, claim_index: int) -> Generator[None, None, None]:
+        """Find the devices for requests for all, and refuse more results than a claim may have."""
+        least = 0
+        for choices in self.allocation_request.claims[claim_index].requests:
+            counts = []
+            for wanted in choices:
+                if wanted.choice.everything:
+                    self.everything[wanted] = yield from self._everything(claim_index, wanted)
+                counts.append(self.count(wanted))
+            least += min(counts)
+        if least > MOST_RESULTS:
+            raise AllocationError(
+                f": number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}",
+                claim=claim_index,
+            )
+
+    def _everything(
+        self, claim_index: int, wanted: RequestData
+    ) -> Generator[None, None, list[DeviceInPool]]:
+        found: list[DeviceInPool] = []
+        remaining = iter(self.candidates)
+        for pool in self.pools.pools:
+            if not pool.usable:
+                raise _unusable(pool, claim_index, wanted)
+            for candidate in islice(remaining, pool.size):
+                if self.timeout.step():
+                    yield
+                device = candidate[0]
+                if self.selects(claim_index, wanted, device) and self.allocating.has_room(
+                    device, wanted.choice.capacity
+                ):
+                    found.append(candidate)
+        return found
+
+    def count(self, wanted: RequestData) -> int:
+        """The number of devices that a request is to get."""
+        if wanted.choice.everything:
+            return len(self.everything[wanted])
+        return wanted.choice.count
+
+    def selects(self, claim_index: int, wanted: RequestData, device: Device) -> bool:
+        """Whether a request's selectors match a device, and the device is for this node."""
+        found = self.selected.get((wanted, device))
+        if found is None:
+            found = wanted.selects(device, claim_index)
+            if found and device.source.per_device:
+                found = device.reach.includes(self.pools.node)
+            self.selected[wanted, device] = found
+        return found
+
+    # --- one device -----------------------------------------------------------------------------
+
+    def free(self, claim_index: int, wanted: RequestData, device: Device) -> bool:
+        """Whether a request may have the device, as far as its use goes."""
+        if wanted.choice.admin_access:
+            return not self.allocating.taken_for(device, claim_index)
+        return not self.allocating.in_use(device)
+
+    def allocate_device(
+        self, claim_index: int, wanted: RequestData, candidate: DeviceInPool, *, must: bool
+    ) -> bool:
+        """Take a device that the request selects, if counters, taints and constraints allow it.
+
+        Raises:
+            AllocationError: a constraint does not, and the request has to get it (`must`).
+        """
+        device, pool = candidate
+        choice, allocating = wanted.choice, self.allocating
+        shared_look = choice.admin_access and device.traits.shareable
+        if not shared_look and not self.free(claim_index, wanted, device):
+            return False
+        if not allocating.counts(device, pool) or choice.untolerated(device.traits.taints):
+            return False
+        constraints = self.constraints[claim_index]
+        for position, constraint in enumerate(constraints):
+            if constraint.add(choice, device):
+                continue
+            if must:
+                raise AllocationError(
+                    f", request {choice.name}: cannot add device {'/'.join(device.key)} "
+                    "because a claim constraint would not be satisfied",
+                    claim=claim_index,
+                    request=choice.full_name,
+                    of_node=True,
+                )
+            for added in constraints[:position]:
+                added.remove(choice)
+            return False
+        if not device.traits.shareable:
+            allocating.take(device, claim_index)
+        if not allocating.has_room(device, choice.capacity):
+            return False
+        consumed = allocating.consume(device, choice.capacity) if device.traits.shareable else None
+        self.results[claim_index].append(DeviceResult(wanted, device, consumed))
+        return True
+
+    def deallocate_device(self, claim_index: int, candidate: DeviceInPool) -> None:
+        """Take back the last device that a claim was given."""
+        device, pool = candidate
+        result = self.results[claim_index].pop()
+        for constraint in self.constraints[claim_index]:
+            constraint.remove(result.wanted.choice)
+        if result.consumed is None:
+            self.allocating.give_back(device, pool, claim_index)
+        else:
+            self.allocating.release(device, result.consumed)
+
+
+def _unusable(pool: Pool, claim_index: int, wanted: RequestData) -> AllocationError:
+    state = "being updated" if pool.incomplete else "invalid"
+    return AllocationError(
+        f", request {wanted.choice.name}: asks for all devices, but resource pool {pool.name} is "
+        f"currently {state}",
+        claim=claim_index,
+        request=wanted.choice.full_name,
+        of_node=True,
+    )
+
+
+# --- frames -------------------------------------------------------------------------------------
+
+
+class _Frame(Protocol):
+    """A part of the search that waits for the outcome of another."""
+
+    def start(self) -> "_Step":
+        """Begin."""
+        ...
+
+    def resume(self, outcome: SearchOutcome) -> "_Step":
+        """Go on with the outcome of the frame that was to run first."""
+        ...
+
+
+_Step: TypeAlias = SearchOutcome | _Frame
+
+
+def enter(allocator: Allocator, claim_index: int, request_index: int) -> _Step:
+    """Begin with a request of a claim."""
+    claims = allocator.allocation_request.claims
+    if claim_index >= len(claims):
+        return SearchOutcome.FOUND
+    claim = claims[claim_index]
+    if request_index >= len(claim.requests):
+        return _EndOfClaim(allocator, claim_index)
+    if claim.spec.requests[request_index].prioritized:
+        return _Alternatives(allocator, claim_index, request_index)
+    return _device(allocator, claim_index, request_index, claim.requests[request_index][0], 0, 0)
+
+
+def _device(
+    allocator: Allocator,
+    claim_index: int,
+    request_index: int,
+    wanted: RequestData,
+    number: int,
+    start: int,
+) -> _Step:
+    """Begin with the device of that number of a request."""
+    count = allocator.count(wanted)
+    if wanted.choice.everything and not count:
+        return SearchOutcome.FAILED
+    if number >= count:
+        return enter(allocator, claim_index, request_index + 1)
+    if len(allocator.results[claim_index]) + count - number > MOST_RESULTS:
+        return SearchOutcome.TOO_MANY
+    return _OneDevice(allocator, claim_index, request_index, wanted, number, start)
+
+
+@dataclass(slots=True)
+class _EndOfClaim(_Frame):
+    """All requests of a claim have their devices; the next claim follows."""
+
+    allocator: Allocator
+    claim_index: int
+
+    @override
+    def start(self) -> _Step:
+        step = enter(self.allocator, self.claim_index + 1, 0)
+        return self.resume(step) if isinstance(step, SearchOutcome) else step
+
+    @override
+    def resume(self, outcome: SearchOutcome) -> _Step:
+        # Other devices for this claim may leave the next one an alternative with fewer.
+        return SearchOutcome.FAILED if outcome is SearchOutcome.TOO_MANY else outcome
+
+
+@dataclass(slots=True)
+class _Alternatives(_Frame):
+    """A request with alternatives: the first with which everything after it works out."""
+
+    allocator: Allocator
+    claim_index: int
+    request_index: int
+    _number: int = -1
+    _all_too_many: bool = True
+
+    @override
+    def start(self) -> _Step:
+        return self._next()
+
+    @override
+    def resume(self, outcome: SearchOutcome) -> _Step:
+        return self._next() if self._failed(outcome) else outcome
+
+    def _failed(self, outcome: SearchOutcome) -> bool:
+        """Note the outcome of an alternative; returns whether the next one is to be tried."""
+        if outcome is SearchOutcome.FOUND:
+            self.allocator.chosen[self.claim_index, self.request_index] = self._number
+            return False
+        if outcome is not SearchOutcome.TOO_MANY:
+            self._all_too_many = False
+        return True
+
+    def _next(self) -> _Step:
+        choices = self.allocator.allocation_request.claims[self.claim_index].requests[
+            self.request_index
+        ]
+        while self._number + 1 < len(choices):
+            self._number += 1
+            step = _device(
+                self.allocator, self.claim_index, self.request_index, choices[self._number], 0, 0
+            )
+            if not isinstance(step, SearchOutcome) or not self._failed(step):
+                return step
+        return SearchOutcome.TOO_MANY if self._all_too_many else SearchOutcome.FAILED
+
+
+@dataclass(slots=True)
+class _OneDevice(_Frame):
+    """One device of a request: the candidates one after the other."""
+
+    allocator: Allocator
+    claim_index: int
+    request_index: int
+    wanted: RequestData
+    number: int
+    position: int
+    """Of the next candidate."""
+    _taken: DeviceInPool | None = None
+
+    @override
+    def start(self) -> _Step:
+        return self._only() if self.wanted.choice.everything else self._next()
+
+    @override
+    def resume(self, outcome: SearchOutcome) -> _Step:
+        if outcome is SearchOutcome.PAUSED:
+            return self._next()
+        if outcome is SearchOutcome.FOUND:
+            return outcome
+        if self._taken is not None:
+            self.allocator.deallocate_device(self.claim_index, self._taken)
+            self._taken = None
+        if outcome is SearchOutcome.TOO_MANY or self.wanted.choice.everything:
+            return outcome
+        return self._next()
+
+    def _only(self) -> _Step:
+        """Take the device that is due: a request for all has no choice."""
+        candidate = self.allocator.everything[self.wanted][self.number]
+        self.allocator.timeout.step()
+        if not self.allocator.allocate_device(self.claim_index, self.wanted, candidate, must=True):
+            return SearchOutcome.FAILED
+        return self._go_on_with(candidate)
+
+    def _next(self) -> _Step:
+        """Go on with the next candidate that can be taken."""
+        candidates = self.allocator.candidates
+        while self.position < len(candidates):
+            if self.allocator.timeout.step():
+                return SearchOutcome.PAUSED
+            candidate = candidates[self.position]
+            self.position += 1
+            if self._takes(candidate):
+                step = self._go_on_with(candidate)
+                if step is not SearchOutcome.FAILED:
+                    return step
+        return SearchOutcome.FAILED
+
+    def _takes(self, candidate: DeviceInPool) -> bool:
+        allocator, claim_index, wanted = self.allocator, self.claim_index, self.wanted
+        device = candidate[0]
+        return (
+            allocator.free(claim_index, wanted, device)
+            and allocator.selects(claim_index, wanted, device)
+            and allocator.allocating.has_room(device, wanted.choice.capacity)
+            and allocator.allocate_device(claim_index, wanted, candidate, must=False)
+        )
+
+    def _go_on_with(self, candidate: DeviceInPool) -> _Step:
+        """Search for the rest after taking a device, which is given back where that fails."""
+        step = _device(
+            self.allocator,
+            self.claim_index,
+            self.request_index,
+            self.wanted,
+            self.number + 1,
+            self.position,
+        )
+        if not isinstance(step, SearchOutcome):
+            self._taken = candidate
+        elif step is not SearchOutcome.FOUND:
+            self.allocator.deallocate_device(self.claim_index, candidate)
+        return step
