@@ -142,21 +142,23 @@ class EmbeddedCluster:
         renderer = Renderer(TableConvertors(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
-        self._documents = NonResourcePaths(self.api.kinds, openapi)
+        self._non_resource_paths = NonResourcePaths(self.api.kinds, openapi)
         bootstrap(self.api.written_by("kube-apiserver"))
         self.identity = make_identity(
             self.api.written_by("kube-apiserver"), self.options.identity, kept
         )
-        self._documents.tokens = self.identity.authenticator.tokens
-        access = AuthFilters(self.identity.authenticator, self.identity.authorizer)
-        self._server = ApiServer(self.api, renderer, self._watches, self._documents, access)
+        self._non_resource_paths.tokens = self.identity.authenticator.tokens
+        auth_filters = AuthFilters(self.identity.authenticator, self.identity.authorizer)
+        self._server = ApiServer(
+            self.api, renderer, self._watches, self._non_resource_paths, auth_filters
+        )
         self.components: dict[str, Callable[[], str]] = {
             "scheduler": partial(port_health, SCHEDULER_PORT),
             "controller-manager": self._controllers_health,
             "etcd-0": str,
         }
         """Component → what is wrong with it; of a scheduler in this process, it knows itself."""
-        self._server.readings.add(COMPONENT_STATUSES, ComponentStatuses(self.components))
+        self._server.object_reader.add(COMPONENT_STATUSES, ComponentStatuses(self.components))
         if self.options.kubelet is not None:
             self._server.pod_logs = PodLogs(self.api, pod_log, self._watches)
             self._serve_metrics(self.options.kubelet)
@@ -176,8 +178,8 @@ class EmbeddedCluster:
     def _serve_metrics(self, kubelet: KubeletOptions) -> None:
         """Serve the metrics that `kubectl top` asks for."""
         pods = PodMetrics(self.api, kubelet.lifecycles())
-        self._server.readings.add(POD_METRICS, pods)
-        self._server.readings.add(NODE_METRICS, NodeMetrics(self.api, pods))
+        self._server.object_reader.add(POD_METRICS, pods)
+        self._server.object_reader.add(NODE_METRICS, NodeMetrics(self.api, pods))
 
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = [EventExpiry(self.api)]
@@ -214,7 +216,7 @@ class EmbeddedCluster:
         )
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._documents.address = f"{self._host}:{self._port}"
+        self._non_resource_paths.address = f"{self._host}:{self._port}"
         self._tasks.append(
             asyncio.create_task(self.work.run(), name="embedded cluster: controllers")
         )

@@ -1,7 +1,7 @@
 """The HTTP face of the API: one aiohttp handler that dispatches on method and path.
 
-Started by `cluster.EmbeddedCluster`. Here are resources and methods; `documents` answers all
-other paths, and the rules of kinds lie in the verbs.
+Started by `cluster.EmbeddedCluster`. Here are resources and methods; `non_resource_paths` answers
+all other paths, and the rules of kinds lie in the verbs.
 Invariant: every failure that a client sees is a `Status` object, and a request that fails changes
 nothing.
 """
@@ -116,17 +116,19 @@ class ApiServer:
         api: Api,
         renderer: Renderer,
         watches: WatchServer,
-        documents: NonResourcePaths,
-        access: AuthFilters,
+        non_resource_paths: NonResourcePaths,
+        auth_filters: AuthFilters,
     ) -> None:
-        """Serve `api` behind `access`; the three between answer in its name."""
+        """Serve `api` behind `auth_filters`; the three between answer in its name."""
         self._api = api
-        self._access = access
-        self._reviewer = ReviewHandler(access.authenticator, access.authorizer, api.ownership)
+        self._auth_filters = auth_filters
+        self._reviewer = ReviewHandler(
+            auth_filters.authenticator, auth_filters.authorizer, api.field_manager
+        )
         self._renderer = renderer
         self._watches = watches
-        self._documents = documents
-        self.readings = ObjectReader(api)
+        self._non_resource_paths = non_resource_paths
+        self.object_reader = ObjectReader(api)
         """Where objects are read; kinds whose objects are computed are added here."""
         self.pod_logs: PodLogs | None = None
         """Answers requests for logs; None: no kubelet keeps any."""
@@ -158,7 +160,7 @@ class ApiServer:
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = [part for part in request.path.split("/") if part]
-        request[_USER] = self._access.enter(request, parts)
+        request[_USER] = self._auth_filters.enter(request, parts)
         head = parts[0] if parts else ""
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
@@ -175,7 +177,7 @@ class ApiServer:
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)
             return answer
-        return self._documents.answer(request, parts)
+        return self._non_resource_paths.answer(request, parts)
 
     # Reading.
 
@@ -197,12 +199,12 @@ class ApiServer:
         kept = self._api.lease_cache
         kept.before_read(kind, target.namespace, target.name, watch=options.watch)
         if options.watch:
-            self.readings.check_watch(kind)
+            self.object_reader.check_watch(kind)
             # Streams are JSON for every client that takes JSON at all.
             form = negotiate(accept).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
-        page = self.readings.page(kind, options)
+        page = self.object_reader.page(kind, options)
         return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
     async def _read_one(
@@ -213,7 +215,7 @@ class ApiServer:
         version = query.get("resourceVersion", "")
         if version and not version_error(version):
             await self._wait_for_revision(int(version))
-        entry = self.readings.one(target.kind, target.key)
+        entry = self.object_reader.one(target.kind, target.key)
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
 
@@ -267,7 +269,7 @@ class ApiServer:
         body = plain_body(content, _media_type(request), _body_kind(target))
         dry_run = request.query.get("dryRun") == "All"
         if target.subresource == "token":
-            tokens = self._access.authenticator.tokens
+            tokens = self._auth_filters.authenticator.tokens
             return json_answer(issue_token(self._api, tokens, target.kind, target.key, body), 201)
         if target.subresource == "binding":
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
@@ -309,7 +311,7 @@ class ApiServer:
         asked = Attributes(
             "create", kind.group, kind.version, kind.plural, "", target.name, target.namespace or ""
         )
-        self._access.check(request[_USER], asked)
+        self._auth_filters.check(request[_USER], asked)
 
     async def _patch(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind

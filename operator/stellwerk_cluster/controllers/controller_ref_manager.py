@@ -1,4 +1,4 @@
-"""ControllerRefManager: objects without a controller join the workload whose selector chooses them.
+"""Adoption: objects without a controller join the workload whose selector chooses them.
 
 Held by the controllers of workloads. Invariant: an object with a controller is never taken from it,
 and one that its workload's selector no longer chooses is released.

@@ -1,6 +1,7 @@
 """The match of PersistentVolumes and claims, and the volume a provisioner would make.
 
-Used by `volume_binder`; pure functions. Invariant: of the volumes that suit, the smallest is taken.
+Used by `persistent_volume_binder`; pure functions. Invariant: of the volumes that suit, the
+smallest is taken.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class FaultInjector:
         return make
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """InjectedAnswer one request, or do what the faults say in place of it."""
+        """Answer one request, or do what the faults say in place of it."""
         if self._away:
             return _reset(request)
         agent = request.headers.get("User-Agent", "")

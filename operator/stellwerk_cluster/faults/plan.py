@@ -1,6 +1,6 @@
 """The choice of the fault that strikes a request.
 
-`server` asks for every request. Invariant: what is drawn depends on the seed, the entry, the
+`injector` asks for every request. Invariant: what is drawn depends on the seed, the entry, the
 request and how often that request came before, and on nothing else: not on the order in which
 different requests arrive, so that a run can be repeated.
 """

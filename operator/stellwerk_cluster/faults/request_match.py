@@ -1,6 +1,6 @@
 """The attributes of a request that entries of the fault table match: verb, resource, name.
 
-`server` parses each request once, `plan` compares it with the table. Invariant: method,
+`injector` parses each request once, `plan` compares it with the table. Invariant: method,
 path and query are all it needs, so that a proxy can match requests to a real API, too.
 """
 

@@ -1,9 +1,9 @@
 """The table of faults: what may be written in a fault file, and what it means.
 
-`stellwerk cluster --faults` reads it, `plan` decides by it, `server` and `lines` carry it out.
-Words are the API's: verbs and resources as in RBAC, fields in camel case. Invariant: a table that
-exists is valid, and says nothing of which requests were struck so far; a mistake in a file is one
-line that names the file, the entry and the field.
+`stellwerk cluster --faults` reads it, `plan` decides by it, `injector` and `watch_lines` carry it
+out. Words are the API's: verbs and resources as in RBAC, fields in camel case. Invariant: a table
+that exists is valid, and says nothing of which requests were struck so far; a mistake in a file is
+one line that names the file, the entry and the field.
 """
 
 from __future__ import annotations

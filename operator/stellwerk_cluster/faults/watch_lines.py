@@ -1,7 +1,8 @@
 """The lines that a watch with faults sends, and their times.
 
-`writer` asks for it. Pure: it is given the lines and the time, and writes nothing. Invariant: but
-for lines that a fault drops, ends or reorders, every line leaves once, whole and in order.
+`watch_writer` asks for them. Pure: it is given the lines and the time, and writes nothing.
+Invariant: but for lines that a fault drops, ends or reorders, every line leaves once, whole and in
+order.
 """
 
 from __future__ import annotations

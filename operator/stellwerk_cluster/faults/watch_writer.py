@@ -1,7 +1,7 @@
 """Between a handler that answers a watch and its socket.
 
-`server` puts a writer under every request and disturbs those of struck watches. Invariant: a writer
-that is not disturbed hands everything on as it is.
+`injector` puts a writer under every request and disturbs those of struck watches. Invariant: a
+writer that is not disturbed hands everything on as it is.
 """
 
 from __future__ import annotations

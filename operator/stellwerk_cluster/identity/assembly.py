@@ -76,16 +76,16 @@ def make_identity(
     )
     authorizer: Authorizer = AlwaysAllow()
     if options.service_accounts:
-        api.gates.append(ServiceAccountAdmission(api))
+        api.write_admission.append(ServiceAccountAdmission(api))
     if options.authorization == "rbac":
         create_roles(api)
         rbac = Rbac(api.store)
         authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
-        api.gates.append(EscalationCheck(authorizer, rbac, api.kinds))
+        api.write_admission.append(EscalationCheck(authorizer, rbac, api.kinds))
         restriction = NodeRestriction()
-        api.gates.append(restriction)
-        api.delete_gates.append(restriction)
-        api.gates.append(ClaimStatusAuthorization(authorizer))
+        api.write_admission.append(restriction)
+        api.delete_admission.append(restriction)
+        api.write_admission.append(ClaimStatusAuthorization(authorizer))
     return ClusterAuth(authenticator, authorizer, token)
 
 

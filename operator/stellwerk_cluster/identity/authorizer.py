@@ -1,7 +1,7 @@
 """Whether a user may do something: the answer, and who gives one.
 
-`access`, reviews and the checks behind writes ask an `Authorizer`. Invariant: an authorizer only
-answers; it changes nothing.
+`auth_filters`, reviews and the checks behind writes ask an `Authorizer`. Invariant: an authorizer
+only answers; it changes nothing.
 """
 
 from __future__ import annotations

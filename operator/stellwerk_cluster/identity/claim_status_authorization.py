@@ -1,7 +1,8 @@
 """Authorization of device allocation: `resourceclaims/binding`, beside the status.
 
-Asked by `registry.api`. Drivers report about devices in the same status, and are not to move
-allocations. Invariant: under AlwaysAllow every user passes.
+`registry.api` asks it; a module of its own as each kind of admission by user is. Drivers report
+about devices in the same status, and are not to move allocations. Invariant: under AlwaysAllow
+every user passes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ClaimStatusAuthorization(WriteAdmission):
             return
         metadata = obj["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata.get("name", "")
-        # A gate does not see whether the request is a PUT or a PATCH: either right is enough.
+        # Admission does not see whether the request is a PUT or a PATCH: either right is enough.
         acts = (
             Attributes(verb, _GROUP, kind.version, _CLAIMS, "binding", name, namespace)
             for verb in ("update", "patch")

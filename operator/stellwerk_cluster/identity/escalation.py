@@ -1,4 +1,4 @@
-"""No user gives away rights that it does not hold: the gate before roles and bindings.
+"""The escalation check of roles and bindings: no user gives away rights that it does not hold.
 
 Asked by `registry.api`. The verb `escalate` on a role, and `bind` on the role of a binding, let
 pass; so does the group system:masters. Invariant: under AlwaysAllow every user passes.

@@ -1,6 +1,6 @@
 """The Node authorizer and NodeRestriction: a kubelet's own node and pods, and no others.
 
-The authorizer and the gate before writes for users system:node:NAME in the group system:nodes.
+The authorizer and the admission plugin for users system:node:NAME in the group system:nodes.
 Invariant: a kubelet reads no secret, config map or claim that no pod on its node refers to.
 """
 

@@ -42,7 +42,7 @@ class ReviewHandler:
 
     authenticator: Authenticator
     authorizer: Authorizer
-    ownership: FieldManager
+    field_manager: FieldManager
 
     def answer(
         self,
@@ -80,7 +80,7 @@ class ReviewHandler:
                 asker = user if kind.kind.startswith("Self") else _reviewed(spec)
                 status = _status(self.authorizer.decide(asker, _act(spec)))
         if spec and options.manager:
-            owned = self.ownership.created(kind, {"spec": spec}, options.manager, None)
+            owned = self.field_manager.created(kind, {"spec": spec}, options.manager, None)
             metadata = {**metadata, "managedFields": owned}
         answer: JsonObject = {
             "kind": kind.kind,

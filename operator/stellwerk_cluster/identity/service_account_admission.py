@@ -1,6 +1,6 @@
 """The service account of a pod, and the token that is mounted into its containers.
 
-The gate before pods, as the admission plugin ServiceAccount is in the API server. Invariant: a pod
+The admission plugin ServiceAccount. Invariant: a pod
 that passes names a service account that exists.
 """
 

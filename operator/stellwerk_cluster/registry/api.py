@@ -100,9 +100,9 @@ class Api(Reader):
         self.features: frozenset[str] = frozenset()
         """The feature gates that are on."""
         self.custom = CustomKinds(kinds)
-        self.gates: list[WriteAdmission] = []
-        self.delete_gates: list[DeleteAdmission] = []
-        self.ownership = FieldManager(self.custom, clock)
+        self.write_admission: list[WriteAdmission] = []
+        self.delete_admission: list[DeleteAdmission] = []
+        self.field_manager = FieldManager(self.custom, clock)
         self.lease_cache = LeaseCache(clock)
         self._random = random
         self._manager = ""
@@ -174,11 +174,11 @@ class Api(Reader):
         strategy.default(obj)
         manager = options.manager or self._manager
         if applied is None and manager:
-            applied = self.ownership.created(kind, obj, manager, given)
+            applied = self.field_manager.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
-        for gate in self.gates:
-            gate.admit(kind, obj, None, options.user)
+        for plugin in self.write_admission:
+            plugin.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
         errors = first_errors(
             kind_errors(kind, body),
@@ -313,7 +313,7 @@ class Api(Reader):
         obj = change(stored.obj)
         if owned_under is not None and obj is not stored.obj:
             old, owner = stored.obj, (self._manager, owned_under)
-            managed = self.ownership.updated(
+            managed = self.field_manager.updated(
                 kind, old, obj, owner, None, owned_under, self.strategy(kind)
             )
             obj = {**obj, "metadata": dict(obj["metadata"])}
@@ -402,14 +402,16 @@ class Api(Reader):
         managed = applied
         if managed is None:
             owner = self._owner(options, subresource)
-            managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
+            managed = self.field_manager.updated(
+                kind, old, obj, owner, given, subresource, strategy
+            )
         if subresource == "status":
             keep_all_but_status(obj, old, strategy.kept_by_status)
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)
-        for gate in self.gates:
-            gate.admit(kind, obj, old, options.user)
+        for plugin in self.write_admission:
+            plugin.admit(kind, obj, old, options.user)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation

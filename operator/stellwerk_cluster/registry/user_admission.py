@@ -1,7 +1,7 @@
-"""Where a write or a deletion can be refused for who asks for it, beside the rules of its kind.
+"""Admission by user: the interfaces of what refuses writes and deletions for who asks for them.
 
-`Api` asks its gates once the object is complete and before it is validated. Invariant: what the
-cluster writes itself has no user, and passes.
+`Api` asks them, beside the strategy of the kind, once the object is complete and before it is
+validated. Invariant: what the cluster writes itself has no user, and passes.
 """
 
 from __future__ import annotations
