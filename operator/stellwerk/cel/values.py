@@ -121,7 +121,7 @@ class MapList(list[Value]):
         self.keys = keys
 
     def key(self, element: Value) -> tuple[Value, ...]:
-        """The key by which elements are told apart."""
+        """The key that equal elements share."""
         return tuple(element.get(name) for name in self.keys)
 
 
