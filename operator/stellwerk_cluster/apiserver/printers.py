@@ -2,14 +2,13 @@
 
 `columns.toml` names these functions, and `tables` finds them in `CELLS`. Invariant: a function
 takes an object, the present time and what the column says in `of`, and never raises for a stored
-object.
+object; a duration has at most two units, the smaller one only where it still matters.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.durations import age_text, duration_text
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     JsonValue,
@@ -21,10 +20,26 @@ from stellwerk_cluster.apimachinery.selectors import selector_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from stellwerk.models.json_values import JsonObject
 
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+_LETTERS: Final = {1: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
+_SCALES: Final = (
+    (2 * _MINUTE, 1, 0),
+    (10 * _MINUTE, _MINUTE, 1),
+    (3 * _HOUR, _MINUTE, 0),
+    (8 * _HOUR, _HOUR, _MINUTE),
+    (2 * _DAY, _HOUR, 0),
+    (8 * _DAY, _DAY, _HOUR),
+    (2 * _YEAR, _DAY, 0),
+    (8 * _YEAR, _YEAR, _DAY),
+)
+"""Below each limit: the unit that is shown, and the smaller one shown beside it (0: none)."""
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
@@ -34,6 +49,28 @@ WAITING: Final = "scheduling.stellwerk.dev/Waiting"
 """The condition of a group that was placed before, and waits again."""
 _MOST: Final = 3
 """So many of a list are shown."""
+
+
+def age_text(since: str | None, now: datetime) -> str:
+    """The time since then as kubectl writes it: exact while short, coarse when long."""
+    if not since:
+        return "<unknown>"
+    return duration_text(now - parse_timestamp(since))
+
+
+def duration_text(duration: timedelta) -> str:
+    """The duration in the one or two units that matter (duration.HumanDuration, v1.36)."""
+    seconds = int(duration.total_seconds())
+    if seconds < -1:
+        return "<invalid>"
+    seconds = max(0, seconds)
+    for limit, unit, smaller in _SCALES:
+        if seconds < limit:
+            whole, rest = divmod(seconds, unit)
+            small = rest // smaller if smaller else 0
+            tail = f"{small}{_LETTERS[smaller]}" if small else ""
+            return f"{whole}{_LETTERS[unit]}{tail}"
+    return f"{seconds // _YEAR}y"
 
 
 def age(obj: JsonObject, now: datetime) -> str:

@@ -18,9 +18,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.apimachinery.durations import age_text
 from stellwerk_cluster.apimachinery.objects import JsonValue, pick
-from stellwerk_cluster.apiserver.printers import CELLS
+from stellwerk_cluster.apiserver.printers import CELLS, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
