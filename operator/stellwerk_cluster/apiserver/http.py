@@ -22,6 +22,7 @@ from stellwerk_cluster.apimachinery.failures import (
     internal,
     method_not_allowed,
     no_process,
+    no_such_resource,
     too_large_body,
     too_large_revision,
     unsupported_patch,
@@ -161,6 +162,8 @@ class ApiServer:
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = [part for part in request.path.split("/") if part]
         request[_USER] = self._auth_filters.enter(request, parts)
+        if "//" in request.path.rstrip("/"):
+            return self._no_such_path(request.path)
         head = parts[0] if parts else ""
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
@@ -179,12 +182,24 @@ class ApiServer:
             return answer
         return self._non_resource_paths.answer(request, parts)
 
+    def _no_such_path(self, path: str) -> Answer:
+        """A path with an empty part: no resource where a version is served, elsewhere no page."""
+        match path.split("/"):
+            case ["", "api", *_]:
+                raise no_such_resource()
+            case ["", "apis", group, version, _, *_] if version in self._api.kinds.groups().get(
+                group, ()
+            ):
+                raise no_such_resource()
+            case _:
+                return no_page()
+
     # Reading.
 
     async def _read(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         accept = request.headers.get("Accept", "")
-        form = negotiate(accept, kind)
+        form = negotiate(accept, kind, streams=not target.name or target.watch)
         query = dict(request.query)
         if target.subresource:
             return self._read_subresource(target, form)
@@ -201,7 +216,7 @@ class ApiServer:
         if options.watch:
             self.object_reader.check_watch(kind)
             # Streams are JSON for every client that takes JSON at all.
-            form = negotiate(accept).including(query)
+            form = negotiate(accept, streams=True).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
         page = self.object_reader.page(kind, options)
@@ -265,6 +280,7 @@ class ApiServer:
 
     async def _post_subresource(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         _check_verb(target, "create")
+        negotiate(request.headers.get("Accept", ""), target.kind)
         content = await request.read()
         body = plain_body(content, _media_type(request), _body_kind(target))
         dry_run = request.query.get("dryRun") == "All"
@@ -360,6 +376,7 @@ class ApiServer:
             raise method_not_allowed()
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
+        negotiate(request.headers.get("Accept", ""), kind)
         content = await request.read()
         body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
