@@ -55,7 +55,7 @@ from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
     Gauges,
-    ProfileStopwatch,
+    ProfileMetricsRecorder,
     QueueMetrics,
     VolumeCounters,
     plugin_failure_counter,
@@ -231,7 +231,7 @@ class Operator:
             preempting=world.preempting,
             pod_groups=world.pod_groups,
             guard=self.guard,
-            stopwatch=lambda name, plugins: ProfileStopwatch(
+            metrics_recorder=lambda name, plugins: ProfileMetricsRecorder(
                 metrics, name, plugins, world.clock.monotonic
             ),
             volume_counts=VolumeCounters(metrics),
@@ -320,7 +320,7 @@ def _world(
     nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
-        active.push,
+        active.put_nowait,
         profiles,
         nominator=nominator,
         observer=queue_metrics,

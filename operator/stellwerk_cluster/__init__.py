@@ -12,9 +12,10 @@ In order of reading, from what a client sees to what all of it rests on:
 `controllers`   Deployments to garbage collection; `hollow` beside them: nodes and kubelets
 `identity`      users, tokens, access rules; begin with `assembly`, then `authorizer`
 `registry`      the verbs over the store; begin with `api`, where every write passes
-`admission`     the admission plugins, and the `strategies` of the kinds
+`admission`     the admission plugins
 `defaults`      what a write leaves out; `validation` below it: what is refused, in which words
-`apimachinery`  what objects are: kinds (kinds.toml), types (types.txt), their protobuf, failures
+`apimachinery`  what objects are: kinds, decoding, their protobuf, failures; `strategy` of a kind
+`schema`        kinds and types as tables: a text file for each API group
 
 A room uses the rooms below it and none beside or above it. Invariant: nothing outside this package
 depends on the cluster being embedded; it is reached through its HTTP API or through

@@ -67,7 +67,7 @@ def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
             f"{kubeconfig}: {error.strerror}; is the cluster running? --kubeconfig names its file"
         )
         raise ConfigurationError(text) from error
-    except (yaml.YAMLError, LookupError, TypeError) as error:
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{kubeconfig}: no kubeconfig of this command") from error
     if not str(url).startswith(("http://", "https://")):
         raise ConfigurationError(f"{kubeconfig}: {url} is no URL of a cluster")

@@ -10,6 +10,8 @@ from functools import cache
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Any
 
+from typing_extensions import override
+
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
@@ -22,6 +24,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.world.loop import ActiveQ
 from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
@@ -38,7 +41,7 @@ _OF_A_LIFE = frozenset({"nodeName", "resourceClaims"})
 """What its specification does: where the pod ran, and with devices of which claims."""
 
 
-class ActivePods:
+class ActivePods(ActiveQ):
     """The activeQ of a simulation, by the sort keys of the profile's QueueSort."""
 
     def __init__(self) -> None:
@@ -48,9 +51,13 @@ class ActivePods:
         """Take over an item from the scheduling queue."""
         heapq.heappush(self._items, item)
 
-    def next(self) -> ActiveItem | None:
-        """The item whose turn it is, taken out; None: there is none."""
-        return heapq.heappop(self._items) if self._items else None
+    @override
+    def empty(self) -> bool:
+        return not self._items
+
+    @override
+    def get_nowait(self) -> ActiveItem:
+        return heapq.heappop(self._items)
 
 
 def make_world(

@@ -18,6 +18,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
+from stellwerk.models.yaml_file import check_depth
 from stellwerk_simulation.mistakes import made, some
 from stellwerk_simulation.trace import Named, TraceNode, TracePod, since_the_first
 
@@ -49,10 +50,12 @@ def read_objects(path: Path) -> list[JsonObject]:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
-        text = path.read_bytes().decode("utf-8-sig")
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
         if path.suffix == ".json":
             documents: Iterable[Any] = [json.loads(text)]
         else:
+            check_depth(content)
             documents = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error

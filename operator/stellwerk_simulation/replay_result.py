@@ -83,7 +83,7 @@ def group_outcome(decision: GroupDecision, *, hashed: bool = False) -> str:
     if decision.placed:
         assumed = {
             each.pod.uid: each.assumed.node_name
-            for each in decision.attempt.verdicts
+            for each in decision.attempt.results
             if each.assumed is not None
         }
         members = decision.request.members

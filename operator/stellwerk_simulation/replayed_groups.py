@@ -19,7 +19,13 @@ from stellwerk.world.decide import Decision
 from stellwerk.world.effects import requeue
 from stellwerk.world.extender_answers import Answer
 from stellwerk.world.failure import Failure
-from stellwerk.world.gangs.attempt import Ask, Ground, Verdict, decided_at_once, take_back
+from stellwerk.world.gangs.group_attempt import (
+    GroupContext,
+    MemberRequest,
+    MemberResult,
+    decided_at_once,
+    undo_attempt,
+)
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import LEAVE_NOMINATION
@@ -66,7 +72,7 @@ class ReplayedGroup:
         """Go on to the first step; `show` is given the decisions on members that are no trials."""
         self._show = show
         self._world, self._deciding = world, decide_group(world, profile, request)
-        self._ask: Ask | None = None
+        self._ask: MemberRequest | None = None
         """The member to be decided; None: a moment that was left to others."""
         self._steps = 0
         self._asking: Asking | None = None
@@ -111,15 +117,15 @@ class ReplayedGroup:
         self._deciding.close()
         return self.decision
 
-    def _asks_extenders(self, ask: Ask) -> bool:
+    def _asks_extenders(self, ask: MemberRequest) -> bool:
         return ask.profile.extenders is not None and ask.world is self._world
 
-    def _begin_asking(self, ask: Ask) -> Asking:
+    def _begin_asking(self, ask: MemberRequest) -> Asking:
         ask.prepare()
         self._asking = Asking(ask.world, ask.pod, ask.profile, ask.state)
         return self._asking
 
-    def _decide(self, ask: Ask) -> None:
+    def _decide(self, ask: MemberRequest) -> None:
         try:
             decision = decided_at_once(ask)
         except SchedulerError as failure:
@@ -164,7 +170,7 @@ class GroupEffects:
 
     def apply(
         self, members: Sequence[QueuedPod], made: GroupDecision | None
-    ) -> Iterator[tuple[Verdict, Framework]]:
+    ) -> Iterator[tuple[MemberResult, Framework]]:
         """Assume members where they were recorded, requeue the others; yields those with a node."""
         verdicts = self._kept(made)
         for queued in members:
@@ -177,23 +183,23 @@ class GroupEffects:
             failure = Failure(message or self._message, nomination=LEAVE_NOMINATION, rejected=True)
             requeue(self._world, queued, failure)
 
-    def _kept(self, made: GroupDecision | None) -> dict[str, Verdict]:
+    def _kept(self, made: GroupDecision | None) -> dict[str, MemberResult]:
         """The verdicts whose node is the recorded one; what else is assumed is taken back."""
         if made is None or not made.placed:
             return {}
-        placed = {each.pod.uid: each for each in made.attempt.verdicts if each.assumed is not None}
+        placed = {each.pod.uid: each for each in made.attempt.results if each.assumed is not None}
         recorded = {uid: row[3] for uid, row in self._rows.items() if row[3]}
         nodes = {uid: each.assumed.node_name for uid, each in placed.items() if each.assumed}
         if nodes == recorded:
             return placed
-        take_back(Ground(self._world, self._profile), made.attempt)
+        undo_attempt(GroupContext(self._world, self._profile), made.attempt)
         return {}
 
-    def _assumed(self, pod: PodInfo, node_name: str) -> Verdict | None:
+    def _assumed(self, pod: PodInfo, node_name: str) -> MemberResult | None:
         assumed = pod.with_node(node_name)
         try:
             self._world.cache.assume_pod(assumed)
         except ValueError:
             return None  # an event has shown it bound meanwhile
         self._world.nominator.remove(pod.uid)
-        return Verdict(pod, CycleState(), assumed=assumed)
+        return MemberResult(pod, CycleState(), assumed=assumed)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, ActiveItem, QueuedPod
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecord
 from stellwerk.explain.steps import finished
@@ -163,7 +163,7 @@ class Replay:
         else:
             release(self.world, made.framework, made.state, made.pod)
         entry = self.world.queue.entries.get(uid)
-        if entry is not None and entry.place in POPPED:
+        if entry is not None and entry.place in IN_FLIGHT:
             requeue(self.world, entry, Failure.error("not bound"))
 
     def _nominate(self, uid: str, node_name: str) -> None:

@@ -13,10 +13,10 @@ from stellwerk.explain.steps import finished
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.effects import requeue
 from stellwerk.world.failure import Failure
-from stellwerk.world.gangs.attempt import answered
+from stellwerk.world.gangs.group_attempt import answered
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import request_for
-from stellwerk.world.gangs.turns import place_in_group, rest, why_held
+from stellwerk.world.gangs.queue_order import member_position, requeue_untried, why_inadmissible
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -36,14 +36,14 @@ def schedule_group(world: World, queued: QueuedPod, profile: ServedProfile) -> G
     key = world.pod_groups.key_of.get(queued.pod.uid)
     members = world.pod_groups.groups.get(key) if key is not None else None
     if members is None or members.group is None:
-        rest(world, queued)
+        requeue_untried(world, queued)
         return GroupOutcome()
     taken = _taken(world, queued, members)
-    if world.pod_groups.why_closed(members) or why_held(world, members):
+    if world.pod_groups.why_closed(members) or why_inadmissible(world, members):
         for each in taken:
-            rest(world, each)
+            requeue_untried(world, each)
         return GroupOutcome()
-    in_order = [each.pod for each in sorted(taken, key=place_in_group)]
+    in_order = [each.pod for each in sorted(taken, key=member_position)]
     request = request_for(world, profile, members, in_order)
     decision = finished(answered(decide_group(world, profile, request)))
     return _carried_out(world, taken, members, decision)
@@ -63,7 +63,7 @@ def _carried_out(
     world: World, taken: Sequence[QueuedPod], members: GroupMembers, decision: GroupDecision
 ) -> GroupOutcome:
     """Requeue the members without a node, with their nominations."""
-    preemption, verdicts = decision.preemption, decision.attempt.verdicts
+    preemption, verdicts = decision.preemption, decision.attempt.results
     members.lacks_placement = not decision.placements
     members.ending = preemption.ending if preemption is not None else None
     assumed = {each.pod.uid: each.assumed for each in verdicts} if decision.placed else {}

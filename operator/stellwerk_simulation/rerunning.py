@@ -1,16 +1,18 @@
 """A journal lived through again under another profile: the same arrivals and ends, decided anew.
 
 `stellwerk simulate --replay FILE --profile NEW` runs it, once for each profile. Invariant: what is
-decided here goes through the operator's own handlers, queue and plugins; of the recording only
-arrivals, ends and the cluster's other objects count, none of its decisions.
+decided here goes through the operator's own handlers, queue, plugins and scheduling loop; of the
+recording only arrivals, ends and the cluster's other objects count, none of its decisions.
 """
 
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
-from typing import Any, Final, TypeVar
+from typing import Final
+
+from typing_extensions import override
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.profile_manifests import ProfileManifests
@@ -19,15 +21,14 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import KIND
 from stellwerk.world.decide import decide
-from stellwerk.world.effects import apply
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.rerun_groups import schedule_group
+from stellwerk_simulation.virtual_time import VirtualTime
 
-_BACKOFF_SECONDS: Final = 1.0
-_UNSCHEDULABLE_SECONDS: Final = 30.0
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class AsRecorded:
         return self.outcomes
 
 
-class Rerun:
+class Rerun(Pods):
     """An operator without a cluster, whose bindings and evictions happen at once."""
 
     def __init__(self, head: Head, profiles: Sequence[JsonObject], seed: int) -> None:
@@ -147,8 +148,11 @@ class Rerun:
         self._whose = _profiles_of(profiles)
         self._others: dict[str, JsonObject] = {}
         """Pods that a selector may have later, by uid."""
+        self._cluster = InstantCluster(self.world, self)
+        self._time = VirtualTime(
+            self.world, self._clock, self._operator.active, self._schedule_one, self._cluster
+        )
         self._origin_seconds: float | None = None
-        self._flushed = self._flushed_unschedulable = 0.0
         self._pending: dict[str, JsonObject] = {}
         """Pods that wait here for a node, by uid."""
         self._placed: dict[str, JsonObject] = {}
@@ -163,7 +167,11 @@ class Rerun:
             return
         if self._origin_seconds is None:
             self._origin_seconds = entry.seconds
-        self._pass_until(entry.seconds - self._origin_seconds)
+        seconds = entry.seconds - self._origin_seconds
+        is_together = seconds <= self._clock.monotonic() and self._is_arrival(entry)
+        if not is_together:
+            self._time.run()
+            self._time.pass_until(seconds)
         with skipping_malformed(entry):
             _note_namespace(self._whose, entry)
         if entry.kind == "Pod":
@@ -171,35 +179,13 @@ class Rerun:
                 self._pod(entry)
         else:
             deliver(self._handlers, entry)
-        self._schedule()
 
     def finish(self) -> Outcomes:
         """The outcomes, at the end of the journal."""
+        self._time.run()
         self.outcomes.nodes_in_use = self._use.mean(self._clock.monotonic())
         self.outcomes.most_nodes_in_use = self._use.most
         return self.outcomes
-
-    # --- time -----------------------------------------------------------------------------------
-
-    def _pass_until(self, seconds: float) -> None:
-        """Let time pass; pods that wait for a flush get it on the way."""
-        queue = self.world.queue
-        while seconds - self._flushed >= _BACKOFF_SECONDS and queue.entries:
-            self._flushed += _BACKOFF_SECONDS
-            self._advance(self._flushed)
-            queue.flush_backoff(self._flushed)
-            if self._flushed - self._flushed_unschedulable >= _UNSCHEDULABLE_SECONDS:
-                self._flushed_unschedulable = self._flushed
-                queue.flush_unschedulable(self._flushed)
-            self._schedule()
-        if not queue.entries:
-            self._flushed = max(self._flushed, seconds)
-        self._advance(seconds)
-
-    def _advance(self, seconds: float) -> None:
-        elapsed = seconds - self._clock.monotonic()
-        if elapsed > 0:
-            self._clock.advance(elapsed)
 
     # --- pods of the journal --------------------------------------------------------------------
 
@@ -213,8 +199,7 @@ class Rerun:
             return
         elif uid in self._pending:
             if not _node_name(obj):
-                self._pending[uid] = _unscheduled(obj)
-                self._handlers.on_pod("MODIFIED", self._pending[uid])
+                self._show(uid, _nominated(_unscheduled(obj), _nomination(self._pending[uid])))
         elif not _node_name(obj) and self._whose.serve(obj):
             self._arrive(uid, _unscheduled(obj))
             self._handlers.on_pod("ADDED", self._pending[uid])
@@ -223,6 +208,12 @@ class Rerun:
             if not _node_name(obj) and self._whose.may_serve(obj):
                 self._others[uid] = _unscheduled(obj)
             self._handlers.on_pod(event.event_type, obj)
+
+    def _is_arrival(self, event: WatchEvent) -> bool:
+        """Whether it shows a pod that waits for a node for the first time."""
+        uid = _uid(event.obj)
+        is_known = uid in self._pending or uid in self._placed or uid in self._evicted
+        return not (event.kind != "Pod" or is_known or _node_name(event.obj) or _is_over(event))
 
     def _arrive(self, uid: str, obj: JsonObject) -> None:
         self._others.pop(uid, None)
@@ -239,19 +230,7 @@ class Rerun:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
-        """Decide until nothing is left that can be tried now."""
-        world, active = self.world, self._operator.active
-        while True:
-            while world.queue.backlog.work_off():
-                pass
-            if active.empty():
-                return
-            queued = world.queue.pop(at_once(active.next()))
-            if queued is not None:
-                self._schedule_one(queued)
-
-    def _schedule_one(self, queued: QueuedPod) -> None:
+    async def _schedule_one(self, queued: QueuedPod) -> None:
         world, pod = self.world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
@@ -261,57 +240,69 @@ class Rerun:
         if pod.group is not None and profile.places_groups:
             self._schedule_group(queued, profile)
             return
+        if pod.terminating or pod.uid in world.cache.assumed_pods:
+            world.queue.done(pod.uid)
+            return
         world.cache.update_snapshot()
-        decision = decide(world, pod, profile)
-        effects = apply(world, queued, decision)
-        world.preempting.discard(pod.uid)
-        if effects.bind is not None:
-            self._bind(pod.uid, effects.bind.node_name)
-        elif effects.evict is not None and decision.candidate is not None:
-            self._evict(decision.candidate.victims)
+        self._cluster.carry_out(pod, apply(world, queued, decide(world, pod, profile)))
 
     def _schedule_group(self, queued: QueuedPod, profile: ServedProfile) -> None:
         outcome = schedule_group(self.world, queued, profile)
         for pod in outcome.placed:
             self._arrive_late(pod.uid)
-            self._bind(pod.uid, pod.node_name)
-        self._evict(outcome.victims)
+            self._cluster.carry_out(pod, Effects(pod))
+        if outcome.victims:
+            self.preempt(outcome.victims)
+        for victim in outcome.victims:
+            self.delete(victim)
 
     def _arrive_late(self, uid: str) -> None:
         """The labels of the pod's namespace are others now."""
         if uid in self._others:
             self._arrive(uid, self._others[uid])
 
-    def _bind(self, uid: str, node_name: str) -> None:
-        now = self._clock.monotonic()
+    # --- what becomes of pods -------------------------------------------------------------------
+
+    @override
+    def bind(self, assumed: PodInfo) -> None:
+        uid, node_name, now = assumed.uid, assumed.node_name, self._clock.monotonic()
         obj = self._pending.pop(uid)
-        bound = {**obj, "spec": {**obj["spec"], "nodeName": node_name}}
+        # As kubelets write it: whole seconds.
+        started = {"startTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        bound = {
+            **obj,
+            "spec": {**obj["spec"], "nodeName": node_name},
+            "status": {**(obj.get("status") or {}), **started},
+        }
         self._placed[uid] = bound
         self.outcomes.waited_seconds.append(now - self._arrived.pop(uid))
         self._use.placed(uid, node_name, now)
         self._handlers.on_pod("MODIFIED", bound)
 
-    def _evict(self, victims: Iterable[PodInfo]) -> None:
-        for victim in victims:
-            self.outcomes.preempted += 1
-            self._evicted.add(victim.uid)
-            metadata = {"uid": victim.uid, "namespace": victim.namespace, "name": victim.name}
-            self._end(victim.uid, {"metadata": metadata})
+    @override
+    def delete(self, victim: PodInfo) -> None:
+        metadata = {"uid": victim.uid, "namespace": victim.namespace, "name": victim.name}
+        self._end(victim.uid, {"metadata": metadata})
 
+    @override
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        obj = self._pending.get(pod.uid)
+        if obj is not None:
+            self._show(pod.uid, _nominated(obj, node_name))
 
-def at_once(waiting: Coroutine[Any, Any, _Value]) -> _Value:
-    """The outcome of a coroutine that has nothing to wait for.
+    @override
+    def preempt(self, victims: Sequence[PodInfo]) -> None:
+        new = {victim.uid for victim in victims} - self._evicted
+        self.outcomes.preempted += len(new)
+        self._evicted |= new
 
-    Raises:
-        RuntimeError: it waits.
-    """
-    try:
-        waiting.send(None)
-    except StopIteration as ended:
-        value: _Value = ended.value
-        return value
-    waiting.close()
-    raise RuntimeError("something was waited for that a journal does not hold")
+    @override
+    def refuse(self, uid: str) -> None:
+        """It waits in the queue."""
+
+    def _show(self, uid: str, obj: JsonObject) -> None:
+        self._pending[uid] = obj
+        self._handlers.on_pod("MODIFIED", obj)
 
 
 def _uid(obj: JsonObject) -> str:
@@ -341,6 +332,14 @@ def _note_namespace(profiles: ProfileManifests, event: WatchEvent) -> None:
 def _is_over(event: WatchEvent) -> bool:
     phase = (event.obj.get("status") or {}).get("phase")
     return event.event_type == "DELETED" or phase in _ENDED
+
+
+def _nomination(obj: JsonObject) -> str:
+    return str((obj.get("status") or {}).get("nominatedNodeName") or "")
+
+
+def _nominated(obj: JsonObject, node_name: str) -> JsonObject:
+    return {**obj, "status": {**(obj.get("status") or {}), "nominatedNodeName": node_name}}
 
 
 def _unscheduled(obj: JsonObject) -> JsonObject:

@@ -4,36 +4,35 @@ Runs call it, in processes of their own. Invariant: every decision is `world.dec
 `world.apply` on the World's own queue; what is recorded is read from the snapshot afterwards.
 """
 
-import heapq
-import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import BACKOFF_Q, Place
+from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.clock import VirtualClock
+from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
+from stellwerk.world.decide import decide
+from stellwerk.world.effects import apply
 from stellwerk_simulation.account import Account, RunResult
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.budgets import Budgets
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
 from stellwerk_simulation.conduct import Conduct
+from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.trace import TracePod
-from stellwerk_simulation.turns import Cluster, Turns
+from stellwerk_simulation.virtual_time import VirtualTime
 
 _SECONDS_APART: Final = 1.0
 """Pods without times of their own arrive one after the other."""
-BACKOFF_FLUSH_SECONDS: Final = 1.0
-UNSCHEDULABLE_FLUSH_SECONDS: Final = 30.0
-_MOST_FLUSHES: Final = 1000
-"""A pod that is tried so often while nothing happens waits until something does."""
 
 
-class Simulation(Cluster):
+class Simulation(Pods):
     """A cluster of a trace under one profile, to which pods arrive."""
 
     def __init__(
@@ -55,16 +54,16 @@ class Simulation(Cluster):
             self._clock,
             self._conduct.plan_seconds,
         )
-        self._turns = Turns(self._world, active, self, drops=not self._conduct.queues)
+        self._cluster = InstantCluster(self._world, self)
+        self._time = VirtualTime(
+            self._world, self._clock, active, self._schedule_one, self._cluster
+        )
         self._budgets = Budgets(self._world, arrivals.surroundings.source)
         self._pods = PodMaker(profile.scheduler_name, self._world.priority_classes.resolve)
         self._arrived: dict[str, TracePod] = {}
         """By uid; those that are waiting or running."""
         self._bound: dict[str, str] = {}
         """The node of each running pod, by uid."""
-        self._leaving: list[tuple[float, str]] = []
-        self._flush_after = 0.0
-        """No pod has been unschedulable for long enough to be tried again before this time."""
         self._account = Account(
             arrivals.nodes, self._world.cache, TypicalPods(typical), profile.name, seed
         )
@@ -81,9 +80,9 @@ class Simulation(Cluster):
             before, arrived = arrived, arrived + len(at_once)
             if arrived // 100 > before // 100 or arrived == len(pods):
                 tick(arrived)
-        while self._leaving:
-            self._pass_until(self._leaving[0][0])
-            self._turns.run()
+        while (next_end := self._time.next_event()) < inf:
+            self._time.pass_until(next_end)
+            self._time.run()
         return self._account.result(self._clock.monotonic())
 
     def arrive(self, pod: TracePod) -> str:
@@ -105,7 +104,9 @@ class Simulation(Cluster):
     def _arrive(self, pods: Sequence[TracePod]) -> list[str]:
         """Schedule pods that come at the same time; returns their uids."""
         now = self._clock.monotonic()
-        self._pass_until(pods[0].arrives_seconds if self._conduct.timed else now + _SECONDS_APART)
+        self._time.pass_until(
+            pods[0].arrives_seconds if self._conduct.timed else now + _SECONDS_APART
+        )
         now = self._clock.monotonic()
         uids = []
         for pod in pods:
@@ -115,88 +116,91 @@ class Simulation(Cluster):
             self._account.arrived(pod, now)
             self._budgets.arrived(made)
             self._world.queue.add(made, now)
-        self._turns.run()
+        self._time.run()
         for _ in pods:
             self._account.note_load()
         return uids
 
-    # --- time passes ------------------------------------------------------------------------------
-
-    def _pass_until(self, at_seconds: float) -> None:
-        """Let pods leave when their time is over, and waiting ones be tried as the queue says.
-
-        What that means at the last moment is left to be decided.
-        """
-        flushes = 0
-        while True:
-            due = min(at_seconds, self._leaving[0][0] if self._leaving else at_seconds)
-            if flushes < _MOST_FLUSHES:
-                flush = self._next_flush()
-                flushes += flush <= due
-                due = min(due, flush)
-            self._clock.advance(max(0.0, due - self._clock.monotonic()))
-            while self._leaving and self._leaving[0][0] <= due:
-                self._turns.remove(heapq.heappop(self._leaving)[1])
-                flushes = 0
-            self._flush(due)
-            if due >= at_seconds:
-                return
-            self._turns.run()
-
-    def _next_flush(self) -> float:
-        """When the queue's timers have something to do."""
-        queue, now = self._world.queue, self._clock.monotonic()
-        if queue.counted(*BACKOFF_Q):
-            return _following(now, BACKOFF_FLUSH_SECONDS)
-        if not queue.counted(Place.UNSCHEDULABLE):
-            return math.inf
-        return _following(max(now, self._flush_after), UNSCHEDULABLE_FLUSH_SECONDS)
-
-    def _flush(self, now: float) -> None:
-        """What the operator's timers do at whole seconds, and at every thirtieth."""
-        queue = self._world.queue
-        if not queue.entries:
-            return
-        if now % BACKOFF_FLUSH_SECONDS == 0:
-            queue.flush_backoff(now)
-        if now % UNSCHEDULABLE_FLUSH_SECONDS == 0 and now > self._flush_after:
-            queue.flush_unschedulable(now)
-            waiting = queue.entries.values()
-            since = [each.queued_at for each in waiting if each.place is Place.UNSCHEDULABLE]
-            self._flush_after = min(since, default=now) + queue.max_unschedulable_seconds
+    async def _schedule_one(self, queued: QueuedPod) -> None:
+        world, pod = self._world, queued.pod
+        profile = world.profiles.of(pod)
+        if profile is None:
+            raise LookupError(f"no profile of the simulation serves {pod.key}")
+        world.cache.update_snapshot()
+        self._cluster.carry_out(pod, apply(world, queued, decide(world, pod, profile)))
 
     # --- what becomes of pods ---------------------------------------------------------------------
 
     @override
-    def on_bound(self, pod: PodInfo) -> None:
-        arrived, now = self._arrived[pod.uid], self._clock.monotonic()
-        self._bound[pod.uid] = pod.node_name
-        self._budgets.bound(pod)
-        self._account.bound(arrived, pod.amounts.requests, pod.node_name, now)
+    def bind(self, assumed: PodInfo) -> None:
+        """The binding is confirmed, and the kubelet has started the pod."""
+        world, now = self._world, self._clock.monotonic()
+        bound = assumed.with_node(assumed.node_name)
+        # As kubelets write it: whole seconds.
+        bound.start_time = world.clock.now().isoformat(timespec="seconds")
+        world.cache.set_pod(bound)
+        world.queue.delete(bound.uid)
+        world.cache.update_snapshot()
+        arrived = self._arrived[bound.uid]
+        self._bound[bound.uid] = bound.node_name
+        self._budgets.bound(bound)
+        self._account.bound(arrived, bound.amounts.requests, bound.node_name, now)
         if self._conduct.timed and arrived.runs_seconds is not None:
-            heapq.heappush(self._leaving, (now + arrived.runs_seconds, pod.uid))
+            self._time.call_at(now + arrived.runs_seconds, bound.uid, self._end)
+        if world.queue.entries:
+            self._changed(Action.ADD, bound)
 
     @override
-    def on_gone(self, pod: PodInfo) -> None:
-        arrived = self._arrived.pop(pod.uid)
-        self._budgets.gone(pod)
-        node_name, now = self._bound.pop(pod.uid), self._clock.monotonic()
-        self._account.left(arrived, pod.amounts.requests, node_name, now)
+    def delete(self, victim: PodInfo) -> None:
+        self._end(victim.uid)
+
+    def _end(self, uid: str) -> None:
+        """A pod leaves its node, if it is on one."""
+        world = self._world
+        removed = world.cache.remove_pod(uid)
+        if removed is None:
+            return
+        world.cache.update_snapshot()
+        arrived = self._arrived.pop(uid)
+        self._budgets.gone(removed)
+        node_name, now = self._bound.pop(uid), self._clock.monotonic()
+        self._account.left(arrived, removed.amounts.requests, node_name, now)
+        self._changed(Action.DELETE, removed)
 
     @override
-    def on_preempted(self, victims: Sequence[PodInfo]) -> None:
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        shown = pod.with_node("")
+        shown.nominated_node_name = node_name
+        self._world.queue.update(shown, self._clock.monotonic())
+        self._nomination_changed(pod)
+
+    @override
+    def preempt(self, victims: Sequence[PodInfo]) -> None:
         self._account.preempted(len(victims))
 
     @override
-    def on_dropped(self, pod: PodInfo) -> None:
-        self._budgets.gone(pod)
-        del self._arrived[pod.uid]
+    def refuse(self, uid: str) -> None:
+        """Give up a pod that no node takes, where none waits in the queue."""
+        pending = None if self._conduct.queues else self._world.queue.delete(uid)
+        if pending is not None:
+            self._budgets.gone(pending)
+            del self._arrived[uid]
+            self._nomination_changed(pending)
+
+    def _nomination_changed(self, before: PodInfo) -> None:
+        """Pods that a lower or equal nomination stood in the way of may fit now."""
+        if before.nominated_node_name:
+            self._changed(Action.DELETE, before, before.priority)
+
+    def _changed(self, action: Action, pod: PodInfo, max_priority: int | None = None) -> None:
+        """Requeue the pods that it may help that a pod has come to a node, or has left it."""
+        old, new = (None, pod) if action is Action.ADD else (pod, None)
+        self._world.queue.move_all_to_active_or_backoff(
+            ClusterChange(Resource.ASSIGNED_POD, action, old, new),
+            self._clock.monotonic(),
+            max_priority=max_priority,
+        )
 
 
 def _arrives_seconds(pod: TracePod) -> float:
     return pod.arrives_seconds
-
-
-def _following(seconds: float, period_seconds: float) -> float:
-    """The first multiple of a period after a time."""
-    return (math.floor(seconds / period_seconds) + 1) * period_seconds

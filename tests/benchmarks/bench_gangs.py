@@ -22,7 +22,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.decide import decide
-from stellwerk.world.gangs.attempt import answered
+from stellwerk.world.gangs.group_attempt import answered
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
@@ -117,7 +117,7 @@ def gang_of(size: int, *, unlike: bool = False) -> list[PodInfo]:
 
 
 def shown(what: str, cost: Cost) -> None:
-    placed = sum(each.assumed is not None for each in cost.decision.attempt.verdicts)
+    placed = sum(each.assumed is not None for each in cost.decision.attempt.results)
     print(
         f"{what:<58} {cost.cpu_seconds * 1000:7.0f} ms, longest step "
         f"{cost.longest_step_seconds * 1000:6.1f} ms, {placed} placed",

@@ -1,4 +1,4 @@
-"""What measuring costs: the same attempts with and without a stopwatch, in turns.
+"""What measuring costs: the same attempts with and without a metrics_recorder, in turns.
 
 Run as `python -m tests.benchmarks.bench_instruments`. CPU time of one core per attempt, from
 PreFilter to PostBind without the API; one attempt in ten is sampled, as in the operator.
@@ -22,7 +22,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.observers.instruments import ProfileStopwatch
+from stellwerk.scheduler.observers.instruments import ProfileMetricsRecorder
 from stellwerk.scheduler.schedule_one import SAMPLED_ATTEMPTS
 from stellwerk.snapshot.snapshot import NodeView
 from tests.benchmarks.bench_decide import fill
@@ -34,13 +34,13 @@ ROUNDS = 20
 
 
 def make_framework(cache: Cache, *, measured: bool) -> Framework:
-    """The default profile, with a stopwatch or without."""
+    """The default profile, with a metrics_recorder or without."""
     services = offline_services(cache.snapshot, IndexedObjectStore(), Nominator(), random.Random(0))
     if measured:
         metrics = Metrics()
         services = replace(
             services,
-            stopwatch=lambda name, plugins: ProfileStopwatch(
+            metrics_recorder=lambda name, plugins: ProfileMetricsRecorder(
                 metrics, name, plugins, time.monotonic
             ),
         )
@@ -69,7 +69,7 @@ def attempt(framework: Framework, pod: PodInfo, state: CycleState) -> None:
     binding.pre_bind_pre_flight(state, pod, node_name)
     finish(binding.pre_bind(state, pod, node_name))
     finish(binding.post_bind(state, pod, node_name))
-    framework.stopwatch.attempt(state)
+    framework.metrics_recorder.attempt(state)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SPECS: Final = 500
-REJECTORS: Final = {"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread"}
+REJECTED_BY: Final = {"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread"}
 UPDATES_PER_SECOND: Final = 1_000
 _POOLS: Final = 10
 _TAINTED, _GENERAL, _SMALL_PER_POOL, _LARGE_PER_POOL = 400, 480, 10, 2
@@ -111,7 +111,7 @@ def _fill(world: InProcess, pods: int) -> list[JsonObject]:
 def _all_rejected(world: InProcess, pods: int) -> bool:
     entries = list(world.queue.entries.values())
     return len(entries) == pods and all(
-        entry.place is Place.UNSCHEDULABLE and entry.unschedulable_plugins == REJECTORS
+        entry.place is Place.UNSCHEDULABLE and entry.unschedulable_plugins == REJECTED_BY
         for entry in entries
     )
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.benchmark
 
 PODS, SPECS, NODES = 10_000, 500, 1_000
-REJECTORS = (NodeResourcesFit, NodeAffinity, TaintToleration, PodTopologySpread)
+PLUGINS = (NodeResourcesFit, NodeAffinity, TaintToleration, PodTopologySpread)
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -58,8 +58,8 @@ def rejected_pod(number: int) -> PodInfo:
     )
 
 
-def full_queue(*, several_rejectors: bool) -> QueueDriver:
-    plugins = [make_plugin(plugin) for plugin in REJECTORS]
+def full_queue(*, several_plugins: bool) -> QueueDriver:
+    plugins = [make_plugin(plugin) for plugin in PLUGINS]
     registered = {
         plugin.name: plugin.events_to_register()
         for plugin in plugins
@@ -69,7 +69,7 @@ def full_queue(*, several_rejectors: bool) -> QueueDriver:
     names = [plugin.name for plugin in plugins]
     for number in range(PODS):
         driver.reject(
-            rejected_pod(number), *(names if several_rejectors else [names[number % SPECS % 4]])
+            rejected_pod(number), *(names if several_plugins else [names[number % SPECS % 4]])
         )
     return driver
 
@@ -90,9 +90,9 @@ def changes(nodes: list[NodeInfo], random: Random) -> Iterator[tuple[NodeInfo, N
         yield old, new
 
 
-@pytest.mark.parametrize("several_rejectors", [False, True], ids=["one rejector", "all four"])
-def test_a_second_of_node_updates_costs_a_fraction_of_a_second(*, several_rejectors: bool) -> None:
-    driver = full_queue(several_rejectors=several_rejectors)
+@pytest.mark.parametrize("several_plugins", [False, True], ids=["one plugin", "all four"])
+def test_a_second_of_node_updates_costs_a_fraction_of_a_second(*, several_plugins: bool) -> None:
+    driver = full_queue(several_plugins=several_plugins)
     nodes = [parse_node(make_node(f"n{number}", zone=f"z{number % 3}")) for number in range(NODES)]
     calls_before, worst = sum(driver.observed.hints.values()), 0.0
     started = time.process_time()
@@ -113,8 +113,8 @@ def test_a_second_of_node_updates_costs_a_fraction_of_a_second(*, several_reject
 
 
 def test_requeueing_and_rejecting_every_pod() -> None:
-    driver = full_queue(several_rejectors=True)
-    names = [plugin.name for plugin in REJECTORS]
+    driver = full_queue(several_plugins=True)
+    names = [plugin.name for plugin in PLUGINS]
     driver.now += 60
     node = parse_node(make_node("new", cpu="200", labels={ZONE: "z9"}))
     started = time.process_time()

@@ -8,11 +8,11 @@ import asyncio
 
 import pytest
 
-from stellwerk.backend.fair_turns import FIRST
+from stellwerk.backend.scheduling_queue import UNDELAYED_PODS
 from tests.benchmarks.flood import Load, run
 
 FLOOD = 2_000
-FEW = 5 * FIRST
+FEW = 5 * UNDELAYED_PODS
 """Those that count as having come when they came, and what is decided until the others' turns."""
 
 

@@ -1,13 +1,10 @@
 """A walk over the struct types of Kubernetes' API in a kubectl, from kind to field to type.
 
-The scripts that print field_numbers.txt and go_types.txt note what they want of each field.
+The script that writes into the tables of schema/ notes what it wants of each field.
 """
 
 import re
-import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from pathlib import Path
 
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from tests.support.go_structs import MAP, POINTER, SLICE, STRUCT, GoField, GoProgram
@@ -37,7 +34,7 @@ _OTHER_NAMES = {
         "HorizontalPodAutoscalerStatus",
     ): "HorizontalPodAutoscalerStatusV1",
 }
-"""Types that share their name with another one, as types.txt calls them."""
+"""Types that share their name with another one, as the tables calls them."""
 
 
 class GoWalk(ABC):
@@ -45,7 +42,7 @@ class GoWalk(ABC):
 
     def __init__(self, program: GoProgram) -> None:
         self.found: dict[str, dict[str, str]] = {}
-        """By type and field, in their names in types.txt and in JSON."""
+        """By type and field, in their names in the tables and in JSON."""
         self._program = program
         self._by_name = {
             (program.package(each), program.name(each).partition(".")[2]): each
@@ -95,16 +92,3 @@ class GoWalk(ABC):
         package = self._program.package(type_)
         self._add(package, name, _OTHER_NAMES.get((package, name), name))
         return True
-
-
-def folded(words: Iterable[str]) -> str:
-    """One type's line in a file, over as many lines as it takes."""
-    return textwrap.fill(
-        " ".join(words), 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-
-
-def comment_of(file: Path) -> str:
-    """The first lines of the present file."""
-    lines = file.read_text().splitlines(keepends=True)
-    return "".join(line for line in lines if line.startswith("#"))

@@ -6,7 +6,7 @@ from random import Random
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.world.gangs.attempt import Ground, answered, take_back
+from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.in_process import InProcess, make_profile
@@ -39,7 +39,7 @@ class GroupWorld(InProcess):
         decision = driven(decide_group(self.world, self.served, request))
         assert decision.placed == bool(self.cache.assumed_pods)
         if decision.placed:
-            take_back(Ground(self.world, self.served), decision.attempt)
+            undo_attempt(GroupContext(self.world, self.served), decision.attempt)
         assert not self.cache.assumed_pods
         return decision
 
@@ -59,6 +59,6 @@ def nodes_of(decision: GroupDecision) -> dict[str, str]:
     """Where each member goes, by name."""
     return {
         each.pod.name: each.assumed.node_name
-        for each in decision.attempt.verdicts
+        for each in decision.attempt.results
         if each.assumed is not None
     }

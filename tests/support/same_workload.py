@@ -1,8 +1,9 @@
-"""One workload lived through twice: by a simulation, and by the operator on the embedded cluster.
+"""One workload lived through by a simulation, by the operator on the embedded cluster, by a rerun.
 
-Both begin with the same manifests and the same seed, in virtual time; what happened to pods, and
-when, comes out as text. The test's own part of the cluster is what users and kubelets do: pods are
-created when they arrive, run from their binding on, and are deleted when their time is over.
+All begin with the same manifests and the same seed, in virtual time; what happened to pods, and
+when, comes out as text. The rerun is of what the operator recorded, under the same profile. The
+test's own part of the cluster is what users and kubelets do: pods are created when they arrive, run
+from their binding on, and are deleted when their time is over.
 """
 
 import asyncio
@@ -10,7 +11,9 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -19,16 +22,21 @@ from typing_extensions import override
 from stellwerk import app
 from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.journal.entries import Head
+from stellwerk.journal.reader import open_journal
+from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import API_VERSION, KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.entries import StoreEvent
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
 from stellwerk_simulation.conduct import Conduct
 from stellwerk_simulation.manifests import nodes_of, pods_of
 from stellwerk_simulation.ready_profiles import ready_manifest
+from stellwerk_simulation.rerunning import Rerun
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.surroundings import Surroundings
 from stellwerk_simulation.trace import TracePod
@@ -82,8 +90,10 @@ def simulated(workload: Workload) -> tuple[list[str], float]:
     return simulation.notes, simulation.now()
 
 
-def operated(workload: Workload, until_seconds: float) -> list[str]:
-    """What happened on the embedded cluster up to a time."""
+def operated(
+    workload: Workload, until_seconds: float, journal: JournalWriter | None = None
+) -> list[str]:
+    """What happened on the embedded cluster up to a time; all of it goes into the journal."""
     notes: list[str] = []
 
     async def flow(clock: VirtualClock) -> None:
@@ -93,13 +103,43 @@ def operated(workload: Workload, until_seconds: float) -> list[str]:
         background = VirtualBackground(clock, _PLAN_SECONDS)
         with patch.object(app, "ProcessBackground", lambda: background):
             opened = open_virtual_cluster(
-                clock, workload.nodes, options, numbers=_numbers, also_granted=_GPU_RIGHT
+                clock,
+                workload.nodes,
+                options,
+                recording=None if journal is None else Recording(journal, clock),
+                numbers=_numbers,
+                also_granted=_GPU_RIGHT,
             )
             async with opened as world:
                 await _Life(world, workload, notes).run(until_seconds)
 
     run_skipping(flow)
     return notes
+
+
+def operated_and_rerun(workload: Workload, until_seconds: float) -> tuple[list[str], list[str]]:
+    """What happened on the embedded cluster up to a time, and what its journal says run again."""
+    with TemporaryDirectory() as folder:
+        options = JournalOptions(Path(folder) / "journal")
+        head = Head("test", rfc3339(VirtualClock().now()), hashed=False)
+        writer = JournalWriter(options, head)
+        try:
+            notes = operated(workload, until_seconds, writer)
+        finally:
+            writer.close()
+        return notes, asyncio.run(_rerun(options.file, workload.served()))
+
+
+async def _rerun(journal: Path, profile: JsonObject) -> list[str]:
+    rerun: _NotingRerun | None = None
+    for entry in open_journal(journal):
+        if rerun is None:
+            assert isinstance(entry, Head)
+            rerun = _NotingRerun(entry, [profile], SEED)
+        rerun.feed(entry)
+    assert rerun is not None
+    rerun.finish()
+    return rerun.notes
 
 
 def _numbers(own: int | None) -> Random:
@@ -120,26 +160,40 @@ class _Noting(Simulation):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.notes: list[str] = []
-        self._victims: set[str] = set()
 
     def now(self) -> float:
         return self._clock.monotonic()
 
     @override
-    def on_bound(self, pod: PodInfo) -> None:
-        super().on_bound(pod)
-        self.notes.append(_bound(self.now(), pod.name, pod.node_name))
+    def bind(self, assumed: PodInfo) -> None:
+        super().bind(assumed)
+        self.notes.append(_bound(self.now(), assumed.name, assumed.node_name))
 
     @override
-    def on_gone(self, pod: PodInfo) -> None:
-        super().on_gone(pod)
-        if pod.uid in self._victims:
-            self.notes.append(_preempted(self.now(), pod.name))
+    def delete(self, victim: PodInfo) -> None:
+        is_there = self._world.cache.pod(victim.uid) is not None
+        super().delete(victim)
+        if is_there:
+            self.notes.append(_preempted(self.now(), victim.name))
+
+
+class _NotingRerun(Rerun):
+    """A rerun that keeps what happens."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.notes: list[str] = []
+        super().__init__(*arguments)
 
     @override
-    def on_preempted(self, victims: Sequence[PodInfo]) -> None:
-        super().on_preempted(victims)
-        self._victims.update(victim.uid for victim in victims)
+    def bind(self, assumed: PodInfo) -> None:
+        self.notes.append(_bound(self._clock.monotonic(), assumed.name, assumed.node_name))
+        super().bind(assumed)
+
+    @override
+    def delete(self, victim: PodInfo) -> None:
+        if self.world.cache.pod(victim.uid) is not None:
+            self.notes.append(_preempted(self._clock.monotonic(), victim.name))
+        super().delete(victim)
 
 
 @dataclass(slots=True)

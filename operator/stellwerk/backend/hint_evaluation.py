@@ -1,4 +1,4 @@
-"""Queueing hints of the plugins that rejected a pod, compiled for one set of rejectors.
+"""Queueing hints of the plugins that rejected a pod, compiled for each set of plugins.
 
 UnschedulablePods finds the hint functions that a change concerns, and calls them for its pods.
 Invariant: a hint function that raises counts as Queue and is reported: a needless attempt is cheap,
@@ -50,8 +50,8 @@ class RegisteredEvent(NamedTuple):
         return event.resource is Resource.POD and change.resource in _PODS
 
 
-class Rejectors(NamedTuple):
-    """The plugins that rejected a pod: what can requeue pods with equal rejectors is the same."""
+class RejectorPlugins(NamedTuple):
+    """The plugins that rejected a pod: pods for which they are equal are requeued alike."""
 
     profile_name: str
     unschedulable: frozenset[str]
@@ -59,8 +59,8 @@ class Rejectors(NamedTuple):
     gating: str
 
     @classmethod
-    def of(cls, entry: QueuedPod) -> "Rejectors":
-        """The rejectors of an entry."""
+    def of(cls, entry: QueuedPod) -> "RejectorPlugins":
+        """The plugins that rejected an entry."""
         return cls(
             entry.profile_name,
             entry.unschedulable_plugins,
@@ -71,7 +71,7 @@ class Rejectors(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueingHintFunction:
-    """A plugin's hint function and what its Queue means for the pods of some rejectors."""
+    """A plugin's hint function and what its Queue means for the pods that it rejected."""
 
     plugin: str
     function: QueueingHintFn | None
@@ -91,26 +91,26 @@ class MatchingHints:
     """No further function can give more than this."""
 
 
-class RejectorHints:
-    """The hint functions of one set of rejectors, by the changes that they were registered for."""
+class HintsOfPlugins:
+    """The hint functions of the plugins that rejected a pod, by the changes they registered."""
 
     def __init__(
-        self, rejectors: Rejectors, events: Mapping[str, Sequence[ClusterEventWithHint]]
+        self, plugins: RejectorPlugins, events: Mapping[str, Sequence[ClusterEventWithHint]]
     ) -> None:
-        self._pending = rejectors.pending
+        self._pending = plugins.pending
         self._best = (
-            QueueingStrategy.IMMEDIATELY if rejectors.pending else QueueingStrategy.AFTER_BACKOFF
+            QueueingStrategy.IMMEDIATELY if plugins.pending else QueueingStrategy.AFTER_BACKOFF
         )
         self._events = [
             event
-            for plugin in sorted(rejectors.unschedulable | rejectors.pending)
+            for plugin in sorted(plugins.unschedulable | plugins.pending)
             for event in registered(plugin, events)
         ]
-        self._gating = registered(rejectors.gating, events) if rejectors.gating else None
+        self._gating = registered(plugins.gating, events) if plugins.gating else None
         self._matching: dict[tuple[Resource, Action], MatchingHints | None] = {}
 
     def matching(self, change: ClusterChange, *, gated: bool) -> MatchingHints | None:
-        """The hint functions to call about a change; None: no rejector registered it.
+        """The hint functions to call about a change; None: none of the plugins registered it.
 
         With `gated`, a gated pod's are skipped unless the gating plugin itself registered the
         change (`GatingPluginEvents`).

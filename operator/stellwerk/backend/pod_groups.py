@@ -1,9 +1,10 @@
 """The book of groups: which pods are members of which group, and whether a group may be tried.
 
 Event handlers write it, the plugin GangScheduling, group cycles and explanations read it. Members
-are known whether or not their group exists, and groups whether or not they have members. Invariant:
-`GroupMembers` counts its pods as of their newest version, so that a question costs no walk over
-them; what has neither an object nor pods is not kept.
+are known whether or not their group exists, and groups whether or not they have members. Queues of
+groups are kept here, their order follows in `world.gangs.queue_order`. Invariant: `GroupMembers`
+counts its pods as of their newest version, so that a question costs no walk over them; what has
+neither an object nor pods is not kept, nor is a queue without groups.
 """
 
 from collections import Counter
@@ -13,7 +14,6 @@ from typing import TypeAlias
 
 from typing_extensions import override
 
-from stellwerk.backend.group_queues import GroupQueues
 from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
 from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
@@ -22,6 +22,8 @@ from stellwerk.models.pod_group_key import PodGroupKey
 
 ProfileName: TypeAlias = Callable[[PodInfo], str]
 """The schedulerName of the profile that serves a pod."""
+QueueKey: TypeAlias = tuple[str, str]
+"""(namespace, name)."""
 
 
 def _as_named(pod: PodInfo) -> str:
@@ -248,10 +250,10 @@ class PodGroupBook(PodGroups):
         group = members.group
         return group is not None and self.placed(members) >= max(1, group.min_count)
 
-    def is_held(self, members: GroupMembers) -> bool:
+    def is_inadmissible(self, members: GroupMembers) -> bool:
         """Whether the group was put back for one before it in its queue."""
         queue = self.queues.of(members.group) if members.group is not None else None
-        return queue is not None and members.key in queue.held
+        return queue is not None and members.key in queue.inadmissible
 
     @override
     def why_gated(self, pod: PodInfo) -> str:
@@ -319,3 +321,43 @@ class PodGroupBook(PodGroups):
     def _drop_if_empty(self, members: GroupMembers) -> None:
         if members.group is None and not members.pods:
             del self.groups[members.key]
+
+
+@dataclass(slots=True)
+class GroupQueue:
+    """The groups of one queue; dicts without values, in the order of insertion."""
+
+    groups: dict[PodGroupKey, None] = field(default_factory=dict)
+    """All that name it, whether or not they wait."""
+    inadmissible: dict[PodGroupKey, None] = field(default_factory=dict)
+    """Those that were put back for one before them."""
+    first: PodGroupKey | None = None
+    """The one that they were put back for."""
+
+
+class GroupQueues(dict[QueueKey, GroupQueue]):
+    """Every queue by its key."""
+
+    def of(self, group: PodGroup) -> GroupQueue | None:
+        """The queue that a group stands in; None: it stands in none."""
+        return self.get(_key(group)) if group.queue else None
+
+    def put(self, before: PodGroup | None, group: PodGroup) -> None:
+        """A group was seen, which may have changed its queue."""
+        if before is not None and before.queue != group.queue:
+            self.take(before)
+        if group.queue:
+            self.setdefault(_key(group), GroupQueue()).groups[group.key] = None
+
+    def take(self, group: PodGroup) -> None:
+        """A group stands in its queue no more."""
+        queue = self.of(group)
+        if queue is not None:
+            queue.groups.pop(group.key, None)
+            queue.inadmissible.pop(group.key, None)
+            if not queue.groups:
+                del self[_key(group)]
+
+
+def _key(group: PodGroup) -> QueueKey:
+    return group.key.namespace, group.queue

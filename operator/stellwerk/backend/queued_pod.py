@@ -18,7 +18,7 @@ class Place(IntEnum):
     """Where a pod is; kube-scheduler has no word for it, but one for each place."""
 
     ACTIVE = 0
-    """activeQ: popped when its turn comes."""
+    """activeQ: popped when all before it have been."""
     BACKOFF = auto()
     """podBackoffQ: worth another attempt, but not yet; popped early when activeQ is empty."""
     ERROR_BACKOFF = auto()
@@ -37,7 +37,7 @@ class Place(IntEnum):
 
 BACKOFF_Q: Final = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
 UNSCHEDULABLE_PODS: Final = frozenset({Place.UNSCHEDULABLE, Place.GATED})
-POPPED: Final = frozenset({Place.IN_FLIGHT, Place.BINDING})
+IN_FLIGHT: Final = frozenset({Place.IN_FLIGHT, Place.BINDING})
 
 
 class QueueingStrategy(IntEnum):
@@ -109,10 +109,10 @@ class QueuedPod:
     @property
     def may_go_early(self) -> bool:
         """Whether an idle activeQ may have it before its backoff ends; not after an error."""
-        return bool(self.rejectors) and not self.waits_backoff_out
+        return bool(self.rejector_plugins) and not self.waits_backoff_out
 
     @property
-    def rejectors(self) -> frozenset[str]:
+    def rejector_plugins(self) -> frozenset[str]:
         """Every plugin whose hints can requeue the pod (`rejectorPlugins`)."""
         if not self.pending_plugins:
             return self.unschedulable_plugins

@@ -1,6 +1,7 @@
 """What the scheduling queue reads from profiles, and what it reports to metrics and logs.
 
-The scheduler implements both: frameworks and metrics live above this layer. Invariant: no method
+`world.profiles.Profiles` implements the policy, `scheduler.observers.instruments.QueueMetrics` the
+observer: frameworks and metrics live above this layer. Invariant: no method
 raises; the policy contains what plugins do.
 """
 

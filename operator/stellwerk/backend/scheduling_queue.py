@@ -1,26 +1,29 @@
-"""Every pod that is to be scheduled, and which of them is next.
+"""The queue of all pods that are to be scheduled (`PriorityQueue`), as plain state.
 
 Event handlers add, update and delete pods and report changes in the cluster; the scheduling
 coroutine pops pods and gives back those that failed; timers flush. activeQ itself is a priority
 queue elsewhere, fed through `push`: an entry that leaves it early, or is sorted anew, leaves a
-stale item there, which `pop` refuses. Invariant: each pod has one entry and each entry one `place`,
-from `add` until it is deleted or bound (`delete`), so that no pod is lost and none is popped twice.
+stale item there, which `pop` refuses. docs/queue.md draws the way from a change to a requeued pod.
+Invariants: each pod has one entry and each entry one `place`, from `add` until it is deleted or
+bound (`delete`), so that no pod is lost and none is popped twice; a pod that was tried since is not
+moved for what its attempt has seen, or has had kept for it.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from itertools import count
-from typing import Final
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
 from stellwerk.backend.change_actions import is_echo, own_changes
-from stellwerk.backend.fair_turns import FIRST, FairTurns
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.queue_contents import QueueContents
 from stellwerk.backend.queued_pod import (
     BACKOFF_Q,
+    IN_FLIGHT,
     NO_PLUGINS,
-    POPPED,
     UNSCHEDULABLE_PODS,
     ActiveItem,
     Place,
@@ -29,21 +32,36 @@ from stellwerk.backend.queued_pod import (
     QueueingStrategy,
 )
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
-from stellwerk.backend.requeue_backlog import MOVE_UNITS, Work
-from stellwerk.backend.requeueing import Requeueing
 from stellwerk.backend.unschedulable_pods import UnschedulablePods
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 
+UNDELAYED_PODS: Final = 20
+"""So many waiting pods of a namespace count as having come when they came."""
+LAG_SECONDS_PER_POD: Final = 0.02
+"""Of each further one: as long as dozens of attempts take."""
+MOST_LAG_SECONDS: Final = 300.0
+"""No pod is passed for longer by those that come after it."""
+Work: TypeAlias = Iterator[int]
+"""Does a little at each step, and says how many hint functions it has called, or the like."""
+MOVE_UNITS: Final = 4
+"""To move a pod takes about as long as to call so many hint functions."""
+SLICE_UNITS: Final = 1_000
+"""One or two milliseconds."""
+MOST_CHANGES: Final = 64
+"""Of more that wait, none is looked at any more."""
 _log = logging.getLogger(__name__)
-
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """`DefaultPodMaxInUnschedulablePodsDuration`."""
 RETRY_GIVES_WAY_SECONDS: Final = 60.0
 """First attempts of equal priority pass a retry for so long, and no longer."""
+MAX_EVENTS: Final = 16_384
+"""A pod may wait on Permit for a quarter of an hour, through a million changes."""
+POD_POPPED: Final = "PodPopped"
+"""What kube-scheduler calls a pod in flight among the events of `inflight_events`."""
 
 
-class SchedulingQueue(QueueContents):
+class SchedulingQueue:
     """kube-scheduler's PriorityQueue as plain state: `now` is the monotonic time in seconds."""
 
     def __init__(
@@ -56,7 +74,10 @@ class SchedulingQueue(QueueContents):
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        super().__init__(max_unschedulable_seconds)
+        self.max_unschedulable_seconds = max_unschedulable_seconds
+        """After so long in unschedulablePods a pod is retried whatever changes."""
+        self.entries: dict[str, QueuedPod] = {}
+        """By uid, popped pods included; read-only for others, as all that is read here."""
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
@@ -65,13 +86,18 @@ class SchedulingQueue(QueueContents):
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
         self._backoff_q = BackoffQueue()
         self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
+        self._in_flight = InFlightEvents()
+        self._counts = [0] * len(Place)
         self._sequence = count(1)
-        self._turns = FairTurns()
+        self._fairness = NamespaceFairness()
         self._waiting: dict[str, int] = {}
         """Pods in activeQ by namespace."""
-        self._requeueing = Requeueing(self._unschedulable_pods, self._requeue)
-        self.backlog = self._requeueing.backlog
+        self.backlog = RequeueBacklog(self._requeue_everything)
         """What is left to be requeued; the scheduler works it off."""
+        self._moved = 0
+        """Pods that changes have moved so far."""
+        self._changed_at = 0.0
+        """When the last change came."""
 
     # --- what event handlers call ---------------------------------------------------------------
 
@@ -80,7 +106,7 @@ class SchedulingQueue(QueueContents):
         known = self.entries.get(pod.uid)
         if known is not None:
             _log.error("pod %s was added, but is in the queue: %s", pod.key, known.place.name)
-            if known.place in POPPED:
+            if known.place in IN_FLIGHT:
                 self.update(pod, now)
                 return
             self.delete(pod.uid)
@@ -89,8 +115,8 @@ class SchedulingQueue(QueueContents):
     def update(self, pod: PodInfo, now: float) -> PodInfo | None:
         """Replace a pod, which has no node; returns it as it was before (None: it was unknown).
 
-        In activeQ and backoffQ it stays; from unschedulablePods it is moved if a rejector's hint
-        answers Queue to its update; for a popped pod the update is remembered.
+        In activeQ and backoffQ it stays; from unschedulablePods it is moved if the hint of a plugin
+        that rejected it answers Queue to its update; for a popped pod the update is remembered.
         """
         entry = self.entries.get(pod.uid)
         if entry is None:
@@ -99,13 +125,13 @@ class SchedulingQueue(QueueContents):
         before, entry.newest = entry.newest, pod
         if is_echo(before, pod):
             return before
-        if entry.place in POPPED:
+        if entry.place in IN_FLIGHT:
             for change in own_changes(before, pod):
                 self._in_flight.record(change, uid=pod.uid)
             return before
         self.nominator.update(before, pod)
         if entry.place in UNSCHEDULABLE_PODS:
-            self._requeueing.updated(entry, before, now)
+            self._requeue_updated(entry, before, now)
         else:
             entry.pod = pod
             self._update_order(entry)
@@ -118,7 +144,7 @@ class SchedulingQueue(QueueContents):
         """
         entry = self.entries.pop(uid, None)
         if entry is not None:
-            self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
+            self._set_unschedulable_plugins(entry, NO_PLUGINS, NO_PLUGINS)
             self._put(entry, Place.ABSENT)
         if self.nominator.by_node:
             self.nominator.remove(uid)
@@ -140,7 +166,10 @@ class SchedulingQueue(QueueContents):
         """
         moved = 0
         if self._counts[Place.UNSCHEDULABLE] or self._counts[Place.GATED]:
-            moved = self._requeueing.after(change, now, max_priority, except_uid)
+            before, self._changed_at = self._moved, now
+            hinted = self._requeue_hinted(change, now, max_priority, except_uid)
+            self.backlog.begin(hinted, is_change=True)
+            moved = self._moved - before
         self._in_flight.record(change)
         return moved
 
@@ -155,7 +184,7 @@ class SchedulingQueue(QueueContents):
     def pop_with_group(self, uid: str) -> QueuedPod | None:
         """Put a member in flight with the one that was popped; None: it cannot be tried now."""
         entry = self.entries.get(uid)
-        stays = entry is None or entry.place in POPPED or entry.place is Place.GATED
+        stays = entry is None or entry.place in IN_FLIGHT or entry.place is Place.GATED
         return None if entry is None or stays else self._pop(entry)
 
     def pop_from_backoff(self) -> QueuedPod | None:
@@ -180,26 +209,29 @@ class SchedulingQueue(QueueContents):
     ) -> Place | None:
         """Give back a popped pod (`AddUnschedulableIfNotPresent`); returns where it went.
 
-        Without rejectors, or with `error`, it goes to podErrorBackoffQ. Its rejectors' hints judge
-        the changes since it was popped. None: it is gone, or was given back already.
+        Without plugins that rejected it, or with `error`, it goes to podErrorBackoffQ. The hints of
+        these plugins judge the changes since it was popped. None: it is gone, or was given back
+        already.
         """
         uid = entry.pod.uid
         if self.entries.get(uid) is not entry:
             if uid not in self.entries:
                 self._in_flight.end(uid)
             return None
-        if entry.place not in POPPED:
+        if entry.place not in IN_FLIGHT:
             _log.error("pod %s is already in the queue: %s", entry.pod.key, entry.place.name)
             return None
         served_as_before = self._serve_anew(entry)
         rejected_by = NO_PLUGINS if error else frozenset(unschedulable_plugins)
-        self._set_rejectors(entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins))
+        self._set_unschedulable_plugins(
+            entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins)
+        )
         self._count_failure(entry, now)
         entry.pod = entry.newest
-        counts = bool(entry.rejectors) and served_as_before
+        counts = bool(entry.rejector_plugins) and served_as_before
         changes = self._in_flight.since_popped(uid, entry.profile_name) if counts else None
         self._in_flight.end(uid)
-        strategy = self._requeueing.strategy_after(entry, changes)
+        strategy = self._strategy_after_attempt(entry, changes)
         self.nominator.add(entry.pod)
         self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         return entry.place
@@ -233,23 +265,25 @@ class SchedulingQueue(QueueContents):
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
     def rerun_pre_enqueue(self, uid: str, place: Place = Place.GATED) -> None:
-        """Run PreEnqueue of a gated pod; if it passes, only its other rejectors hold the pod."""
+        """Run PreEnqueue of a gated pod; if it passes, only other plugins' rejections hold it."""
         entry = self.entries.get(uid)
         if entry is not None and entry.place is place:
             self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
     def retry_profile(self, profile_name: str, now: float) -> None:
         """Requeue every pod that a profile rejected or gated before it changed."""
-        self._requeueing.of_profile(profile_name, now)
+        self._unschedulable_pods.refresh_hints(profile_name)
+        rejected = self._unschedulable_pods.of_profile(profile_name)
+        self.backlog.begin(self._requeue_each(rejected, QueueEvent.PROFILE_CHANGE, now))
         self._in_flight.record(_everything(QueueEvent.PROFILE_CHANGE), profile_name=profile_name)
 
     def move_to_profile(self, entry: QueuedPod, profile_name: str, now: float) -> None:
         """Let another profile serve a pod that waits: what the former one said of it is void."""
         rejected_by, pending = entry.unschedulable_plugins, entry.pending_plugins
-        self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
+        self._set_unschedulable_plugins(entry, NO_PLUGINS, NO_PLUGINS)
         entry.profile_name = profile_name
         if entry.place is not Place.GATED:
-            self._set_rejectors(entry, rejected_by, pending)
+            self._set_unschedulable_plugins(entry, rejected_by, pending)
         if entry.place in UNSCHEDULABLE_PODS:
             strategy = QueueingStrategy.AFTER_BACKOFF
             self._requeue(entry, strategy, QueueEvent.PROFILE_CHANGE, now)
@@ -270,13 +304,127 @@ class SchedulingQueue(QueueContents):
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
-        self._requeueing.timed_out(now - self.max_unschedulable_seconds, now)
+        forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
+        ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
+        self.backlog.begin(self._requeue_each(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now))
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):
             # PreEnqueue ran on the way into backoffQ.
             self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
             yield MOVE_UNITS
+
+    # --- what metrics, debugger and audit read --------------------------------------------------
+
+    def pod(self, uid: str) -> PodInfo | None:
+        """The pod as the API last showed it."""
+        entry = self.entries.get(uid)
+        return entry.newest if entry else None
+
+    def place(self, uid: str) -> Place | None:
+        """Where a pod is; None: it is not in the queue."""
+        entry = self.entries.get(uid)
+        return entry.place if entry else None
+
+    def position(self, uid: str) -> int | None:
+        """How many pods in activeQ are popped before this one; None: it is not there. O(n)."""
+        entry = self.entries.get(uid)
+        if entry is None or entry.place is not Place.ACTIVE:
+            return None
+        own = (entry.sort_key, entry.sequence)
+        return sum(
+            other.place is Place.ACTIVE and (other.sort_key, other.sequence) < own
+            for other in self.entries.values()
+        )
+
+    def counted(self, *places: Place) -> int:
+        """How many pods are in these places."""
+        return sum(self._counts[place] for place in places)
+
+    def pending(self) -> Mapping[str, int]:
+        """Pods by the label of `scheduler_pending_pods`."""
+        return {
+            "active": self._counts[Place.ACTIVE],
+            "backoff": self.counted(*BACKOFF_Q),
+            "unschedulable": self._counts[Place.UNSCHEDULABLE],
+            "gated": self._counts[Place.GATED],
+        }
+
+    def in_flight_event_counts(self) -> Mapping[str, int]:
+        """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
+        return self._in_flight.counts()
+
+    def describe(self) -> str:
+        """The summary line that kube-scheduler writes on SIGUSR2."""
+        return (
+            f"activeQ:{self._counts[Place.ACTIVE]}; backoffQ:{self.counted(*BACKOFF_Q)}; "
+            f"unschedulablePods:{self.counted(*UNSCHEDULABLE_PODS)}"
+        )
+
+    # --- rejected pods on their way back, many at a time ----------------------------------------
+
+    def _requeue_hinted(
+        self, change: ClusterChange, now: float, max_priority: int | None, except_uid: str
+    ) -> Work:
+        """Requeue the pods for which a plugin that rejected them answers Queue to a change."""
+        for asked, worth in self._unschedulable_pods.ask_hints(change, max_priority):
+            yield asked
+            worth.sort(key=_queued_at)
+            for entry, strategy in worth:
+                waits = entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now
+                if waits and entry.pod.uid != except_uid:
+                    self._requeue(entry, strategy, change.name, now)
+                    self._moved += 1
+                    yield MOVE_UNITS
+
+    def _requeue_each(self, entries: Sequence[QueuedPod], event: QueueEvent, now: float) -> Work:
+        """Requeue rejected pods that were not tried since, whatever their hints would say."""
+        for entry in entries:
+            if entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now:
+                entry.was_flushed = event is QueueEvent.UNSCHEDULABLE_TIMEOUT
+                at_once = event is QueueEvent.MANY_CHANGES and entry.pending_plugins
+                strategy = (
+                    QueueingStrategy.IMMEDIATELY if at_once else QueueingStrategy.AFTER_BACKOFF
+                )
+                self._requeue(entry, strategy, event, now)
+                yield MOVE_UNITS
+
+    def _requeue_everything(self) -> Work:
+        """Requeue what is in unschedulablePods now, in place of asking about many changes."""
+        rejected = self._unschedulable_pods.queued_before(math.inf)
+        return self._requeue_each(rejected, QueueEvent.MANY_CHANGES, self._changed_at)
+
+    def _requeue_updated(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
+        """Requeue a rejected pod whose own update a plugin that rejected it registered."""
+        place, entry.pod = entry.place, entry.newest
+        self._unschedulable_pods.add_or_update(entry)
+        for change in own_changes(before, entry.pod):
+            strategy = self._unschedulable_pods.strategy_for(entry, change)
+            if strategy is QueueingStrategy.SKIP:
+                continue
+            self._requeue(entry, strategy, change.name, now)
+            if entry.place is not place:
+                return
+
+    def _strategy_after_attempt(
+        self, entry: QueuedPod, changes: Sequence[ClusterChange] | None
+    ) -> QueueingStrategy:
+        """Judge the changes during an attempt (`determineSchedulingHintForInFlightPod`).
+
+        None: they are not known, or none could matter more than that the attempt broke.
+        """
+        if changes is None:
+            return QueueingStrategy.AFTER_BACKOFF
+        pending = bool(entry.pending_plugins)
+        best = QueueingStrategy.IMMEDIATELY if pending else QueueingStrategy.AFTER_BACKOFF
+        found = QueueingStrategy.SKIP
+        for change in changes:
+            found = max(found, self._unschedulable_pods.strategy_for(entry, change))
+            if found is best:
+                break
+        return found
+
+    # --- one pod from place to place ------------------------------------------------------------
 
     def _enter(self, pod: PodInfo, profile_name: str, event: QueueEvent, now: float) -> None:
         entry = self.entries[pod.uid] = QueuedPod(pod, pod, profile_name, now)
@@ -316,7 +464,7 @@ class SchedulingQueue(QueueContents):
         entry.active_since = now
         self._put(entry, Place.ACTIVE)
         self._note(entry, "active", event)
-        self._push_active(entry, self._turn(entry, now))
+        self._push_active(entry, self._sorts_at(entry, now))
 
     def _move_to_backoff_q(self, entry: QueuedPod, event: str) -> None:
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
@@ -337,7 +485,7 @@ class SchedulingQueue(QueueContents):
         entering = entry.place not in UNSCHEDULABLE_PODS
         entry.gating_plugin = status.plugin
         rejected_by = entry.unschedulable_plugins | {status.plugin}
-        self._set_rejectors(entry, rejected_by, entry.pending_plugins)
+        self._set_unschedulable_plugins(entry, rejected_by, entry.pending_plugins)
         self._put(entry, Place.GATED)
         if entering:
             self._note(entry, "unschedulable", event)
@@ -357,23 +505,23 @@ class SchedulingQueue(QueueContents):
         elif before in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.delete(entry.pod.uid)
 
-    def _turn(self, entry: QueuedPod, now: float) -> float:
-        """When the pod counts as having come, among those of equal priority."""
+    def _sorts_at(self, entry: QueuedPod, now: float) -> float:
+        """The time by which a pod is sorted among those of equal priority."""
         namespace, retry = entry.pod.namespace, entry.attempts > 0
         if retry and self.nominator.node_of(entry.pod.uid):
             # Room is kept for it, which others are kept from.
             return entry.queued_at
         came_at = now + RETRY_GIVES_WAY_SECONDS if retry else entry.queued_at
         waiting = self._waiting[namespace]
-        if waiting <= FIRST and namespace not in self._turns.taken:
+        if waiting <= UNDELAYED_PODS and namespace not in self._fairness.taken:
             return came_at
-        return self._turns.turn(namespace, came_at, waiting, retry=retry)
+        return self._fairness.queued_at(namespace, came_at, waiting, retry=retry)
 
     def _count_waiting(self, namespace: str, change: int) -> None:
         waiting = self._waiting[namespace] = self._waiting.get(namespace, 0) + change
         if not waiting:
             del self._waiting[namespace]
-            self._turns.taken.pop(namespace, None)
+            self._fairness.taken.pop(namespace, None)
 
     def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
         entry.sorted_at = sorted_at
@@ -406,13 +554,13 @@ class SchedulingQueue(QueueContents):
     def _pop(self, entry: QueuedPod) -> QueuedPod:
         self._put(entry, Place.IN_FLIGHT)
         entry.attempts += 1
-        self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
+        self._set_unschedulable_plugins(entry, NO_PLUGINS, NO_PLUGINS)
         self._in_flight.start(entry.pod.uid)
         return entry
 
     def _count_failure(self, entry: QueuedPod, now: float) -> None:
         """Count a rejection or an error, and begin the backoff that follows."""
-        if entry.rejectors:
+        if entry.rejector_plugins:
             entry.unschedulable_count += 1
             entry.consecutive_errors = 0
         else:
@@ -421,17 +569,17 @@ class SchedulingQueue(QueueContents):
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod))
 
-    def _set_rejectors(
+    def _set_unschedulable_plugins(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]
     ) -> None:
         """Set the plugins that rejected a pod, and report what is new and what is no longer so."""
         if not (entry.unschedulable_plugins or entry.pending_plugins or unschedulable or pending):
             # As most pods: never rejected.
             return
-        before = entry.rejectors
+        before = entry.rejector_plugins
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
         if self._observer is not None:
-            after, profile = entry.rejectors, entry.profile_name
+            after, profile = entry.rejector_plugins, entry.profile_name
             for plugin in before - after:
                 self._observer.rejected(plugin, profile, -1)
             for plugin in after - before:
@@ -444,5 +592,167 @@ class SchedulingQueue(QueueContents):
             _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
 
 
+def _queued_at(each: tuple[QueuedPod, QueueingStrategy]) -> float:
+    return each[0].queued_at
+
+
 def _everything(event: QueueEvent) -> ClusterChange:
     return ClusterChange(Resource.WILDCARD, Action.ALL, label=event)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InFlightEvent:
+    """A change, and the only pod or profile that it concerns, if it does not concern all."""
+
+    change: ClusterChange
+    uid: str = ""
+    profile_name: str = ""
+
+    def concerns(self, uid: str, profile_name: str) -> bool:
+        """Whether the change may matter to a pod that the profile serves."""
+        if self.uid:
+            return self.uid == uid
+        return not self.profile_name or self.profile_name == profile_name
+
+
+class InFlightEvents:
+    """kube-scheduler's inFlightEvents: one list of changes, and for each pod where it begins.
+
+    A pod is decided on a snapshot; changes that come after that and before its failure is known
+    would be missed otherwise. Invariant: a change is kept as long as some pod that was in flight
+    when it came still is, and no longer; of too many, the oldest count as "anything may have
+    happened" for the pods that needed them.
+    """
+
+    def __init__(self, max_events: int = MAX_EVENTS) -> None:
+        self._max_events = max_events
+        self._events: deque[InFlightEvent] = deque()
+        self._first = 0
+        """Position of the oldest kept event; positions only grow."""
+        self._starts: OrderedDict[str, int] = OrderedDict()
+        """Position at which each pod was popped, by uid; the oldest first."""
+
+    def start(self, uid: str) -> None:
+        """Remember changes for a pod that was popped."""
+        self._starts.pop(uid, None)
+        self._starts[uid] = self._first + len(self._events)
+
+    def end(self, uid: str) -> None:
+        """Drop the events that only this pod needed; its attempt can no longer be rejected."""
+        if self._starts.pop(uid, None) is not None:
+            self._drop_unneeded()
+
+    def record(self, change: ClusterChange, *, uid: str = "", profile_name: str = "") -> None:
+        """Remember a change for the pods in flight that it concerns."""
+        if not self._starts or (uid and uid not in self._starts):
+            return
+        self._events.append(InFlightEvent(change, uid, profile_name))
+        if len(self._events) > self._max_events:
+            for _ in range(self._max_events // 2):
+                self._events.popleft()
+            self._first += self._max_events // 2
+
+    def since_popped(self, uid: str, profile_name: str) -> Sequence[ClusterChange] | None:
+        """What changed for a pod since it was popped; None: some of it was dropped."""
+        start = self._starts.get(uid, -1)
+        if start < self._first:
+            return None
+        newer = islice(self._events, start - self._first, None)
+        return [event.change for event in newer if event.concerns(uid, profile_name)]
+
+    def counts(self) -> Mapping[str, int]:
+        """Kept events by name and pods in flight, for `scheduler_inflight_events`."""
+        counts = Counter(event.change.name for event in self._events)
+        counts[POD_POPPED] = len(self._starts)
+        return counts
+
+    def _drop_unneeded(self) -> None:
+        oldest = next(iter(self._starts.values()), self._first + len(self._events))
+        while self._first < oldest:
+            self._events.popleft()
+            self._first += 1
+
+
+class _Item(NamedTuple):
+    work: Work
+    is_change: bool
+
+
+class RequeueBacklog:
+    """Requeueing that is too much for one slice of the event loop, left to be done in slices.
+
+    One change may concern tens of thousands of rejected pods, each with a spec of its own whose
+    hints are to be asked, and each to be moved; pods that come meanwhile shall not wait for that.
+    Small work is done at once, the rest slice by slice by whatever drives the queue. Invariant:
+    work is done in the order in which it came, and none is lost: of too many changes that wait, all
+    pods that they may concern count as worth an attempt, which costs no more than one each.
+    """
+
+    def __init__(self, everything: Callable[[], Work]) -> None:
+        """`everything` makes the work that takes the place of too many changes."""
+        self._everything = everything
+        self._items: deque[_Item] = deque()
+        self._changes = 0
+        self.on_begun: Callable[[], None] = lambda: None
+        """Called when there is work that `work_off` has to do."""
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def begin(self, work: Work, *, is_change: bool = False) -> None:
+        """Do a piece of work: at once if it is small and none is before it."""
+        if not self._items and not _advance(work, SLICE_UNITS):
+            return
+        self._items.append(_Item(work, is_change))
+        self._changes += is_change
+        if self._changes > MOST_CHANGES:
+            self._collapse()
+        self.on_begun()
+
+    def work_off(self) -> bool:
+        """Do one slice; returns whether anything is left."""
+        if self._items:
+            item = self._items[0]
+            if not _advance(item.work, SLICE_UNITS):
+                self._items.popleft()
+                self._changes -= item.is_change
+        return bool(self._items)
+
+    def _collapse(self) -> None:
+        others = [item for item in self._items if not item.is_change]
+        # As a change, it gives way to the next of its kind: there is never more than one.
+        self._items = deque([*others, _Item(self._everything(), is_change=True)])
+        self._changes = 1
+
+
+def _advance(work: Work, units: int) -> bool:
+    """Go on with a piece of work for so many units; returns whether anything is left of it."""
+    for spent in work:
+        units -= spent
+        if units <= 0:
+            return True
+    return False
+
+
+class NamespaceFairness:
+    """Later places in activeQ for pods of a namespace that has many waiting in it.
+
+    kube-scheduler sorts pods of equal priority by time of arrival alone, so that one pod waits
+    behind however many another namespace has created before it. Here the pods of a namespace of
+    which more than UNDELAYED_PODS wait count as if they had come later, the more of them wait the
+    later. Invariant: pods of one namespace that come one after the other keep their order, and what
+    counts is how many wait, not how fast they come or are decided.
+    """
+
+    def __init__(self) -> None:
+        self.taken: dict[str, list[float]] = {}
+        """Up to when places are taken, for first attempts and for retries, by namespace, from the
+        first pod that had to give way until none of the namespace waits any more."""
+
+    def queued_at(self, namespace: str, came_at: float, waiting: int, *, retry: bool) -> float:
+        """The time at which a pod counts as queued, so many of its namespace waiting with it."""
+        taken = self.taken.setdefault(namespace, [0.0, 0.0])
+        lag_seconds = LAG_SECONDS_PER_POD * max(waiting - UNDELAYED_PODS, 0)
+        queued_at = max(taken[retry], came_at + min(MOST_LAG_SECONDS, lag_seconds))
+        taken[retry] = queued_at
+        return queued_at

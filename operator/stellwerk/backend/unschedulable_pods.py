@@ -2,7 +2,7 @@
 
 Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec and
 nomination, by the nodes they name, and by labels, so that a change costs one call of a hint
-function per distinct spec among those whose rejectors registered it, and nothing per pod.
+function per distinct spec among those whose plugins registered it, and nothing per pod.
 Invariant: an entry is found under what it was when it was last added or updated, whatever is
 changed in the entry meanwhile.
 """
@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.backend.hint_evaluation import (
     HintEvaluation,
+    HintsOfPlugins,
     MatchingHints,
     QueueingHintFunction,
-    RejectorHints,
-    Rejectors,
+    RejectorPlugins,
 )
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
@@ -71,12 +71,12 @@ _SpecKey: TypeAlias = tuple[SchedulingSpec, str]
 
 
 class _Group:
-    """The pods with one set of rejectors."""
+    """The pods that the same plugins rejected."""
 
-    __slots__ = ("by_spec", "hints", "rejectors")
+    __slots__ = ("by_spec", "hints", "key")
 
-    def __init__(self, rejectors: Rejectors, hints: RejectorHints) -> None:
-        self.rejectors = rejectors
+    def __init__(self, key: RejectorPlugins, hints: HintsOfPlugins) -> None:
+        self.key = key
         self.hints = hints
         self.by_spec: dict[_SpecKey, _Bucket] = {}
 
@@ -94,7 +94,7 @@ class _Location(NamedTuple):
 
 
 class UnschedulablePods:
-    """An index of entries by rejectors and by what hint functions read of their pods."""
+    """An index of entries by the plugins that rejected them and by what hint functions read."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class UnschedulablePods:
         self._hints = hints
         self._nominated_node = nominated_node
         self._observer = observer
-        self._groups: dict[Rejectors, _Group] = {}
+        self._groups: dict[RejectorPlugins, _Group] = {}
         self._locations: dict[str, _Location] = {}
         """By uid, in the order of queued_at: an update keeps its place in the dict."""
         self._routes: dict[tuple[Resource, Action], list[tuple[_Group, MatchingHints]]] = {}
@@ -115,7 +115,7 @@ class UnschedulablePods:
         """For each evaluation under way, the entries that were moved in the index meanwhile."""
 
     def add_or_update(self, entry: QueuedPod) -> None:
-        """Put in an entry, or move it to where its pod and rejectors belong now."""
+        """Put in an entry, or move it to where it belongs now."""
         pod = entry.pod
         known = self._locations.get(pod.uid)
         if known is not None:
@@ -145,49 +145,40 @@ class UnschedulablePods:
         return [
             entry
             for group in self._groups.values()
-            if group.rejectors.profile_name == profile_name
+            if group.key.profile_name == profile_name
             for entry in group.entries()
         ]
 
     def refresh_hints(self, profile_name: str) -> None:
         """Read a profile's registrations anew, and regroup its pods by them."""
         entries = self.of_profile(profile_name)
-        for rejectors in [key for key in self._groups if key.profile_name == profile_name]:
-            del self._groups[rejectors]
+        for key in [each for each in self._groups if each.profile_name == profile_name]:
+            del self._groups[key]
         self._routes.clear()
         for entry in entries:
             self.add_or_update(entry)
 
-    def worth_requeuing(
-        self, change: ClusterChange, max_priority: int | None = None
-    ) -> WorthRequeuing:
-        """The pods that a change makes worth another attempt.
-
-        With `max_priority`, only among pods of at most that priority. A change of everything
-        (WILDCARD) bypasses the hints, and gated pods.
-        """
-        slices = self.worth_requeuing_in_slices(change, max_priority)
-        return [each for _, found in slices for each in found]
-
-    def worth_requeuing_in_slices(
+    def ask_hints(
         self, change: ClusterChange, max_priority: int | None = None
     ) -> Iterator[tuple[int, WorthRequeuing]]:
-        """`worth_requeuing` bit by bit, each with how many buckets were looked at for it.
+        """The pods that a change makes worth another attempt, found bit by bit.
 
-        The index may change between two of them: what is put in meanwhile is not looked at, what
+        Each bit comes with how many buckets were looked at for it. With `max_priority`, only pods
+        of at most that priority. A change of everything (WILDCARD) bypasses the hints, and gated
+        pods. The index may change between two bits: what is put in meanwhile is not looked at, what
         is moved within is looked at by itself in the end.
         """
         if change.resource is Resource.WILDCARD:
             found: WorthRequeuing = []
             for group in self._groups.values():
-                if not group.rejectors.gating:
+                if not group.key.gating:
                     found += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
             yield len(self._groups), _at_most(found, max_priority)
             return
         relocated: list[QueuedPod] = []
         self._relocated.append(relocated)
         try:
-            yield from self._ask_in_slices(change, max_priority)
+            yield from self._ask_groups(change, max_priority)
             worth = [(entry, self.strategy_for(entry, change)) for entry in relocated]
             yield (
                 len(worth),
@@ -196,9 +187,10 @@ class UnschedulablePods:
         finally:
             self._relocated = [each for each in self._relocated if each is not relocated]
 
-    def _ask_in_slices(
+    def _ask_groups(
         self, change: ClusterChange, max_priority: int | None
     ) -> Iterator[tuple[int, WorthRequeuing]]:
+        """Ask about the groups whose plugins registered the change, so many buckets in a row."""
         evaluation = HintEvaluation(change, self._observer)
         concerned = [
             (
@@ -215,7 +207,7 @@ class UnschedulablePods:
         for hints, buckets in concerned:
             for start in range(0, len(buckets), _SLICE):
                 asked = buckets[start : start + _SLICE]
-                yield len(asked), _worth_requeuing(evaluation, hints, asked)
+                yield len(asked), _ask_buckets(evaluation, hints, asked)
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
         """What a change means for one pod, in the index or not (`isPodWorthRequeuing`)."""
@@ -228,17 +220,17 @@ class UnschedulablePods:
         return HintEvaluation(change, self._observer).strategy_for(hints, entry.pod)
 
     def _group(self, entry: QueuedPod) -> _Group:
-        rejectors = Rejectors.of(entry)
-        group = self._groups.get(rejectors)
+        key = RejectorPlugins.of(entry)
+        group = self._groups.get(key)
         if group is None:
             self._drop_idle_groups()
-            hints = RejectorHints(rejectors, self._hints(entry.profile_name))
-            group = self._groups[rejectors] = _Group(rejectors, hints)
+            hints = HintsOfPlugins(key, self._hints(entry.profile_name))
+            group = self._groups[key] = _Group(key, hints)
             self._routes.clear()
         return group
 
     def _drop_idle_groups(self) -> None:
-        """Keep empty groups, whose rejectors will come again, but not without bound."""
+        """Keep empty groups, whose plugins will reject pods again, but not without bound."""
         if len(self._groups) > _MAX_IDLE_GROUPS:
             self._groups = {key: group for key, group in self._groups.items() if group.by_spec}
 
@@ -269,7 +261,7 @@ def _take_out(location: _Location) -> None:
                 del group.by_spec[spec_key]
 
 
-def _worth_requeuing(
+def _ask_buckets(
     evaluation: HintEvaluation, hints: MatchingHints, buckets: Sequence[_Bucket]
 ) -> WorthRequeuing:
     """Evaluate ever smaller buckets, and go into those only that wider hints have not settled."""

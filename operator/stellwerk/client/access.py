@@ -259,7 +259,7 @@ class _Document:
     def read(cls, path: Path) -> _Document:
         try:
             document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             raise ConfigurationError(f"cannot read kubeconfig {path}: {one_line(error)}") from error
         if not isinstance(document, dict):
             raise ConfigurationError(f"cannot read kubeconfig {path}: it is not a kubeconfig")

@@ -55,7 +55,14 @@ def set_field(obj: dict[str, Any], assignment: str) -> None:
             at[int(keys[-1])] = value
         else:
             at[keys[-1]] = value
-    except (AttributeError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
+    except (
+        AttributeError,
+        IndexError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:
         raise ConfigurationError(f"--set {assignment}: {error}") from error
 
 

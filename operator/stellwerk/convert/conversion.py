@@ -102,7 +102,7 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
 def _parse(text: str) -> list[Any]:
     try:
         return [document for document in yaml.safe_load_all(_ELISION.sub("", text)) if document]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         found = " ".join(str(error).split())
         raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
 

@@ -87,7 +87,7 @@ def _documents(text: bytes, number: int) -> list[Any]:
     except orjson.JSONDecodeError as not_json:
         try:
             return list(yaml.safe_load_all(text))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             if text.lstrip()[:1] == b"{":
                 raise ConfigurationError(f"line {number}: not JSON: {not_json}") from error
             reason = " ".join(str(error).split())

@@ -21,7 +21,7 @@ from stellwerk.errors import SchedulerError
 from stellwerk.explain.devices import devices_of
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
-from stellwerk.framework.scoring import Scores
+from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node

@@ -58,8 +58,8 @@ def _queued(world: World, entry: QueuedPod) -> JsonObject:
         "since": at(world.clock, entry.queued_at),
         "attempts": entry.attempts,
     }
-    if entry.rejectors:
-        item["rejectedBy"] = sorted(entry.rejectors)
+    if entry.rejector_plugins:
+        item["rejectedBy"] = sorted(entry.rejector_plugins)
     return item
 
 

@@ -16,10 +16,10 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.gangs.attempt import Ground, answered, take_back
+from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
-from stellwerk.world.gangs.turns import gang_args, is_first, why_held
+from stellwerk.world.gangs.queue_order import gang_args, is_first, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -55,7 +55,7 @@ def _explained(world: World, members: GroupMembers) -> Steps:
         decision = yield from answered(decide_group(fork, served, request))
         result["wouldHappen"] = _outcome(decision)
         if decision.placed:
-            take_back(Ground(fork, served), decision.attempt)
+            undo_attempt(GroupContext(fork, served), decision.attempt)
         else:
             result["wouldFit"] = yield from _with_more_nodes(fork, served, request)
     except PluginFailure as failure:
@@ -68,7 +68,7 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
     placed = len(scheduled_members(world, members))
     needed = group.min_count if group is not None else 0
     is_placed = placed + members.succeeded >= max(1, needed)
-    held = "" if closed or is_placed else why_held(world, members)
+    held = "" if closed or is_placed else why_inadmissible(world, members)
     state = "placed" if is_placed else "waiting for its turn" if held else "waiting for room"
     if closed:
         state = "waiting for pods"
@@ -166,7 +166,7 @@ def _outcome(decision: GroupDecision) -> JsonObject:
         "placement": attempt.placement.shown,
         "nodes": {
             each.pod.key: each.assumed.node_name
-            for each in attempt.verdicts
+            for each in attempt.results
             if each.assumed is not None
         },
     }
@@ -174,7 +174,7 @@ def _outcome(decision: GroupDecision) -> JsonObject:
         result["message"] = decision.message
         result["reasons"] = {
             each.pod.key: each.failure.message
-            for each in attempt.verdicts
+            for each in attempt.results
             if each.failure is not None
         }
     if decision.preemption is not None:
@@ -255,7 +255,7 @@ def _fits_with(
             decide_group(world, profile, replace(request, budget_seconds=0.0))
         )
         if decision.placed:
-            take_back(Ground(world, profile), decision.attempt)
+            undo_attempt(GroupContext(world, profile), decision.attempt)
         return decision.placed
     finally:
         for name in added:

@@ -44,24 +44,24 @@ def queue_facts(world: World, entry: QueuedPod) -> JsonObject:
         facts["nextRetry"] = at(clock, entry.queued_at + world.queue.max_unschedulable_seconds)
     if entry.gating_plugin:
         facts["gatedBy"] = entry.gating_plugin
-    rejectors = sorted(entry.rejectors)
-    if rejectors:
-        facts["rejectedBy"] = rejectors
-        facts["wokenBy"] = list(waking_events(world, entry, rejectors))
+    plugins = sorted(entry.rejector_plugins)
+    if plugins:
+        facts["rejectedBy"] = plugins
+        facts["wokenBy"] = list(waking_events(world, entry, plugins))
     return facts
 
 
-def waking_events(world: World, entry: QueuedPod, rejectors: Sequence[str]) -> Iterator[JsonObject]:
+def waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[JsonObject]:
     """The kinds of events that a rejecting plugin registered, with the plugins."""
     hints = world.profiles.hints(entry.profile_name)
     plugins_of: dict[str, list[str]] = {}
-    for plugin in rejectors:
+    for plugin in plugins:
         registered = hints.get(plugin)
         names = ["any event"] if registered is None else _names(registered)
         for name in names:
             plugins_of.setdefault(name, []).append(plugin)
-    for name, plugins in plugins_of.items():
-        yield {"event": name, "plugins": plugins}
+    for name, asking in plugins_of.items():
+        yield {"event": name, "plugins": asking}
 
 
 def _names(registered: Sequence[ClusterEventWithHint]) -> list[str]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.framework.containment import is_trusted
-from stellwerk.framework.scoring import PluginScore, Scores
+from stellwerk.framework.plugin_isolation import is_trusted
+from stellwerk.framework.runtime import PluginScore, Scores
 from stellwerk.framework.types import Status
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search

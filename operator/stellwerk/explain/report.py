@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.backend.queued_pod import POPPED, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.device_report import claims_report, device_report, searched
 from stellwerk.explain.device_suggestions import device_suggestions
@@ -115,7 +115,7 @@ class Explanations:
 
     def _pending(self, entry: QueuedPod) -> Steps:
         world, pod = self.world, entry.newest
-        result = self._header(pod, "scheduling" if entry.place in POPPED else "waiting")
+        result = self._header(pod, "scheduling" if entry.place in IN_FLIGHT else "waiting")
         result["queue"] = queue_facts(world, entry)
         if entry.attempts:
             last = result["lastAttempt"] = {"endedAt": at(world.clock, entry.queued_at)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Any, Final
 
-from stellwerk.backend.queued_pod import POPPED
+from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
@@ -140,7 +140,7 @@ def _why(decision: Decision) -> JsonObject:
 
 def _waiting(live: World) -> list[PodInfo]:
     """The pods that wait, in the order of priority and time."""
-    entries = [entry for entry in live.queue.entries.values() if entry.place not in POPPED]
+    entries = [entry for entry in live.queue.entries.values() if entry.place not in IN_FLIGHT]
     entries.sort(key=lambda entry: (-entry.newest.priority, entry.queued_at))
     return [entry.newest for entry in entries]
 

@@ -1,5 +1,5 @@
 """The contract between scheduler and plugins, and the runtime that keeps it.
 
-`interface` has the extension points, `services` what plugins are offered; `runtime` runs a
-profile's plugins: `filtering` and `scoring` in the scheduling cycle, `binding` after it.
+`interface` has the extension points, `services` what plugins are offered, `types` the values they
+give and read; `runtime` runs a profile's plugins.
 """

@@ -1,6 +1,6 @@
 """Which extension points a plugin has, and what each is called: one table.
 
-The registry describes plugin classes by it, containment wraps plugins, and the runtime and the
+The registry describes plugin classes by it, plugin_isolation wraps plugins, and the runtime and the
 queue find the plugins of each point. Invariant: a plugin has a point if it has the point's method;
 no other module looks for methods or checks protocols.
 """

@@ -14,10 +14,10 @@ from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.background import Background, NoBackground
-from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.extension_points import PluginsByPoint
-from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
+from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard
 from stellwerk.framework.services import (
     ClusterClient,
     DeviceCounts,
@@ -32,8 +32,6 @@ from stellwerk.framework.services import (
     VolumeCounts,
     WaitingPod,
 )
-from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
-from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
@@ -63,19 +61,15 @@ class WaitUntil(Protocol):
 
 
 class ServedFramework(Protocol):
-    """What a handle needs of the framework that it serves."""
+    """The framework that a handle serves, as far as plugins ask it."""
 
     @property
     def filters(self) -> FilterRunner: ...
 
-    @property
-    def filtering(self) -> FilterPhase: ...
-
-    @property
-    def stopwatch(self) -> Stopwatch: ...
+    def feasible(self, pod: PodInfo) -> Mask: ...
 
 
-StopwatchOf: TypeAlias = Callable[[str, PluginsByPoint], Stopwatch]
+MetricsRecorderOf: TypeAlias = Callable[[str, PluginsByPoint], MetricsRecorder]
 """(schedulerName, its plugins) → what measures them."""
 
 
@@ -83,7 +77,7 @@ def _left_undone(_: FollowUp) -> None:
     """There is no cluster to write to."""
 
 
-def _unmeasured(_: str, __: PluginsByPoint) -> Stopwatch:
+def _unmeasured(_: str, __: PluginsByPoint) -> MetricsRecorder:
     return UNMEASURED
 
 
@@ -157,7 +151,7 @@ class Services:
     """Carries out what a plugin does not wait for; without a cluster, nothing does."""
     background: Background = field(default_factory=NoBackground)
     """Computes what a plugin does not wait for."""
-    stopwatch: StopwatchOf = _unmeasured
+    metrics_recorder: MetricsRecorderOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
@@ -235,11 +229,7 @@ class ProfileHandle(Handle):
 
     @override
     def feasible(self, pod: PodInfo) -> Mask:
-        framework, state = self._served(), CycleState()
-        try:
-            return framework.filtering.find_feasible(pod, state, sample=False).fits
-        finally:
-            framework.stopwatch.attempt(state)
+        return self._served().feasible(pod)
 
     @override
     def in_background(self, follow_up: FollowUp) -> None:

@@ -326,7 +326,7 @@ class CycleState:
         self.skipped_pre_binds: set[str] = set()
         """Plugins whose PreBindPreFlight answered Skip."""
         self.point_runs: list[PointRun] = []
-        """What was measured; `Stopwatch.attempt` takes it after the cycle and after the binding."""
+        """Measured runs, taken by `MetricsRecorder.attempt` after the cycle and the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
         self.turn_seconds: float | None = None

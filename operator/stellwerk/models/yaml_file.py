@@ -5,10 +5,16 @@ file that cannot be read is one line that names it.
 """
 
 from pathlib import Path
+from typing import Final
 
 import yaml
 
 from stellwerk.errors import ConfigurationError
+
+DEEPEST: Final = 10_000
+"""The API server's limit on what stands inside of each other, in JSON and YAML alike."""
+_OPENERS: Final = b"[{-:?"
+"""Each level of nesting has one of these at least."""
 
 
 def read_yaml(file: Path) -> list[object]:
@@ -23,6 +29,27 @@ def read_yaml(file: Path) -> list[object]:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+
+
+def check_depth(content: bytes) -> None:
+    """Refuse a text that nests deeper than libyaml's composer can go without ending the process.
+
+    The composer calls itself once a level, on the stack of C; the parser beneath it does not.
+
+    Raises:
+        yaml.YAMLError: it nests deeper than DEEPEST, or is no YAML.
+    """
+    if sum(content.count(opener) for opener in _OPENERS) <= DEEPEST:
+        return
+    depth = 0
+    for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            problem = f"exceeded max depth of {DEEPEST}"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)  # type: ignore[arg-type]  # libyaml has marks of its own
 
 
 def read_one_yaml(file: Path) -> object:

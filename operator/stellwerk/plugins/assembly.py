@@ -5,9 +5,9 @@ instance at all of its extension points, and a reload keeps instances whose argu
 """
 
 from stellwerk.errors import ProfileError
-from stellwerk.framework.containment import contained
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Plugin
+from stellwerk.framework.plugin_isolation import isolated
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import LoadedProfile
@@ -52,7 +52,7 @@ class Assembly:
             profile.plugins.weights,
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
             check_all_filters=profile.spec.check_all_filters,
-            stopwatch=self._services.stopwatch(profile.scheduler_name, by_point),
+            metrics_recorder=self._services.metrics_recorder(profile.scheduler_name, by_point),
             extenders_choose=any(
                 extender.filter_verb or extender.prioritize_verb
                 for extender in profile.spec.extenders
@@ -76,7 +76,7 @@ class Assembly:
                 _arguments_field(name, profile),
                 f"plugin {name} refuses to be made: {type(failure).__name__}: {failure}",
             ) from failure
-        return contained(made, self._guard)
+        return isolated(made, self._guard)
 
 
 def _arguments_field(name: str, profile: LoadedProfile) -> str:

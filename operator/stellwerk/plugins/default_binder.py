@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.errors import ApiError, OutcomeUnknown
-from stellwerk.framework.binding import OUTCOME_UNKNOWN
 from stellwerk.framework.interface import BindPlugin
+from stellwerk.framework.runtime import OUTCOME_UNKNOWN
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status, error
 from stellwerk.models.pod import PodInfo

@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.interface import MAX_NODE_SCORE, PreScorePlugin, Reuse, ScorePlugin
-from stellwerk.framework.reuse import ColumnCache
+from stellwerk.framework.result_cache import ResultCache
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, SKIP, CycleState, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
@@ -46,7 +46,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
 
     def __init__(self, handle: Handle, args: NodeResourcesBalancedAllocationArgs) -> None:
         self._resources = args.resources
-        self._columns = ColumnCache(handle.snapshot)
+        self._columns = ResultCache(handle.snapshot)
         self._snapshot = handle.snapshot
 
     @override

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.binding import OUTCOME_UNKNOWN
+from stellwerk.framework.runtime import OUTCOME_UNKNOWN
 from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.object_reference import pod_reference
@@ -73,7 +73,7 @@ class BindingCycle:
         try:
             await self._run(attempt)
         finally:
-            attempt.profile.framework.stopwatch.attempt(attempt.state)
+            attempt.profile.framework.metrics_recorder.attempt(attempt.state)
 
     async def _run(self, attempt: Attempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
@@ -22,8 +21,16 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
-from stellwerk.world.effects import Eviction
-from stellwerk.world.pod_status import NominatingInfo, Report, disruption_patch
+from stellwerk.world.effects import (
+    Eviction,
+    VictimOutcome,
+    clear_lower_nominations,
+    last_victim_ended,
+    open_gate,
+    wake_preemptor,
+    withdraw_nomination,
+)
+from stellwerk.world.pod_status import disruption_patch
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -40,19 +47,6 @@ class PreemptorDeleted(SchedulerError):  # noqa: N818 named for what happened
     """The pod that preempts was deleted meanwhile."""
 
 
-class _Outcome(Enum):
-    """What came of the eviction of a victim."""
-
-    TERMINATING = auto()
-    """Its deletion has begun, and takes its time."""
-    DELETED = auto()
-    """It was deleted at once."""
-    ALREADY_GONE = auto()
-    """It was gone before its deletion was asked for."""
-    BINDING_CANCELLED = auto()
-    """It was not on its node yet, and never will be."""
-
-
 @dataclass(slots=True)
 class _UnderWay:
     """A preemption whose end the cache has not shown yet."""
@@ -60,7 +54,7 @@ class _UnderWay:
     task: asyncio.Task[None]
     last_victim: str = ""
     """The uid of the last victim, once only that one is still to be evicted."""
-    last_outcome: _Outcome | None = None
+    last_outcome: VictimOutcome | None = None
     """What came of its eviction."""
 
 
@@ -113,7 +107,7 @@ class PreemptionExecutor:
             under_way = self._under_way[preemptor]
             if self._is_over(under_way):
                 if under_way.last_outcome is None:
-                    self._open_gate(preemptor)
+                    open_gate(self._world, preemptor)
                 else:
                     self._end(preemptor)
 
@@ -132,30 +126,15 @@ class PreemptionExecutor:
     # --- which preemptors are gated -------------------------------------------------------------
 
     def _is_over(self, under_way: _UnderWay) -> bool:
-        """Whether the last victim has gone, or begun to, as the cache has it.
-
-        The news of its end may come before the API call's answer, and must not be missed. Its
-        termination is enough where it takes its time; a victim that goes at once terminates for a
-        moment, in which every other change would cause a needless attempt. Before the cache has
-        it, its capacity is not there for any attempt.
-        """
-        if not under_way.last_victim:
-            return False
-        victim = self._world.cache.pod(under_way.last_victim)
-        if victim is None or under_way.last_outcome is _Outcome.BINDING_CANCELLED:
-            return True
-        return under_way.last_outcome is _Outcome.TERMINATING and victim.terminating
-
-    def _open_gate(self, uid: str) -> None:
-        """From here on the pod may be tried again."""
-        self._world.preempting.discard(uid)
-        self._world.queue.rerun_pre_enqueue(uid)
+        """Whether the last victim has gone, or begun to; before it is known, none has."""
+        last, outcome = under_way.last_victim, under_way.last_outcome
+        return bool(last) and last_victim_ended(self._world, last, outcome)
 
     def _end(self, uid: str) -> asyncio.Task[None] | None:
         """Nothing is under way for the pod any more; returns the task of what was."""
         task = self._forget(uid)
         if task is not None:
-            self._open_gate(uid)
+            open_gate(self._world, uid)
         return task
 
     def _forget(self, uid: str) -> asyncio.Task[None] | None:
@@ -189,20 +168,19 @@ class PreemptionExecutor:
                 exc_info=unforeseen,
             )
             self._end(pod.uid)
-            self._withdraw(pod)
+            cleared = withdraw_nomination(world, pod)
+            if cleared is not None:
+                self._outbox.reports.put(cleared)
         else:
             self._evicted(pod.uid, outcomes[-1])
-            if _Outcome.ALREADY_GONE in outcomes:
-                # The end of a victim that was gone already may have been overlooked while the
-                # preemptor was gated, and then no other event wakes it.
-                world.activate([pod])
+            wake_preemptor(world, pod, outcomes)
         finally:
             metrics = self._metrics
             seconds = world.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
 
-    def _evicted(self, uid: str, last: _Outcome) -> None:
+    def _evicted(self, uid: str, last: VictimOutcome) -> None:
         """Every victim is evicted, the last one with this outcome."""
         under_way = self._under_way.get(uid)
         if under_way is not None:
@@ -210,14 +188,15 @@ class PreemptionExecutor:
             if self._is_over(under_way):
                 self._end(uid)
 
-    async def _evict_all(self, eviction: Eviction) -> Sequence[_Outcome]:
+    async def _evict_all(self, eviction: Eviction) -> Sequence[VictimOutcome]:
         """Evict every victim, the last one when all others are; returns the outcomes, in order.
 
         Raises:
             SchedulerError: a victim could not be evicted; then the last one is left alone.
         """
         pod = eviction.preemptor
-        self._clear_lower_nominations(pod, eviction.candidate.node_name)
+        for cleared in clear_lower_nominations(self._world, pod, eviction.candidate.node_name):
+            self._outbox.reports.put(cleared)
         *others, last = eviction.victims
         answers = await asyncio.gather(
             *(self._evict(eviction, victim) for victim in others), return_exceptions=True
@@ -232,38 +211,12 @@ class PreemptionExecutor:
             if self._is_over(under_way):
                 # It went while the others were evicted; a gate that opens here needs no rerun.
                 self._world.preempting.discard(pod.uid)
-        outcomes = [answer for answer in answers if isinstance(answer, _Outcome)]
+        outcomes = [answer for answer in answers if isinstance(answer, VictimOutcome)]
         return [*outcomes, await self._evict(eviction, last)]
-
-    def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Pods of lower priority that are nominated to the node look for another one now."""
-        world = self._world
-        lower = [
-            other
-            for other in world.nominator.pods_for_node(node_name)
-            if other.priority < pod.priority
-        ]
-        for other in lower:
-            world.queue.nominate(other, "")
-        world.activate(lower)
-        for other in lower:
-            self._remove_nomination(other)
-
-    def _remove_nomination(self, pod: PodInfo) -> None:
-        nomination = NominatingInfo("", in_any_case=True)
-        self._outbox.reports.put(Report(pod, nomination=nomination))
-
-    def _withdraw(self, pod: PodInfo) -> None:
-        """The preemption failed: clear the nomination and let the pod try again."""
-        world = self._world
-        if pod.uid in world.queue.entries:
-            world.queue.nominate(pod, "")
-            self._remove_nomination(pod)
-            world.activate([pod])
 
     # --- one victim -----------------------------------------------------------------------------
 
-    async def _evict(self, eviction: Eviction, victim: PodInfo) -> _Outcome:
+    async def _evict(self, eviction: Eviction, victim: PodInfo) -> VictimOutcome:
         """Evict one victim.
 
         Raises:
@@ -271,7 +224,7 @@ class PreemptionExecutor:
         """
         if self.keep_from_node(victim):
             self._record(eviction, victim, " (in kube-scheduler memory).")
-            return _Outcome.BINDING_CANCELLED
+            return VictimOutcome.BINDING_CANCELLED
         client, pod = self._outbox.client, eviction.preemptor
         try:
             await self._patiently(pod, lambda: self._mark(eviction, victim))
@@ -280,9 +233,9 @@ class PreemptionExecutor:
             )
         except (NotFound, Conflict):
             logger.debug("victim %s is gone already", victim.key)
-            return _Outcome.ALREADY_GONE
+            return VictimOutcome.ALREADY_GONE
         self._record(eviction, victim, "")
-        return _Outcome.DELETED if gone else _Outcome.TERMINATING
+        return VictimOutcome.DELETED if gone else VictimOutcome.TERMINATING
 
     def keep_from_node(self, victim: PodInfo) -> bool:
         """Keep a victim from its node if it is not on it yet; returns whether that is so."""

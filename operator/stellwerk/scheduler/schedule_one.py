@@ -70,6 +70,8 @@ class ScheduleOne:
         self._budget, self._slow_specs = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
+        self.deciding = ""
+        """The uid of the pod in hand; empty: of none."""
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
@@ -91,12 +93,15 @@ class ScheduleOne:
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
         pod = queued.pod
+        self.deciding = pod.uid
         if pod.group is not None and await self._with_its_group(queued):
-            return
-        if pod.terminating or pod.uid in self._world.cache.assumed_pods:
+            pass
+        elif pod.terminating or pod.uid in self._world.cache.assumed_pods:
             self._skip_pod_schedule(queued)
-            return
-        await self._attempt(queued)
+        else:
+            await self._attempt(queued)
+        self.deciding = ""
+        ATTEMPT.set(0)
 
     async def _with_its_group(self, queued: QueuedPod) -> bool:
         """Decide for the group of a pod; False where its profile places no groups."""
@@ -135,12 +140,12 @@ class ScheduleOne:
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(pod, profile.scheduler_name, decision)
         if isinstance(decision, Failure):
-            profile.framework.stopwatch.attempt(state)
+            profile.framework.metrics_recorder.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         active_since, assumptions = queued.active_since, world.objects.assumptions
         effects = self.apply(world, queued, decision)
-        profile.framework.stopwatch.attempt(state)
+        profile.framework.metrics_recorder.attempt(state)
         if effects.bind is None:
             self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))
         else:

@@ -1,80 +1,64 @@
-"""activeQ, the scheduling coroutine that empties it, and the clockwork around both.
-
-Owns every task and every timeout.
+"""The scheduling loop on asyncio: activeQ, what the loop waits for, timers, and every other task.
 
 `app` starts it once the first lists are complete. Invariant: pods are decided one after another,
-in the order of activeQ; everything slow happens in tasks that the coroutine does not wait for.
+in the order of activeQ; everything slow happens in tasks that the loop does not wait for.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
+from typing_extensions import override
+
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
-from stellwerk.logs import ATTEMPT
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk.world.loop import TIMERS, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World
 
-BACKOFF_FLUSH_SECONDS: Final = 1.0
-UNSCHEDULABLE_FLUSH_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 10.0
 REQUEUEING_PAUSE_SECONDS: Final = 0.005
 """Between two slices, which take one or two milliseconds: a fifth of the time at most."""
-TURN_SECONDS: Final = 0.002
-"""After so long, events and bindings have their turn; one decision after the other costs less than
-decisions between other work, for what it reads stays in the processor's caches."""
-TURN_DECISIONS: Final = 8
-"""The same, however little time they take."""
 
 
-class ActiveQueue:
-    """activeQ: items by sort key and sequence; the coroutine sleeps while there are none.
+class ActiveQueue(asyncio.PriorityQueue[ActiveItem]):
+    """activeQ: items by sort key and sequence; the scheduling loop sleeps while there are none.
 
     Its order is that of the items, and every item comes out once; stale ones
     `SchedulingQueue.pop` refuses.
     """
 
     def __init__(self) -> None:
-        self._queue: asyncio.PriorityQueue[ActiveItem] = asyncio.PriorityQueue()
+        super().__init__()
         self._signals = 0
 
-    def push(self, item: ActiveItem) -> None:
-        """Put in the item of a pod."""
-        self._queue.put_nowait(item)
-
     def wake(self) -> None:
-        """Let `next` return although there is no pod here: backoffQ has one."""
-        if self._queue.empty():
+        """Let `filled` return although there is no pod here: backoffQ has one."""
+        if self.empty():
             # Negative, so that no pod's item has the same sequence.
             self._signals -= 1
-            self._queue.put_nowait(ActiveItem((), self._signals, None))
-
-    def empty(self) -> bool:
-        """Whether there is no item, stale ones included."""
-        return self._queue.empty()
+            self.put_nowait(ActiveItem((), self._signals, None))
 
     def __len__(self) -> int:
-        return self._queue.qsize()
+        return self.qsize()
 
     def discard_stale(self) -> None:
         """Take out the items of pods that are not in activeQ any more."""
-        items = [self._queue.get_nowait() for _ in range(len(self))]
+        items = [self.get_nowait() for _ in range(len(self))]
         for item in items:
             if item.entry is not None and item.entry.sequence == item.sequence:
-                self._queue.put_nowait(item)
+                self.put_nowait(item)
 
-    async def next(self) -> ActiveItem:
-        """The first item, as soon as there is one."""
-        return await self._queue.get()
+    async def filled(self) -> None:
+        """Wait until there is an item, or a signal."""
+        self.put_nowait(await self.get())
 
 
-class Scheduler:
-    """The scheduling coroutine, the flushes, and the outcomes of bindings."""
+class Scheduler(Waits):
+    """The scheduling coroutine, the timers, and the outcomes of bindings."""
 
     def __init__(
         self,
@@ -103,8 +87,11 @@ class Scheduler:
         world.queue.backlog.on_begun = self._backlogged.set
         self._heartbeat_seconds: float | None = None
         """When the loop last turned with the scheduling coroutine in it; None: it does not yet."""
-        self.deciding = ""
-        """The uid of the pod that the scheduling coroutine is at."""
+
+    @property
+    def deciding(self) -> str:
+        """The uid of the pod that the scheduling coroutine is at; empty: of none."""
+        return self._schedule_one.deciding
 
     def heartbeat(self) -> float:
         """When the loop last turned; now, while the scheduling coroutine is not running yet.
@@ -121,14 +108,12 @@ class Scheduler:
         self.groups.reports.look_at_all()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._schedule_forever(), name="scheduling")
-                tasks.create_task(
-                    self._repeat(BACKOFF_FLUSH_SECONDS, self._tick), name="backoff flush"
+                loop = scheduling_loop(
+                    self._world, self._active, self._schedule_one.schedule_one, self
                 )
-                tasks.create_task(
-                    self._repeat(UNSCHEDULABLE_FLUSH_SECONDS, self._flush_unschedulable),
-                    name="unschedulable flush",
-                )
+                tasks.create_task(loop, name="scheduling")
+                for timer in TIMERS:
+                    tasks.create_task(self._repeat(timer), name=timer.name)
                 tasks.create_task(self._work_off_requeueing(), name="requeueing")
                 tasks.create_task(
                     self._outcomes.run(self._handlers, self._binding_cycle.take_back),
@@ -140,58 +125,36 @@ class Scheduler:
             await self.groups.hand_over.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
-    async def _schedule_forever(self) -> None:
-        now = self._world.clock.monotonic
-        decisions, turn_began = 0, now()
-        has_news = False
-        while True:
-            await self._bindings.free_slot()
-            if self._world.cache.unprepared:
-                await self._prepare()
-            queued = await self._next_pod()
-            self.deciding = queued.pod.uid
-            if has_news and queued.attempts > 1:
-                # A binding goes out before what was refused is tried again.
-                await self._others_turn()
-                decisions, turn_began = 0, now()
-            has_news = queued.attempts == 1
-            await self._schedule_one.schedule_one(queued)
-            self.deciding = ""
-            ATTEMPT.set(0)
-            decisions += 1
-            if decisions == TURN_DECISIONS or now() - turn_began >= TURN_SECONDS:
-                # get() on a queue that is not empty never yields: let the others have a turn.
-                await asyncio.sleep(0)
-                decisions, turn_began = 0, now()
+    # --- what the loop waits for ----------------------------------------------------------------
 
-    async def _others_turn(self) -> None:
-        """Let the others have a turn, with a pod in hand."""
+    @override
+    async def slot(self) -> None:
+        await self._bindings.free_slot()
+        if self._barrier.is_applying or self._world.cache.unprepared:
+            await self._ready()
+
+    @override
+    async def pod(self) -> None:
+        await self._active.filled()
+        await self._ready()
+
+    @override
+    async def others(self, in_hand: QueuedPod | None) -> None:
+        if in_hand is not None:
+            self._schedule_one.deciding = in_hand.pod.uid
         await asyncio.sleep(0)
+        await self._ready()
+
+    async def _ready(self) -> None:
+        """Enter pods with thousands of terms, and wait while a later list is being applied."""
+        cache = self._world.cache
+        for _ in range(cache.unprepared):
+            for _ in cache.prepare():
+                await asyncio.sleep(0)
         if self._barrier.is_applying:
             await self._barrier.applied()
 
-    async def _next_pod(self) -> QueuedPod:
-        world = self._world
-        while True:
-            if self._barrier.is_applying:
-                await self._barrier.applied()
-            if self._active.empty():
-                early = world.queue.pop_from_backoff()
-                if early is not None:
-                    return early
-            item = await self._active.next()
-            if world.cache.unprepared:
-                await self._prepare()
-            if self._barrier.is_applying:
-                await self._barrier.applied()
-            popped = world.queue.pop(item)
-            if popped is not None:
-                return popped
-
-    async def _prepare(self) -> None:
-        """Let the loop turn while a pod with thousands of terms is entered."""
-        for _ in self._world.cache.prepare():
-            await asyncio.sleep(0)
+    # --- beside the loop ------------------------------------------------------------------------
 
     async def _work_off_requeueing(self) -> None:
         """Requeue slice by slice what one change concerns, with room for other work between."""
@@ -201,21 +164,15 @@ class Scheduler:
             while self._world.queue.backlog.work_off():  # noqa: ASYNC110 a pause, not a poll
                 await asyncio.sleep(REQUEUEING_PAUSE_SECONDS)
 
-    async def _repeat(self, seconds: float, action: Callable[[], None]) -> None:
+    async def _repeat(self, timer: Timer) -> None:
         while True:
-            await asyncio.sleep(seconds)
-            action()
+            await asyncio.sleep(timer.period_seconds)
+            timer.act(self._world)
+            self._beat()
 
-    def _tick(self) -> None:
+    def _beat(self) -> None:
         world = self._world
-        world.queue.flush_backoff(world.clock.monotonic())
         self._heartbeat_seconds = world.clock.monotonic()
-        if not (self.deciding or self._barrier.is_applying or world.cache.unprepared):
+        if not (self._schedule_one.deciding or self._barrier.is_applying or world.cache.unprepared):
             # What was deleted is let go though no pod comes, and the next one waits for less.
             world.cache.update_snapshot()
-
-    def _flush_unschedulable(self) -> None:
-        world = self._world
-        world.queue.flush_unschedulable(world.clock.monotonic())
-        unanswered = (world.queue.pod(uid) for uid in world.profiles.take_unanswered())
-        world.activate([pod for pod in unanswered if pod is not None])

@@ -13,7 +13,7 @@ import numpy as np
 
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.scoring import Scores
+from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import OK, Code, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn

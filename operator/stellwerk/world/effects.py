@@ -5,7 +5,9 @@ to carry out, for a simulation to answer in virtual time, for a shadow profile t
 when `apply` returns, the pod is assumed on its node or back in its place in the queue.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.follow_up import FollowUp
@@ -22,6 +24,7 @@ from stellwerk.world.pod_status import (
     SCHEDULER_ERROR,
     SLOW,
     UNSCHEDULABLE,
+    NominatingInfo,
     NominatingMode,
     Report,
 )
@@ -137,3 +140,78 @@ def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
         return None
     search = decision.search
     return Eviction(search.pod, candidate, victims, search.profile.scheduler_name)
+
+
+# --- a preemption -------------------------------------------------------------------------------
+
+
+class VictimOutcome(Enum):
+    """What came of the eviction of a victim."""
+
+    TERMINATING = auto()
+    """Its deletion has begun, and takes its time."""
+    DELETED = auto()
+    """It was deleted at once."""
+    ALREADY_GONE = auto()
+    """It was gone before its deletion was asked for."""
+    BINDING_CANCELLED = auto()
+    """It was not on its node yet, and never will be."""
+
+
+def clear_lower_nominations(world: World, preemptor: PodInfo, node_name: str) -> list[Report]:
+    """Let pods of lower priority that are nominated to the node look for another one.
+
+    Returns what their status is to say (`prepareCandidate`).
+    """
+    nominated = world.nominator.pods_for_node(node_name)
+    lower = [pod for pod in nominated if pod.priority < preemptor.priority]
+    for pod in lower:
+        world.queue.nominate(pod, "")
+    world.activate(lower)
+    return [_without_nomination(pod) for pod in lower]
+
+
+def last_victim_ended(world: World, uid: str, outcome: VictimOutcome | None) -> bool:
+    """Whether the last victim has gone, or begun to, as the cache has it.
+
+    The news of its end may come before the answer to its eviction (`outcome` is None until then),
+    and must not be missed. Its termination is enough where it takes its time; a victim that goes
+    at once terminates for a moment, in which every other change would cause a needless attempt.
+    Before the cache has it, its capacity is not there for any attempt.
+    """
+    victim = world.cache.pod(uid)
+    if victim is None or outcome is VictimOutcome.BINDING_CANCELLED:
+        return True
+    return outcome is VictimOutcome.TERMINATING and victim.terminating
+
+
+def open_gate(world: World, uid: str) -> None:
+    """Let a preemptor be tried again: no victim is left to be evicted for it."""
+    world.preempting.discard(uid)
+    world.queue.rerun_pre_enqueue(uid)
+
+
+def wake_preemptor(world: World, preemptor: PodInfo, outcomes: Iterable[VictimOutcome]) -> None:
+    """Wake a preemptor whose victims are evicted, unless the end of one of them will.
+
+    The end of a victim that was gone already may have been overlooked while the preemptor was
+    gated, and then no other event wakes it.
+    """
+    if VictimOutcome.ALREADY_GONE in outcomes:
+        world.activate([preemptor])
+
+
+def withdraw_nomination(world: World, preemptor: PodInfo) -> Report | None:
+    """Clear the nomination of a pod whose preemption failed, and let it try again.
+
+    Returns what its status is to say; None: it waits no more.
+    """
+    if preemptor.uid not in world.queue.entries:
+        return None
+    world.queue.nominate(preemptor, "")
+    world.activate([preemptor])
+    return _without_nomination(preemptor)
+
+
+def _without_nomination(pod: PodInfo) -> Report:
+    return Report(pod, nomination=NominatingInfo("", in_any_case=True))

@@ -190,10 +190,10 @@ class Profiles(QueueingPolicy):
         profile = self.of(pod)
         if profile is None:
             return OK
-        stopwatch = profile.framework.stopwatch
-        started = stopwatch.started()
+        metrics_recorder = profile.framework.metrics_recorder
+        started = metrics_recorder.started()
         status = self._pre_enqueue(profile, pod, first_plugin)
-        stopwatch.point("PreEnqueue", status.code, stopwatch.started() - started)
+        metrics_recorder.point("PreEnqueue", status.code, metrics_recorder.started() - started)
         return status
 
     def _pre_enqueue(self, profile: ServedProfile, pod: PodInfo, first_plugin: str) -> Status:
@@ -211,6 +211,11 @@ class Profiles(QueueingPolicy):
             if status.code is not Code.SUCCESS:
                 return Status(status.code, status.reasons, plugin.name)
         return OK
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether there are pods to be asked about again."""
+        return bool(self._unanswered)
 
     def take_unanswered(self) -> set[str]:
         """Uids of pods to be asked about again, as a plugin could not answer; named once each."""

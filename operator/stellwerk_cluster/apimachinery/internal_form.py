@@ -1,8 +1,8 @@
 """Values as the API server's messages print them: its internal types, as JSON, and their diff.
 
 A refusal quotes values in the server's own form, which has other names, another order and no
-absent fields. `internal_types.txt` has the order, `types.txt` says what a missing field is. Called
-by the rules of kinds. Invariant: the value that is printed is not changed.
+absent fields. The tables have the order, and say what a missing field is. Called by the rules of
+kinds. Invariant: the value that is printed is not changed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import difflib
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
-from stellwerk_cluster.apimachinery.schema import types
+from stellwerk_cluster.schema.tables import blocks
+from stellwerk_cluster.schema.types import type_block, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.schema.types import Field
 
 _HOST_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 """Fields of a pod that the internal form has in the security context."""
@@ -57,7 +58,7 @@ def internal_form(type_name: str, value: JsonValue) -> JsonValue:
         return None
     if type_name.startswith("["):
         return [internal_form(type_name[1:-1], each) for each in value]
-    layout = _layouts().get(type_name)
+    layout = _layout(type_name)
     if layout is None:
         return value
     if type_name == "PodSpec":
@@ -109,33 +110,22 @@ def go_json(value: JsonValue, indent: int | None = None) -> str:
 
 
 @cache
-def _layouts() -> dict[str, _Layout]:
-    found: dict[str, _Layout] = {}
-    package = resources.files("stellwerk_cluster.apimachinery")
-    name, inline, fields = "", False, list[_Printed]()
-    for line in (*package.joinpath("internal_types.txt").read_text("utf-8").splitlines(), "end"):
-        if line.startswith("#"):
-            continue
-        words = line.split()
-        if line.startswith(" "):
-            fields.append(_printed(name, words))
-            continue
-        if name:
-            found[name] = _Layout(tuple(fields), inline)
-        name, inline, fields = words[0], "inline" in words, []
-    return found
+def _layout(type_name: str) -> _Layout | None:
+    name = next((each for each in (type_name, f"~{type_name}") if each in blocks()), "")
+    found = type_block(name) if name else None
+    if found is None or "internal" not in found.words:
+        return None
+    inline = found.words["internal"] == "inline"
+    shown = [each for each in found.lines if each.words.get("as") != "-"]
+    return _Layout(tuple(_printed(each, inline=inline) for each in shown), inline)
 
 
-def _printed(owner: str, words: list[str]) -> _Printed:
-    name, is_pointer = words[0].rstrip("*"), words[0].endswith("*")
-    key = words[1] if words[1:] else name[0].lower() + name[1:]
-    known = types().get(owner, {}).get(key)
-    if words[2:] or known is None:
-        field_type, flags = words[2] if words[2:] else "any", frozenset[str]()
-    else:
-        field_type, flags = known.type, known.flags
-    is_pointer = is_pointer or "pointer" in flags
-    missing = None if is_pointer else _ZEROS.get(field_type)
-    if field_type in types() and flags & {"required", "always"}:
+def _printed(field: Field, *, inline: bool) -> _Printed:
+    key = field.name.lstrip("~")
+    given = field.words.get("as", "")
+    name = given.rstrip("*") or (key if inline else key[0].upper() + key[1:])
+    is_pointer = given.endswith("*") or "pointer" in field.words
+    missing = None if is_pointer else _ZEROS.get(field.type)
+    if field.type in types() and field.words.keys() & {"present", "always"}:
         missing = EMPTY
-    return _Printed(name, key, field_type, missing)
+    return _Printed(name, key, field.type, missing)

@@ -1,23 +1,24 @@
 """The kinds that are served: under which path, with which verbs, and how their storage behaves.
 
-Read by storage, verbs, discovery, OpenAPI and tables. `kinds.toml` is the one list of the built-in
+Read by storage, verbs, discovery, OpenAPI and tables. The tables of `schema` have the built-in
 kinds; CustomResourceDefinitions add rows while the server runs. Invariant: nothing about a kind is
-decided by comparing its name elsewhere when a column of this table can say it.
+decided by comparing its name elsewhere when a word of its block can say it.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.schema.tables import tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.schema.tables import KindBlock, Tables
 
 ALL_VERBS: Final = (
     "create",
@@ -69,7 +70,7 @@ class ResourceKind:
     """Whether an update without a resourceVersion is refused."""
     verbs: tuple[str, ...] = ALL_VERBS
     schema: str = ""
-    """Name of its type in types.txt; empty: same as the kind."""
+    """Name of its type in the tables; empty: same as the kind."""
     storage: str = ""
     """Resource under whose name it is stored; empty: its own. Two rows with one storage are two
     views of it.
@@ -84,6 +85,8 @@ class ResourceKind:
     """What every answer about the kind warns of."""
     gate: str = ""
     """The feature gate that serves it; empty: it is always served."""
+    computed: bool = False
+    """Whether its objects are computed when they are asked for, and never stored."""
     custom: bool = False
     """Whether a CustomResourceDefinition added the kind."""
     scale_paths: tuple[str, str, str] = (".spec.replicas", ".status.replicas", "")
@@ -113,7 +116,7 @@ class ResourceKind:
 
     @property
     def type_name(self) -> str:
-        """Its type in types.txt."""
+        """Its type in the tables."""
         return self.schema or self.kind
 
     @property
@@ -132,58 +135,73 @@ class ResourceKind:
 
 
 def subresources() -> dict[str, Subresource]:
-    """The subresources of kinds.toml by name."""
-    return _kinds_file()[0]
+    """The subresources by name."""
+    return _parsed()[0]
 
 
 def built_in_kinds() -> tuple[ResourceKind, ...]:
-    """The kinds of kinds.toml, in the order of the file."""
-    return _kinds_file()[1]
+    """The kinds of the tables, in their order."""
+    return tuple(kind for kind in _parsed()[1] if not kind.computed)
+
+
+def computed_kind(name: str) -> ResourceKind:
+    """A kind whose objects are computed and not stored.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
+    return {kind.kind: kind for kind in _parsed()[1] if kind.computed}[name]
 
 
 @cache
-def _kinds_file() -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
-    directory = resources.files("stellwerk_cluster.apimachinery")
-    return parse_kinds(directory.joinpath("kinds.toml").read_text("utf-8"))
+def _parsed() -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
+    return kinds_of(tables())
 
 
-def parse_kinds(text: str) -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
-    """The subresources and the kinds of a file like kinds.toml.
+def kinds_of(content: Tables) -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
+    """The subresources and the kinds that tables have.
 
     Raises:
-        ValueError: the text is no TOML, or a kind has a verb or subresource that does not exist.
-        TypeError: a kind or subresource has a key of its own invention, or lacks its kind.
+        ValueError: a kind has a word, a verb or a subresource that does not exist.
     """
-    content = tomllib.loads(text)
     below = {
-        name: Subresource(name, **_checked(name, facts))
-        for name, facts in content.pop("subresources", {}).items()
+        name: Subresource(name, **_facts(name, words, Subresource))
+        for name, words in content.subresources.items()
     }
-    return below, tuple(
-        _kind(api_version, plural, facts, below)
-        for api_version, kinds in content.items()
-        for plural, facts in kinds.items()
-    )
+    blocks = (block for block in content.kinds if block.plural != "*")
+    return below, tuple(_kind(block, below) for block in blocks)
 
 
-def _kind(
-    api_version: str, plural: str, facts: JsonObject, below: dict[str, Subresource]
-) -> ResourceKind:
-    group, _, version = api_version.rpartition("/")
+def _kind(block: KindBlock, below: dict[str, Subresource]) -> ResourceKind:
+    group, _, version = block.api_version.rpartition("/")
+    facts = _facts(block.plural, block.words, ResourceKind)
     names = facts.get("subresources", ())
     unknown = [name for name in names if name not in below]
     if unknown:
-        raise ValueError(f"{plural}: unknown subresources: {', '.join(unknown)}")
-    own = {**_checked(plural, facts), "subresources": tuple(below[name] for name in names)}
-    return ResourceKind(group, version, plural, **own)
+        raise ValueError(f"{block.plural}: unknown subresources: {', '.join(unknown)}")
+    if names:
+        facts["subresources"] = tuple(below[name] for name in names)
+    return ResourceKind(group, version, block.plural, block.kind, **facts)
 
 
-def _checked(name: str, facts: JsonObject) -> JsonObject:
-    """The facts with tuples in place of lists, once the verbs among them are known ones."""
+def _facts(name: str, words: dict[str, str], of: type[Subresource | ResourceKind]) -> JsonObject:
+    """The words as values of the fields of the same names."""
+    types = {each.name: str(each.type) for each in fields(of)}
+    unknown = [word for word in words if word not in types]
+    if unknown:
+        raise ValueError(f"{name}: unknown words: {', '.join(unknown)}")
+    facts: JsonObject = {}
+    for word, value in words.items():
+        if types[word] == "bool":
+            facts[word] = value != "no"
+        elif types[word].startswith("tuple"):
+            facts[word] = tuple(value.split(","))
+        else:
+            facts[word] = value
     unknown = [verb for verb in facts.get("verbs", ()) if verb not in ALL_VERBS]
     if unknown:
         raise ValueError(f"{name}: unknown verbs: {', '.join(unknown)}")
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+    return facts
 
 
 class KindTable:

@@ -1,6 +1,6 @@
 """The types by which values are merged: lists that are maps or sets, and what is atomic.
 
-Forms are made from types.txt for built-in kinds and from the schema of a definition for custom
+Forms are made from the tables for built-in kinds and from the schema of a definition for custom
 ones; `typed_values` walks values along them. Invariant: a form is resolved on first use of a field
 and then kept, since types refer to themselves; of two values of one shape, writing one or the other
 into an empty object owns the same fields.
@@ -12,14 +12,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.schema import atomic_types, types
+from stellwerk_cluster.schema.types import is_atomic, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import JsonValue
-    from stellwerk_cluster.apimachinery.schema import Field
+    from stellwerk_cluster.schema.types import Field
 
 
 class MergeMap:
@@ -131,7 +131,7 @@ _SCALARS: Final = {
 
 @cache
 def built_in_merge_type(type_name: str) -> MergeType:
-    """The form of a type of types.txt, or of a list or map of one."""
+    """The form of a type of the tables, or of a list or map of one."""
     if type_name in _SCALARS:
         return MergeType(scalar=_SCALARS[type_name])
     if type_name == "any":
@@ -141,21 +141,25 @@ def built_in_merge_type(type_name: str) -> MergeType:
     if type_name.startswith("{"):
         return MergeType(MergeMap({}, partial(built_in_merge_type, type_name[1:-1])))
     makers = {name: partial(_field_form, field) for name, field in types()[type_name].items()}
-    return MergeType(MergeMap(makers, atomic=type_name in atomic_types()))
+    return MergeType(MergeMap(makers, atomic=is_atomic(type_name)))
 
 
 def _field_form(field: Field) -> MergeType:
     form = built_in_merge_type(field.type)
-    if "atomic" in field.flags and form.members is not None:
+    if "atomic" in field.words and form.members is not None:
         return MergeType(MergeMap({}, partial(built_in_merge_type, field.element), atomic=True))
-    if "granular" in field.flags:
+    if "granular" in field.words:
         makers = {
             name: partial(_field_form, inner) for name, inner in types()[field.element].items()
         }
         return MergeType(MergeMap(makers))
-    if "set" in field.flags or field.keys:
+    if "set" in field.words or field.keys:
         fields = types().get(field.element, {})
-        defaults = {key: fields[key].default for key in field.keys if fields[key].default}
+        defaults = {
+            key: fields[key].words["default"]
+            for key in field.keys
+            if "default" in fields[key].words
+        }
         element = partial(built_in_merge_type, field.element)
         return MergeType(items=MergeList(element, atomic=False, keys=field.keys, defaults=defaults))
     return form

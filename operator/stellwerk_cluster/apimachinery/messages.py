@@ -1,4 +1,4 @@
-"""The protobuf messages of built-in kinds: classes made from types.txt and field_numbers.txt.
+"""The protobuf messages of built-in kinds: classes made from the tables.
 
 Read by `protobuf`, which converts between them and the objects of the API. Invariant: the wire
 format is that of the protobuf library; here stand only which message has which fields.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from stellwerk_cluster.apimachinery.schema import types
+from stellwerk_cluster.schema.types import NumberPath, types
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto
     from google.protobuf.message import Message
 
 PACKAGE: Final = "kubernetes"
-NumberPath: TypeAlias = tuple[int, ...]
-"""The number of a field; with the numbers of the messages around it if JSON writes those inline."""
 
 _Kind = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {
@@ -60,34 +57,17 @@ class WireField:
     attribute: str
     """In the message."""
     type: str
-    """As in types.txt; empty: a message whose fields the object holds itself."""
-
-
-def parse_field_numbers(text: str) -> dict[str, dict[str, NumberPath]]:
-    """The numbers of a file like field_numbers.txt.
-
-    Raises:
-        ValueError: a word is not of the form `field=number`.
-    """
-    found: dict[str, dict[str, NumberPath]] = {}
-    fields: dict[str, NumberPath] = {}
-    for line in text.splitlines():
-        words = line.split()
-        if not words or line.startswith("#"):
-            continue
-        if not line.startswith(" "):
-            fields = found.setdefault(words.pop(0), {})
-        for word in words:
-            name, _, numbers = word.partition("=")
-            fields[name] = tuple(int(number) for number in numbers.split("."))
-    return found
+    """As in the tables; empty: a message whose fields the object holds itself."""
 
 
 @cache
 def field_numbers() -> dict[str, dict[str, NumberPath]]:
-    """The numbers of field_numbers.txt, by type and field."""
-    directory = resources.files("stellwerk_cluster.apimachinery")
-    return parse_field_numbers(directory.joinpath("field_numbers.txt").read_text("utf-8"))
+    """The numbers of fields by type and field, without types that protobuf does not have."""
+    numbers = {
+        name: {each.name: each.number for each in fields.values() if each.number}
+        for name, fields in types().items()
+    }
+    return {name: found for name, found in numbers.items() if found or not types()[name]}
 
 
 def has_message(type_name: str) -> bool:
@@ -96,7 +76,7 @@ def has_message(type_name: str) -> bool:
 
 
 def message_class(name: str) -> type[Message]:
-    """The class of a message: a type of types.txt, its list (`PodList`), or a special message.
+    """The class of a message: a type of the tables, its list (`PodList`), or a special message.
 
     Raises:
         KeyError: there is no such message.

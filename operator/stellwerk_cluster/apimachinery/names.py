@@ -130,6 +130,13 @@ def label_value_errors(text: str) -> tuple[str, ...]:
     return _LABEL_VALUE.errors(text)
 
 
+def path_segment_errors(name: str) -> tuple[str, ...]:
+    """Why a text is no name of a role or binding: any one segment of a path is."""
+    if name in (".", ".."):
+        return (f"may not be '{name}'",)
+    return tuple(f"may not contain '{each}'" for each in "/%" if each in name)
+
+
 def labels_errors(labels: dict[str, str], field: str) -> list[FieldError]:
     """The wrong keys and values of a set of labels."""
     return [

@@ -19,7 +19,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.json_patch import json_patch, pointer
 from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import go_text
-from stellwerk_cluster.apimachinery.schema import Field, types
+from stellwerk_cluster.schema.types import Field, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -59,7 +59,7 @@ _QUANTUM: Final = 4
 
 
 def scalar(type_name: str, go_type: str, *, keeps_zero: bool) -> Scalar:
-    """The decoder of a type of types.txt that is no struct, list or map."""
+    """The decoder of a type of the tables that is no struct, list or map."""
     decode = _MAKERS[type_name](go_type)
     if keeps_zero or type_name not in ("string", "int", "bool"):
         return decode

@@ -7,7 +7,6 @@ defaulting build new objects; validation only reads. CEL rules are `rules`' busi
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -20,6 +19,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
+from stellwerk_cluster.apimachinery.patterns import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +205,7 @@ def _validate_text(value: str, schema: JsonObject, path: str) -> Iterator[FieldE
         yield bad_value(
             path, value, f"{path} in body should be at least {schema['minLength']} chars long"
         )
-    elif "pattern" in schema and not re.search(schema["pattern"], value):
+    elif "pattern" in schema and not matches(schema["pattern"], value):
         yield bad_value(path, value, f"{path} in body should match '{schema['pattern']}'")
     if schema.get("format") == "date-time" and not _is_time(value):
         yield bad_value(path, value, f'{path} in body must be of type date-time: "{value}"')

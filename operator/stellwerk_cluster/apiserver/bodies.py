@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery import json_patch, patching, protobuf
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import bad_request, unsupported_body
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
-from stellwerk_cluster.apimachinery.schema import decode, types
 from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
 from stellwerk_cluster.registry.decoding import other_kind
+from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.kinds import ResourceKind
+from stellwerk_cluster.apimachinery.kinds import computed_kind
 from stellwerk_cluster.apiserver.computed_kinds import ComputedObjects
 
 if TYPE_CHECKING:
@@ -20,16 +20,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
 
-COMPONENT_STATUSES: Final = ResourceKind(
-    group="",
-    version="v1",
-    plural="componentstatuses",
-    kind="ComponentStatus",
-    namespaced=False,
-    short_names=("cs",),
-    verbs=("get", "list"),
-    warning="v1 ComponentStatus is deprecated in v1.19+",
-)
+COMPONENT_STATUSES: Final = computed_kind("ComponentStatus")
 SCHEDULER_PORT: Final = 10259
 CONTROLLER_MANAGER_PORT: Final = 10257
 _CONNECT_SECONDS: Final = 0.2

@@ -1,6 +1,6 @@
 """OpenAPI documents: as much as kubectl needs for `apply`, `explain` and its own validation.
 
-Computed from types.txt, the table of kinds and the schemas of CustomResourceDefinitions, one
+Computed from the tables, the table of kinds and the schemas of CustomResourceDefinitions, one
 document per group version, and kept until the table changes. Invariant: every type that a document
 refers to is in that document.
 """
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apimachinery.schema import Field, types
-from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
 from stellwerk_cluster.apiserver.discovery import VERSION
 from stellwerk_cluster.apiserver.openapi_protobuf import (
     MEDIA_TYPE,
@@ -21,6 +19,7 @@ from stellwerk_cluster.apiserver.openapi_protobuf import (
     wants_protobuf,
 )
 from stellwerk_cluster.apiserver.responses import etag, no_page, tagged_answer
+from stellwerk_cluster.schema.types import Field, describe_field, describe_type, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,7 +183,7 @@ def _add_types(type_name: str, schemas: JsonObject, prefix: str) -> None:
     schema["properties"] = {
         field.name: _property(type_name, field, prefix) for field in fields.values()
     }
-    required = [field.name for field in fields.values() if "required" in field.flags]
+    required = [field.name for field in fields.values() if "present" in field.words]
     if required:
         schema["required"] = required
     for field in fields.values():
@@ -214,7 +213,7 @@ def _property(type_name: str, field: Field, prefix: str) -> JsonObject:
         schema = {"type": "object", "additionalProperties": inner}
     else:
         schema = dict(inner)
-    if "retain" in field.flags:
+    if "retain" in field.words:
         schema["x-kubernetes-patch-strategy"] = "merge,retainKeys"
     return {"description": text, **schema}
 

@@ -1,8 +1,8 @@
 """Printers: the functions that compute table cells, such as ages, fractions and the state of a pod.
 
-`columns.toml` names these functions, and `tables` finds them in `CELLS`. Invariant: a function
-takes an object, the present time and what the column says in `of`, and never raises for a stored
-object; a duration has at most two units, the smaller one only where it still matters.
+The tables of `schema` name these functions, and `tables` finds them in `CELLS`. Invariant: a
+function takes an object, the present time and what the column says in `of`, and never raises for a
+stored object; a duration has at most two units, the smaller one only where it still matters.
 """
 
 from __future__ import annotations
@@ -508,4 +508,4 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         truth,
     )
 }
-"""The functions by the names that columns.toml uses."""
+"""The functions by the names that the tables of `schema` use."""

@@ -1,7 +1,10 @@
 """Tables, as `kubectl get` shows objects: columns by kind, and their cells.
 
-The columns of built-in kinds come from columns.toml, those of custom kinds from the
-additionalPrinterColumns of their definition. Rendering asks `TableConvertors`. Invariant: a row is
+The columns of built-in kinds come from the tables of `schema`, those of custom kinds from the
+additionalPrinterColumns of their definition. A column has a name, a type (string unless it says
+otherwise), a format (none), a priority (1: only with -o wide) and a text. It shows the value under
+`path` (`default`, or the empty text, where there is none), or what the function `cell` of
+`printers` computes with the texts in `of`. Rendering asks `TableConvertors`. Invariant: a row is
 computed from one object and the clock, and from nothing else; a column can show every stored object
 of its kind, and a JSON path that leads nowhere shows an empty cell.
 """
@@ -9,17 +12,16 @@ of its kind, and a JSON path that leads nowhere shows an empty cell.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import JsonValue, pick
 from stellwerk_cluster.apiserver.printers import CELLS, age_text
+from stellwerk_cluster.schema.tables import parse_line, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,12 +29,17 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
+    from stellwerk_cluster.schema.tables import Tables
 
 Cell: TypeAlias = Callable[[JsonObject, datetime], JsonValue]
 """(object, present time) → what the column shows of the object."""
-_KEYS: Final = frozenset(
-    {"name", "type", "format", "priority", "description", "path", "default", "cell", "of"}
-)
+_GENERIC: Final = "*"
+_WORDS: Final = frozenset(("type", "format", "priority", "path", "default", "cell", "of"))
+_DEFAULTS: Final[dict[str, Callable[[str], JsonValue]]] = {
+    "integer": int,
+    "boolean": "true".__eq__,
+}
+"""How the default of a column is read that shows no text."""
 _AGE: Final[JsonObject] = {
     "name": "Age",
     "type": "date",
@@ -55,57 +62,62 @@ class Column:
 
 def columns_of(kind: str) -> tuple[Column, ...]:
     """The columns of a built-in kind; kinds without columns of their own share the generic ones."""
-    columns = _columns_file()
-    return columns.get(kind) or columns["generic"]
+    columns = _of_built_in_kinds()
+    return columns.get(kind) or columns[_GENERIC]
 
 
 def name_column() -> Column:
     """The column that every table begins with."""
-    return columns_of("generic")[0]
+    return columns_of(_GENERIC)[0]
 
 
 @cache
-def _columns_file() -> dict[str, tuple[Column, ...]]:
-    directory = resources.files("stellwerk_cluster.apiserver")
-    return parse_columns(directory.joinpath("columns.toml").read_text("utf-8"))
+def _of_built_in_kinds() -> dict[str, tuple[Column, ...]]:
+    return columns_by_kind(tables())
 
 
-def parse_columns(text: str) -> dict[str, tuple[Column, ...]]:
-    """The columns by kind of a file like columns.toml, and those of `generic`.
+def columns_by_kind(content: Tables) -> dict[str, tuple[Column, ...]]:
+    """The columns by kind that the tables have, and under * the generic ones.
 
     Raises:
-        ValueError: the text is no TOML; a column has an unknown key, or shows nothing.
-        KeyError: a column lacks its name or description, or a shared one does not exist.
+        ValueError: a column has an unknown word, or shows nothing.
+        KeyError: a shared column does not exist.
     """
-    content = tomllib.loads(text)
-    shared = {name: _column(row) for name, row in content["shared"].items()}
+    shared = {line.split()[0]: _column(line) for line in content.columns}
     return {
-        kind: tuple(shared[row] if isinstance(row, str) else _column(row) for row in rows)
-        for kind, rows in {"generic": content["generic"], **content["kinds"]}.items()
+        block.kind: tuple(
+            _column(line) if '"' in line else shared[line.strip()] for line in block.columns
+        )
+        for block in content.kinds
+        if block.columns
     }
 
 
-def _column(row: JsonObject) -> Column:
-    unknown = sorted(set(row) - _KEYS)
+def _column(line: str) -> Column:
+    _, name, rest = line.split('"', 2)
+    words, text = parse_line(rest)
+    unknown = sorted(set(words) - _WORDS)
     if unknown:
-        raise ValueError(f"column {row['name']}: unknown keys: {', '.join(unknown)}")
+        raise ValueError(f"column {name}: unknown words: {', '.join(unknown)}")
     return Column(
-        row["name"],
-        row.get("type", "string"),
-        row.get("format", ""),
-        row["description"],
-        row.get("priority", 0),
-        _cell(row),
+        name,
+        words.get("type", "string"),
+        words.get("format", ""),
+        text,
+        int(words.get("priority", 0)),
+        _cell(name, words),
     )
 
 
-def _cell(row: JsonObject) -> Cell:
-    if "path" in row:
-        return _value_at(tuple(row["path"].split(".")), row.get("default", ""))
-    function = CELLS.get(row.get("cell", ""))
+def _cell(name: str, words: dict[str, str]) -> Cell:
+    if "path" in words:
+        default = words.get("default", "")
+        read = _DEFAULTS.get(words.get("type", ""), str)
+        return _value_at(tuple(words["path"].split(".")), read(default))
+    function = CELLS.get(words.get("cell", ""))
     if function is None:
-        raise ValueError(f"column {row['name']}: neither a path nor a known cell")
-    of = tuple(row.get("of", ()))
+        raise ValueError(f"column {name}: neither a path nor a known cell")
+    of = tuple(filter(None, words.get("of", "").split(",")))
     return (lambda obj, now: function(obj, now, *of)) if of else function
 
 

@@ -16,9 +16,9 @@ import orjson
 from aiohttp import web
 
 from stellwerk_cluster.apimachinery.conversion import is_converted
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import expired
 from stellwerk_cluster.apimachinery.objects import with_value
-from stellwerk_cluster.apimachinery.schema import types, zero
 from stellwerk_cluster.registry.entries import (
     ADDED,
     DELETED,
@@ -28,6 +28,7 @@ from stellwerk_cluster.registry.entries import (
     event_line,
 )
 from stellwerk_cluster.registry.watchers import Watcher
+from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

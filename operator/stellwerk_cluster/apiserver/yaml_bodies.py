@@ -2,7 +2,7 @@
 
 Called for bodies in YAML and for applied objects. Dates stay texts, `1:30` is no number, a key that
 stands twice is noted. Invariant: a short text cannot become a large value: aliases that say much
-more than was sent are refused, and so are values that contain themselves.
+more than was sent are refused, and so are values that contain themselves or nest too deeply.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
+
+from stellwerk.models.yaml_file import check_depth
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import JsonValue
@@ -89,8 +91,10 @@ def read_yaml(content: bytes) -> tuple[JsonValue, list[str]]:
     Raises:
         YamlError: the text is no YAML, or grows too much.
     """
-    loader = _Loader(content)
+    loader = None
     try:
+        check_depth(content)
+        loader = _Loader(content)
         value = loader.get_single_data()
         parts = _parts(value, {})
     except yaml.MarkedYAMLError as error:
@@ -101,7 +105,8 @@ def read_yaml(content: bytes) -> tuple[JsonValue, list[str]]:
         message = f"yaml: {error}"
         raise YamlError(message) from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if parts > _MOST_FREE_PARTS and parts > _MOST_TIMES * len(content):
         message = "yaml: document contains excessive aliasing"
         raise YamlError(message)

@@ -117,7 +117,7 @@ def read_description(name: str) -> DeviceDescription:
     except OSError as error:
         reason = f"none of {', '.join(READY)}, and {error.strerror}"
         raise ConfigurationError(f"--devices {name}: {reason}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     return parse_description(content, name)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_request, bad_value, invalid_as
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import timestamp
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.token_requests import review_token

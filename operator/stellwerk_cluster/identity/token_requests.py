@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_request,
@@ -18,7 +19,6 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import timestamp
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.users import authenticated
 from stellwerk_cluster.identity.service_tokens import ISSUER, TokenError, TokenSpec
 from stellwerk_cluster.registry.write_rules import cannot_handle

@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
-from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.conversion import for_storage, from_storage
+from stellwerk_cluster.apimachinery.decoder import empty_field
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_value,
@@ -37,8 +37,7 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apimachinery.schema import empty_field
-from stellwerk_cluster.apimachinery.strategy import Reader
+from stellwerk_cluster.apimachinery.strategy import Reader, strategy_of
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import FieldError
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
 from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_type
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.strategy import Strategy
 from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
 from stellwerk_cluster.validation.embedded_objects import embedded_errors

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.conversion import to_storage
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import bad_request
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
 
 if TYPE_CHECKING:

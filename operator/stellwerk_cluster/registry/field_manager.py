@@ -16,11 +16,11 @@ import orjson
 
 from stellwerk_cluster.apimachinery.comparison import compare
 from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import bad_request, internal
 from stellwerk_cluster.apimachinery.field_sets import difference
 from stellwerk_cluster.apimachinery.merge_types import MergeType, built_in_merge_type, same_shape
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
-from stellwerk_cluster.apimachinery.schema import zero
 from stellwerk_cluster.apimachinery.typed_values import (
     MergeTypeError,
     field_set,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
@@ -18,7 +19,6 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH, as_patched, patched
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.selectors import selector_text
 from stellwerk_cluster.registry.server_side_apply import apply
 from stellwerk_cluster.registry.write_rules import (

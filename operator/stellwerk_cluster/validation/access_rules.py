@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
-from stellwerk_cluster.apimachinery.names import subdomain_errors
+from stellwerk_cluster.apimachinery.names import path_segment_errors, subdomain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,13 +20,6 @@ _ROLE_KINDS: Final = ("ClusterRole", "Role")
 _SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 _REFERENCE: Final = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
 """The fields of a reference as messages show them."""
-
-
-def path_segment_errors(name: str) -> tuple[str, ...]:
-    """Why a text is no name of a role or binding: any one segment of a path is."""
-    if name in (".", ".."):
-        return (f"may not be '{name}'",)
-    return tuple(f"may not contain '{each}'" for each in "/%" if each in name)
 
 
 def validate_role(role: JsonObject) -> list[FieldError]:

@@ -65,11 +65,6 @@ def validate_lease(lease: JsonObject) -> list[FieldError]:
     return errors
 
 
-def validate_lease_update(new: JsonObject, _old: JsonObject, _subresource: str) -> list[FieldError]:
-    """As for a new lease."""
-    return validate_lease(new)
-
-
 def validate_budget(budget: JsonObject) -> list[FieldError]:
     """What is wrong with a PodDisruptionBudget."""
     spec = budget["spec"]
@@ -91,8 +86,3 @@ def validate_budget(budget: JsonObject) -> list[FieldError]:
     if policy is not None and policy not in _EVICTION_POLICIES:
         errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES))
     return errors
-
-
-def validate_budget_update(new: JsonObject, _old: JsonObject, subresource: str) -> list[FieldError]:
-    """As for a new budget; its status is free."""
-    return [] if subresource == "status" else validate_budget(new)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.patterns import pattern_error
 from stellwerk_cluster.validation.definition_defaults import default_errors
 from stellwerk_cluster.validation.definition_rules import rule_errors
 from stellwerk_cluster.validation.definition_spec import (
@@ -68,9 +69,27 @@ def _schema_errors(version: JsonObject, path: str) -> Iterator[FieldError]:
         yield required(f"{path}.type", "must not be empty at the root")
     elif schema["type"] != "object":
         yield bad_value(f"{path}.type", schema["type"], "must be object at the root")
+    yield from _pattern_errors(schema, path)
     yield from _untyped_errors(schema, path)
     yield from rule_errors(schema, path)
     yield from default_errors(schema, path)
+
+
+def _pattern_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """Patterns that Go's regexp, which is RE2, cannot run, wherever in a schema they stand."""
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and (error := pattern_error(pattern)):
+        text = f"must be a valid regular expression, but isn't: {error}"
+        yield bad_value(f"{path}.pattern", pattern, text)
+    for name, inner in sorted(schema.items()):
+        if name in {"properties", "patternProperties", "definitions"} and isinstance(inner, dict):
+            for key, part in inner.items():
+                yield from _pattern_errors(part, f"{path}.{name}[{key}]")
+        elif name in {"allOf", "anyOf", "oneOf"} and isinstance(inner, list):
+            for position, part in enumerate(inner):
+                yield from _pattern_errors(part, f"{path}.{name}[{position}]")
+        elif name in {"items", "additionalProperties", "not"} and isinstance(inner, dict):
+            yield from _pattern_errors(inner, f"{path}.{name}")
 
 
 def _untyped_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:

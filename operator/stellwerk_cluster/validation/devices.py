@@ -280,10 +280,3 @@ def validate_device_class(device_class: JsonObject) -> Iterator[FieldError]:
     if resource is not None and not is_extended_resource(resource):
         text = "must be a valid extended resource name"
         yield bad_value("spec.extendedResourceName", resource, text)
-
-
-def validate_device_class_update(
-    new: JsonObject, _old: JsonObject, _subresource: str
-) -> Iterator[FieldError]:
-    """A class may change as it likes."""
-    return validate_device_class(new)

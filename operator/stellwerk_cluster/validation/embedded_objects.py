@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
-from stellwerk_cluster.apimachinery.names import dns_1035_errors
+from stellwerk_cluster.apimachinery.names import dns_1035_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
-from stellwerk_cluster.apimachinery.schema import decode
-from stellwerk_cluster.validation.access_rules import path_segment_errors
 from stellwerk_cluster.validation.metadata import metadata_create_errors
 
 if TYPE_CHECKING:

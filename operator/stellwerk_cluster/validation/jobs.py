@@ -163,13 +163,6 @@ def validate_cron_job(cron_job: JsonObject) -> Iterator[FieldError]:
     yield from _job_spec_errors(job, "spec.jobTemplate.spec")
 
 
-def validate_cron_job_update(
-    new: JsonObject, _old: JsonObject, subresource: str
-) -> Iterator[FieldError]:
-    """As for a new one."""
-    return iter(()) if subresource else validate_cron_job(new)
-
-
 def _schedule_errors(schedule: str) -> Iterator[FieldError]:
     field = "spec.schedule"
     if not schedule:

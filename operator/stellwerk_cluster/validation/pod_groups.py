@@ -15,8 +15,8 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
+from stellwerk_cluster.apimachinery.names import path_segment_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.access_rules import path_segment_errors
 from stellwerk_cluster.validation.checks import IMMUTABLE, label, qualified_name, subdomain
 from stellwerk_cluster.validation.conditions import condition_errors
 from stellwerk_cluster.validation.device_checks import too_many

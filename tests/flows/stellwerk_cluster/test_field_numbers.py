@@ -14,10 +14,8 @@ from google.protobuf.message import DecodeError, Message
 
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.messages import field_numbers, message_class
-from tests.support import field_numbers as numbers_script
-from tests.support import go_types as types_script
+from tests.support import schema_tables
 from tests.support.go_structs import GoProgram
-from tests.support.go_walk import comment_of
 from tests.support.kubectls import installed, program_of
 from tests.support.recordings import TRANSCRIPTS
 
@@ -34,14 +32,9 @@ RENAMED = {
 }
 
 
-def test_the_file_is_what_the_script_prints_for_the_newest_kubectl() -> None:
-    script, program = numbers_script, GoProgram(newest_program())
-    assert comment_of(script.FILE) + script.printed(program) == script.FILE.read_text()
-
-
-def test_the_go_types_are_what_the_script_prints_for_the_newest_kubectl() -> None:
-    script, program = types_script, GoProgram(newest_program())
-    assert comment_of(script.FILE) + script.printed(program) == script.FILE.read_text()
+def test_the_tables_are_what_the_script_writes_for_the_newest_kubectl() -> None:
+    for path, content in schema_tables.written(GoProgram(newest_program())).items():
+        assert content == path.read_text(), path.name
 
 
 def newest_program() -> Path:

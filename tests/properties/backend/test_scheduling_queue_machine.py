@@ -484,7 +484,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         }
 
     @invariant()
-    def pods_count_for_exactly_their_rejectors(self) -> None:
+    def pods_count_for_exactly_the_plugins_that_rejected_them(self) -> None:
         wanted: dict[tuple[str, str], int] = {}
         for model in self.pods.values():
             for plugin in model.unschedulable | model.pending:

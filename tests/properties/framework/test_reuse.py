@@ -25,7 +25,7 @@ from stellwerk.framework.extension_points import (
     SCORE,
 )
 from stellwerk.framework.offline import offline_services
-from stellwerk.framework.reuse import MAX_CACHE_BYTES, ColumnCache
+from stellwerk.framework.result_cache import MAX_CACHE_BYTES, ResultCache
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
@@ -210,8 +210,8 @@ def decide(history: History, framework: Framework, pod: PodInfo) -> bool:
 
 @pytest.fixture(params=[MAX_CACHE_BYTES, 1], ids=["room for all columns", "room for four specs"])
 def _room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = partial(ColumnCache, max_bytes=request.param)
-    monkeypatch.setattr(runtime, "ColumnCache", small)
+    small = partial(ResultCache, max_bytes=request.param)
+    monkeypatch.setattr(runtime, "ResultCache", small)
 
 
 @pytest.mark.usefixtures("_room")

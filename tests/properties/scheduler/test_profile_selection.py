@@ -12,7 +12,7 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, ActiveItem, QueuedPod
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.in_process import InProcess, make_profile
@@ -102,7 +102,7 @@ class History:
 
     def pop(self) -> None:
         for entry in self.world.queue.entries.values():
-            if entry.place not in POPPED:
+            if entry.place not in IN_FLIGHT:
                 queued = self.world.queue.pop(ActiveItem((), entry.sequence, entry))
                 self.popped += [] if queued is None else [queued]
                 return
@@ -124,7 +124,7 @@ class History:
             uid, expected = pod["metadata"]["uid"], self.served_by(pod)
             entry = self.world.queue.entries.get(uid)
             assert (entry is None) is (uid in without)
-            if entry is not None and entry.place in POPPED:
+            if entry is not None and entry.place in IN_FLIGHT:
                 continue
             assert ("" if entry is None else entry.profile_name) == expected
         for key, members in self.world.operator.world.pod_groups.groups.items():

@@ -154,7 +154,7 @@ def test_an_error_outweighs_the_plugins_that_rejected(driver: QueueDriver) -> No
         entry, ["Fit"], error=True, now=driver.now
     )
     assert place is Place.ERROR_BACKOFF
-    assert not entry.rejectors
+    assert not entry.rejector_plugins
 
 
 def test_giving_back_twice_is_refused(
@@ -211,7 +211,7 @@ def test_a_change_during_the_attempt_is_not_missed(driver: QueueDriver) -> None:
     ("before", "after"),
     [
         pytest.param(NODE_ADDED, None, id="a change before the attempt is in its snapshot"),
-        pytest.param(None, NODE_LABELLED, id="a change that no rejector registered"),
+        pytest.param(None, NODE_LABELLED, id="a change that no plugin registered"),
     ],
 )
 def test_other_changes_do_not_bring_it_back(
@@ -697,7 +697,7 @@ def test_a_pod_that_its_former_profile_gated_is_asked_about_anew(driver: QueueDr
     assert entry.place is Place.GATED
     driver.policy.gates.clear()
     driver.queue.move_to_profile(entry, "other", driver.now)
-    assert (entry.place, entry.rejectors) == (Place.ACTIVE, frozenset())
+    assert (entry.place, entry.rejector_plugins) == (Place.ACTIVE, frozenset())
 
 
 def test_a_pod_in_activeq_is_gated_where_its_new_profile_gates_it(driver: QueueDriver) -> None:

@@ -58,7 +58,8 @@ def index_of(hints: Hints, *entries: QueuedPod) -> UnschedulablePods:
 
 
 def worth_requeuing(index: UnschedulablePods, change: ClusterChange) -> dict[str, QueueingStrategy]:
-    return {entry.pod.name: strategy for entry, strategy in index.worth_requeuing(change)}
+    found = [each for _, some in index.ask_hints(change) for each in some]
+    return {entry.pod.name: strategy for entry, strategy in found}
 
 
 NODE_ADDED = ClusterChange(Resource.NODE, Action.ADD)
@@ -162,7 +163,7 @@ def test_a_plugin_with_an_empty_list_is_requeued_by_none() -> None:
     assert not worth_requeuing(index, NODE_ADDED)
 
 
-def test_only_the_hints_of_the_rejectors_run() -> None:
+def test_only_the_hints_of_the_plugins_that_rejected_run() -> None:
     mine, other = Recorded("a"), Recorded("a")
     hints: Hints = {
         "Mine": [ClusterEventWithHint(Resource.NODE, Action.ADD, mine)],
@@ -293,7 +294,7 @@ def test_a_gated_pod_is_requeued_only_by_what_its_gating_plugin_registered() -> 
     }
     index = index_of(hints, rejected(pod_info("a"), "Fit", "Gate", gate="Gate"))
     assert not worth_requeuing(index, NODE_ADDED)
-    assert worth_requeuing(index, LABELS_CHANGED), "then the hints of every rejector count"
+    assert worth_requeuing(index, LABELS_CHANGED), "then the hints of every such plugin count"
 
 
 def test_deletion_uses_what_the_entry_was_when_it_came() -> None:
@@ -327,7 +328,7 @@ def test_profiles_have_hints_of_their_own() -> None:
     assert [entry.pod.name for entry in index.of_profile("two")] == ["two"]
 
 
-def test_sets_of_rejectors_without_pods_are_dropped() -> None:
+def test_sets_of_plugins_without_pods_are_dropped() -> None:
     index = index_of({})
     for number in range(2000):
         index.add_or_update(rejected(pod_info("a"), f"P{number}"))

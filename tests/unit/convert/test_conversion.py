@@ -253,6 +253,7 @@ def test_refused_values(document: JsonObject, field: str) -> None:
     [
         pytest.param("", "the file is empty", id="nothing"),
         pytest.param("a: [", "not valid YAML or JSON", id="broken"),
+        pytest.param("[" * 20_000, "not valid YAML or JSON", id="nested too deeply"),
         pytest.param("- 1", "expected a KubeSchedulerConfiguration or Policy", id="a list"),
         pytest.param("a: 1", "an object without kind", id="no kind"),
         pytest.param("{apiVersion: v1, kind: Pod}", "cannot convert Pod of v1", id="a pod"),

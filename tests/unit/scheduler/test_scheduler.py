@@ -13,7 +13,8 @@ from stellwerk.client.extender import HttpExtender
 from stellwerk.clock import VirtualClock
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS, ActiveQueue
+from stellwerk.scheduler.scheduler import ActiveQueue
+from stellwerk.world.loop import SLICE_DECISIONS, SLICE_SECONDS, TIMERS
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping
@@ -38,7 +39,7 @@ async def _decisions_per_turn(world: InProcess) -> list[int]:
 async def test_others_have_a_turn_after_a_few_decisions() -> None:
     async with running() as world:
         per_turn = await _decisions_per_turn(world)
-    assert 1 < max(per_turn) <= TURN_DECISIONS
+    assert 1 < max(per_turn) <= SLICE_DECISIONS
 
 
 async def test_others_have_a_turn_after_each_long_decision() -> None:
@@ -46,7 +47,7 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
         find_node = world.cache.update_snapshot
 
         def slowly() -> object:
-            world.clock.advance(TURN_SECONDS)
+            world.clock.advance(SLICE_SECONDS)
             return find_node()
 
         world.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]
@@ -55,7 +56,8 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
 
 
 async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "BACKOFF_FLUSH_SECONDS", 0.01)
+    often = [timer._replace(period_seconds=0.01) for timer in TIMERS]
+    monkeypatch.setattr(scheduler, "TIMERS", often)
     monkeypatch.setattr(BindingTasks, "free_slot", lambda _: asyncio.Event().wait())
     async with running() as world:
         world.apply(make_profile("stellwerk"), make_node("n1"))
@@ -104,37 +106,48 @@ def _item(name: str, priority: int, sequence: int) -> ActiveItem:
     return ActiveItem((-priority,), sequence, QueuedPod(pod, pod, "", 0.0))
 
 
-async def _names(active: ActiveQueue, count: int) -> list[str | None]:
-    items = [await active.next() for _ in range(count)]
-    return [each.entry.pod.name if each.entry else None for each in items]
+def _names(active: ActiveQueue) -> list[str | None]:
+    names = []
+    while not active.empty():
+        item = active.get_nowait()
+        names.append(item.entry.pod.name if item.entry else None)
+    return names
 
 
-async def test_items_come_out_by_sort_key_and_equal_ones_by_sequence() -> None:
+def test_items_come_out_by_sort_key_and_equal_ones_by_sequence() -> None:
     active = ActiveQueue()
     for each in (_item("late", 0, 4), _item("early", 0, 3), _item("high", 5, 7)):
-        active.push(each)
-    assert await _names(active, 3) == ["high", "early", "late"]
+        active.put_nowait(each)
+    assert _names(active) == ["high", "early", "late"]
     assert active.empty()
 
 
 async def test_a_signal_ends_the_wait_without_a_pod() -> None:
     active = ActiveQueue()
-    waiter = asyncio.create_task(active.next())
+    waiter = asyncio.create_task(active.filled())
     await asyncio.sleep(0)
+    assert not waiter.done()
     active.wake()
-    assert (await waiter).entry is None
-    assert active.empty()
+    await waiter
+    assert _names(active) == [None]
 
 
-async def test_there_is_no_signal_while_there_are_pods_and_no_second_one() -> None:
+async def test_waiting_leaves_the_first_item_where_it_is() -> None:
     active = ActiveQueue()
-    active.push(_item("a", 0, 1))
+    for each in (_item("late", 0, 4), _item("early", 0, 3)):
+        active.put_nowait(each)
+    await active.filled()
+    assert _names(active) == ["early", "late"]
+
+
+def test_there_is_no_signal_while_there_are_pods_and_no_second_one() -> None:
+    active = ActiveQueue()
+    active.put_nowait(_item("a", 0, 1))
     active.wake()
-    assert await _names(active, 1) == ["a"]
+    assert _names(active) == ["a"]
     active.wake()
     active.wake()
-    assert await _names(active, 1) == [None]
-    assert active.empty()
+    assert _names(active) == [None]
 
 
 def test_a_node_that_is_gone_is_let_go_though_no_pod_comes() -> None:
@@ -145,7 +158,7 @@ def test_a_node_that_is_gone_is_let_go_though_no_pod_comes() -> None:
             await eventually(lambda: world.node_of("first"))
             world.delete("Node", "n2")
             assert "n2" in world.cache.snapshot.row_of
-            await asyncio.sleep(2 * scheduler.BACKOFF_FLUSH_SECONDS)
+            await asyncio.sleep(2 * TIMERS[0].period_seconds)
             assert "n2" not in world.cache.snapshot.row_of
 
     run_skipping(flow)

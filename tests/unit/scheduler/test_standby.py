@@ -35,9 +35,9 @@ def test_what_others_bind_does_not_pile_up() -> None:
         assert here.operator.world.cache.snapshot.alive.sum() == 1, "the snapshot is as new"
         leading.set()
         await standing
-        entry = (await active.next()).entry
-        assert entry is not None
-        assert entry.pod.name == "waiting"
+        item = active.get_nowait()
+        assert item.entry is not None
+        assert item.entry.pod.name == "waiting"
 
     run_skipping(flow)
 

@@ -59,6 +59,13 @@ def test_yaml_that_is_none_is_named_with_line_and_column(tmp_path: Path) -> None
         read_objects(path)
 
 
+def test_yaml_that_would_end_the_process_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigurationError, match=r"pods\.yaml, .*exceeded max depth of 10000"):
+        read_objects(path)
+
+
 def test_two_profiles_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(a_cluster(tmp_path))
     packing = tmp_path / "packing.yaml"

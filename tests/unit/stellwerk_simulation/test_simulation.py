@@ -9,8 +9,6 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler import scheduler
-from stellwerk_simulation import simulation, turns
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import as_listed, typical_pods
 from stellwerk_simulation.conduct import Conduct
@@ -100,9 +98,9 @@ def in_order(pods: list[TracePod], nodes: list[JsonObject]) -> list[str]:
 
     class Noting(Simulation):
         @override
-        def on_bound(self, pod: PodInfo) -> None:
-            super().on_bound(pod)
-            bound.append(f"{pod.name} on {pod.node_name}")
+        def bind(self, assumed: PodInfo) -> None:
+            super().bind(assumed)
+            bound.append(f"{assumed.name} on {assumed.node_name}")
 
     arrivals = as_listed(nodes_of(nodes, "nodes"), pods)
     conduct = Conduct(timed=True, queues=True)
@@ -129,10 +127,3 @@ def test_pods_that_come_together_are_decided_by_their_priority() -> None:
     pods = [of_manifest("low", 3, cpu="2"), of_manifest("high", 3, cpu="2", priority=9)]
     nodes = [{**make_node("n", cpu="2"), "kind": "Node"}]
     assert in_order(pods, nodes) == ["high on n"]
-
-
-def test_turns_are_those_of_the_scheduling_coroutine() -> None:
-    assert turns.TURN_DECISIONS == scheduler.TURN_DECISIONS
-    assert turns.TURN_SECONDS == scheduler.TURN_SECONDS
-    assert simulation.BACKOFF_FLUSH_SECONDS == scheduler.BACKOFF_FLUSH_SECONDS
-    assert simulation.UNSCHEDULABLE_FLUSH_SECONDS == scheduler.UNSCHEDULABLE_FLUSH_SECONDS

@@ -10,9 +10,9 @@ from collections.abc import Hashable
 from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate
+from stellwerk.framework.result_cache import VerdictCursor
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import Status
-from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import KIND
 from stellwerk.snapshot.columns import ChangeCursor

@@ -20,21 +20,32 @@ from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
-from stellwerk.scheduler.gangs.turn_taking import hold, tried
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slices import Slices
 from stellwerk.world.decide import Decision
 from stellwerk.world.failure import Failure
-from stellwerk.world.gangs.attempt import Ask, Ground, decided_at_once, take_back, take_back_each
+from stellwerk.world.gangs.group_attempt import (
+    GroupContext,
+    MemberRequest,
+    decided_at_once,
+    undo_attempt,
+    undo_results,
+)
 from stellwerk.world.gangs.group_decision import (
     Deciding,
     GroupDecision,
     decide_group,
 )
 from stellwerk.world.gangs.group_request import GroupRequest, request_for
-from stellwerk.world.gangs.turns import place_in_group, why_held
+from stellwerk.world.gangs.queue_order import (
+    after_attempt,
+    member_position,
+    note_inadmissible,
+    requeue_untried,
+    why_inadmissible,
+)
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -76,11 +87,14 @@ class GroupCycle:
             await self.hand_over.fail_all(taken, Failure.error(differ))
         elif closed or self._lacks_members(taken):
             await self.hand_over.rest(taken)
-        elif held := why_held(world, members):
-            hold(world, self.reports, members, taken.queued.values(), held)
+        elif reason := why_inadmissible(world, members):
+            note_inadmissible(world, members)
+            for each in taken.queued.values():
+                requeue_untried(world, each)
+            self.reports.waits_for_turn(members, reason)
         else:
             await self._attempt(taken)
-            tried(world, members)
+            after_attempt(world, members)
 
     # --- taking up ------------------------------------------------------------------------------
 
@@ -132,7 +146,7 @@ class GroupCycle:
         self.world.queue.done(queued.pod.uid)
 
     def _request(self, taken: Taken) -> GroupRequest:
-        in_order = [each.pod for each in sorted(taken.queued.values(), key=place_in_group)]
+        in_order = [each.pod for each in sorted(taken.queued.values(), key=member_position)]
         return request_for(self.world, taken.profile, taken.members, in_order)
 
     # --- deciding -------------------------------------------------------------------------------
@@ -193,7 +207,7 @@ class GroupCycle:
             decision: GroupDecision = ended.value
             return decision
 
-    async def _answer(self, ask: Ask) -> Decision:
+    async def _answer(self, ask: MemberRequest) -> Decision:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
         for turns_left in reversed(range(MOST_TURNS)):
@@ -205,14 +219,14 @@ class GroupCycle:
             state.begin_anew()
         return decision
 
-    async def _attempt_at(self, ask: Ask) -> Decision:
+    async def _attempt_at(self, ask: MemberRequest) -> Decision:
         extenders = ask.profile.extenders
         if extenders is None or ask.world is not self.world:
             return decided_at_once(ask)
         ask.prepare()
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
-    def _keep(self, taken: Taken, ask: Ask, decision: Decision) -> None:
+    def _keep(self, taken: Taken, ask: MemberRequest, decision: Decision) -> None:
         """Keep what explains a member's decision, and log it; of trials on a fork nothing is."""
         if ask.world is not self.world:
             return
@@ -226,14 +240,14 @@ class GroupCycle:
     def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""
         assumed, entries = self.world.cache.assumed_pods, self.world.queue.entries
-        ground = Ground(self.world, taken.profile)
-        for verdict in decision.attempt.verdicts:
-            uid = verdict.pod.uid
+        context = GroupContext(self.world, taken.profile)
+        for result in decision.attempt.results:
+            uid = result.pod.uid
             gone = entries.get(uid) is not taken.queued[uid] or uid not in assumed
-            if verdict.assumed is not None and gone:
-                take_back_each(ground, [verdict])
-                verdict.assumed, verdict.failure = None, Failure.error("the pod is gone")
+            if result.assumed is not None and gone:
+                undo_results(context, [result])
+                result.assumed, result.failure = None, Failure.error("the pod is gone")
         if not self._request(taken).is_met_by(decision.attempt):
-            take_back(ground, decision.attempt)
+            undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"

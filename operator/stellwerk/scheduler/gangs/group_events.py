@@ -15,7 +15,7 @@ from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGr
 from stellwerk.scheduler.gangs.finished_members import FinishedMembers
 from stellwerk.scheduler.gangs.give_back import GiveBack
 from stellwerk.scheduler.gangs.group_reports import GroupReports
-from stellwerk.scheduler.gangs.turn_taking import changed, let_follow
+from stellwerk.world.gangs.queue_order import activate_admissible, after_change
 from stellwerk.world.world import World
 
 GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
@@ -93,7 +93,7 @@ class GroupEvents:
                 return  # its name has been used again already
             queue = self._book.queues.of(group) if group is not None else None
             self._book.take_group(key)
-            let_follow(self._world, queue)
+            activate_admissible(self._world, queue)
         else:
             parse = parse_pod_group if kind == "PodGroup" else parse_coscheduling_group
             parsed = parse(obj)
@@ -104,7 +104,7 @@ class GroupEvents:
             self._book.put_group(parsed)
             if before is not None and before.asks_for != parsed.asks_for:
                 self._wake_one(key)
-                let_follow(self._world, queue)
+                activate_admissible(self._world, queue)
         self._changed(key)
 
     def _changed(self, key: PodGroupKey) -> None:
@@ -121,7 +121,7 @@ class GroupEvents:
                 (self._gate if closed else self._let_in)(members)
             if members.lacks_finished and self._reports.is_served(key):
                 self._finished.look_up(key, waiting_only=True)
-            changed(self._world, members)
+            after_change(self._world, members)
             if group is not None and group.give_back_seconds is not None:
                 self._give_back.look(members)
         self._reports.look(key)

@@ -26,11 +26,11 @@ from stellwerk.scheduler.gangs.group_reports import GroupReports, group_referenc
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.slices import Slices
 from stellwerk.world.failure import Failure
-from stellwerk.world.gangs.attempt import Verdict
+from stellwerk.world.gangs.group_attempt import MemberResult
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, is_first, rest
+from stellwerk.world.gangs.queue_order import gang_args, is_first, requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -87,29 +87,29 @@ class HandOver:
 
     async def bind(self, taken: Taken, decision: GroupDecision) -> None:
         """Hand the members that have a node to binding tasks, the others back to the queue."""
-        verdicts = decision.attempt.verdicts
-        placed = [each for each in verdicts if each.assumed is not None]
+        results = decision.attempt.results
+        placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
         quorum = BindingQuorum(len(placed), needed) if needed > 1 else None
-        for number, verdict in enumerate(verdicts):
+        for number, result in enumerate(results):
             await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
-            queued = taken.queued[verdict.pod.uid]
-            self._note(verdict, taken.profile)
-            if verdict.assumed is None:
-                self._fail(taken, queued, verdict.failure)
+            queued = taken.queued[result.pod.uid]
+            self._note(result, taken.profile)
+            if result.assumed is None:
+                self._fail(taken, queued, result.failure)
                 continue
-            self.records.put(taken.records[verdict.pod.uid])
+            self.records.put(taken.records[result.pod.uid])
             attempt = BindingAttempt(
                 queued,
                 taken.profile,
-                verdict.state,
-                verdict.assumed,
+                result.state,
+                result.assumed,
                 taken.started_seconds,
-                verdict.evaluated,
-                verdict.feasible,
+                result.evaluated,
+                result.feasible,
                 quorum=quorum,
             )
-            self.bindings.start(verdict.pod.uid, self.binding_cycle.run(attempt))
+            self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
         self.reports.scheduled(taken.members.key)
 
     async def give_up(self, taken: Taken, decision: GroupDecision) -> None:
@@ -125,9 +125,9 @@ class HandOver:
         taken.members.lacks_placement = not decision.placements
         failures: dict[str, Failure] = {}
         awake: set[Hashable] = set()
-        for verdict in attempt.verdicts:
-            self._note(verdict, taken.profile)
-            failures[verdict.pod.uid] = _woken_once(verdict, awake) or waits
+        for result in attempt.results:
+            self._note(result, taken.profile)
+            failures[result.pod.uid] = _woken_once(result, awake) or waits
         if attempt.broken:
             others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
             for uid in taken.queued:
@@ -141,7 +141,7 @@ class HandOver:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._follow_up(attempt.verdicts)
+        self._follow_up(attempt.results)
         nodes = self._reserved(taken, preemption)
         rests = self._early_seconds < 0
         for pod in decision.request.members:
@@ -200,25 +200,25 @@ class HandOver:
         name = taken.profile.scheduler_name
         self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
 
-    def _follow_up(self, verdicts: Sequence[Verdict]) -> None:
+    def _follow_up(self, results: Sequence[MemberResult]) -> None:
         """What PostFilter wants done in the cluster; members that share a claim want the same."""
-        acts = {act.act: act for each in verdicts if (act := each.follow_up) is not None}
+        acts = {act.act: act for each in results if (act := each.follow_up) is not None}
         for act in acts.values():
             self.outbox.follow_ups.start(act)
 
-    def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
+    def _note(self, result: MemberResult, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
-        if verdict.assumed is None:
-            profile.framework.stopwatch.attempt(verdict.state)
-        for raised in verdict.plugin_failures:
-            logger.error("%s: %s", verdict.pod.key, raised, exc_info=raised)
+        if result.assumed is None:
+            profile.framework.metrics_recorder.attempt(result.state)
+        for raised in result.plugin_failures:
+            logger.error("%s: %s", result.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
 
     def _fail(
         self, taken: Taken, queued: QueuedPod, failure: Failure | None, nominated_to: str = ""
     ) -> None:
         """Put a member back; the nomination that it had is replaced or taken away."""
-        failure = failure or Failure.error("no verdict")
+        failure = failure or Failure.error("no result")
         if failure.rejected:
             failure = replace(failure, nomination=NominatingInfo(nominated_to))
         self.failures.handle(queued, taken.profile, failure, taken.started_seconds)
@@ -234,16 +234,16 @@ class HandOver:
         """The group fell below its size since its members were let in: they are gated again."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
-            rest(self.world, queued)
+            requeue_untried(self.world, queued)
         self.reports.look(taken.members.key)
 
 
-def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:
+def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
     """A member's failure; of members that are alike, one waits for events in place of all.
 
     A change that may help it brings the others along.
     """
-    failure, pod = verdict.failure, verdict.pod
+    failure, pod = result.failure, result.pod
     if failure is None or not failure.rejected:
         return failure
     likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)

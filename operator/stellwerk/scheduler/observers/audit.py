@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import POPPED, Place, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, Place, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
@@ -155,7 +155,7 @@ class Audit:
         return counted is not None and uid not in self.bindings and not self._is_decided_now(uid)
 
     def _popped(self) -> list[QueuedPod]:
-        return [each for each in self.world.queue.entries.values() if each.place in POPPED]
+        return [each for each in self.world.queue.entries.values() if each.place in IN_FLIGHT]
 
     def _stranded(self) -> Iterator[str]:
         """Pods that were popped, but have neither a binding task nor a binding to be confirmed.

@@ -53,10 +53,10 @@ class Debugger:
             yield f"nominated to {name}: {', '.join(pod.key for pod in pods)}"
         yield world.queue.describe()
         for entry in world.queue.entries.values():
-            rejectors = ", ".join(sorted(entry.rejectors)) or "no plugin"
+            plugins = ", ".join(sorted(entry.rejector_plugins)) or "no plugin"
             yield (
                 f"  {entry.pod.key}: {entry.place.name}, attempts {entry.attempts}, "
-                f"rejected by {rejectors}"
+                f"rejected by {plugins}"
             )
 
     def _node(self, node: NodeInfo) -> Iterator[str]:

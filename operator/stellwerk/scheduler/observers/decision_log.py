@@ -10,7 +10,7 @@ from typing import Final
 
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.scoring import Scores
+from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES
 from stellwerk.logs import TRACE
 from stellwerk.models.foreign_text import shown

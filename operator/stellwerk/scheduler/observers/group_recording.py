@@ -105,13 +105,13 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         [pod.uid for pod in request.members],
         [pod.uid for pod in request.scheduled],
         request.finished,
-        request.keeps_room,
+        request.reserves_capacity,
         None if request.ending is None else sorted(request.ending),
     )
 
 
 def _decided(seconds: float, world: World, decision: GroupDecision, notes: _Notes) -> GroupDecided:
-    verdicts = {each.pod.uid: each for each in decision.attempt.verdicts}
+    verdicts = {each.pod.uid: each for each in decision.attempt.results}
     members = []
     for pod in decision.request.members:
         verdict, entry = verdicts.get(pod.uid), world.queue.entries.get(pod.uid)

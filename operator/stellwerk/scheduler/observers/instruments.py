@@ -1,7 +1,7 @@
 """Metrics of the scheduler: durations of plugins, movements in the queue, and the present.
 
-Every framework has a ProfileStopwatch, the scheduling queue has QueueMetrics as its observer, and
-the Gauges are asked at every scrape. Invariant: what is measured is not changed, and series are
+Every framework has a ProfileMetricsRecorder, the scheduling queue has QueueMetrics as its observer,
+and the Gauges are asked at every scrape. Invariant: what is measured is not changed, and series are
 looked up once.
 """
 
@@ -19,8 +19,8 @@ from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
+from stellwerk.framework.metrics_recorder import MetricsRecorder
 from stellwerk.framework.services import DeviceCounts, VolumeCounts
-from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.framework.types import CODE_NAMES, Code, CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -37,7 +37,7 @@ _MAX_COMBINATIONS: Final = 1024
 _ESSENTIAL: Final = ("Pod", "Node")
 
 
-class ProfileStopwatch(Stopwatch):
+class ProfileMetricsRecorder(MetricsRecorder):
     """Durations and evaluations of one profile's plugins, with kube-scheduler's labels."""
 
     started: Callable[[], float]
@@ -227,7 +227,7 @@ class Gauges:
         waiting, longest = {"pods": 0, "room": 0, "turn": 0}, 0.0
         for members in book.groups.values():
             if members.waiting_since is not None:
-                held = "turn" if book.is_held(members) else "room"
+                held = "turn" if book.is_inadmissible(members) else "room"
                 waiting["pods" if book.why_closed(members) else held] += 1
                 longest = max(longest, now - members.waiting_since)
         for what, count in waiting.items():

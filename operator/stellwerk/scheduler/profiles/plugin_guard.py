@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.framework.containment import PluginGuard
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.plugin_isolation import PluginGuard
 from stellwerk.framework.time_budget import TimeBudget
 
 DEFAULT_LIMIT_SECONDS: Final = 0.5

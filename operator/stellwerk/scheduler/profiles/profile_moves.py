@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from stellwerk.backend.queued_pod import POPPED, QueuedPod
-from stellwerk.backend.requeue_backlog import MOVE_UNITS, Work
+from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
+from stellwerk.backend.scheduling_queue import MOVE_UNITS, Work
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.world import World
@@ -51,7 +51,7 @@ class ProfileMoves:
     def pod_changed(self, uid: str, now: float) -> None:
         """A pod in the queue has other labels."""
         entry = self.world.queue.entries.get(uid)
-        if entry is not None and entry.place not in POPPED:
+        if entry is not None and entry.place not in IN_FLIGHT:
             self._move(entry, now)
 
     def _begin(self, namespace: str) -> None:
@@ -87,7 +87,7 @@ class ProfileMoves:
             looks += 1
             if not namespace or entry.pod.namespace == namespace:
                 waits = world.queue.entries.get(entry.pod.uid) is entry
-                moved = waits and entry.place not in POPPED and self._move(entry, now)
+                moved = waits and entry.place not in IN_FLIGHT and self._move(entry, now)
                 yield MOVE_UNITS if moved else 1
             elif looks % _LOOKS == 0:
                 yield 1

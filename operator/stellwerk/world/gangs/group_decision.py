@@ -1,47 +1,63 @@
-"""From a World, a group and its members to a GroupDecision: nodes for enough of them, or for none.
+"""The decision on a group: nodes for enough of its members, or for none.
 
-The scheduler's group cycle and explanations drive `decide_group`. Invariant: when a decision says
-that the group is placed, the members with nodes are assumed there, and they are enough; otherwise
-the World is as it was.
+The scheduler's group cycle, explanations, reruns and replays drive `decide_group`. Of several
+placements some are tried and the best one is taken (`PlacementChoice`). Invariants: when a decision
+says that the group is placed, the members with nodes are assumed there, and they are enough;
+otherwise the World is as it was. What is tried, and which placement is best, follows from scores
+and then from the labels' values, never from chance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from stellwerk.framework.extension_points import PLACEMENT_GENERATE
+import numpy as np
+
+from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
+from stellwerk.framework.placement_sums import PlacementSums, joined
+from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
-from stellwerk.world.gangs.attempt import (
+from stellwerk.snapshot.columns import IntColumn
+from stellwerk.world.gangs.group_attempt import (
     HAS_CONSTRAINTS,
     PREEMPTED_BY_GROUP,
-    Attempt,
-    Ground,
+    GroupAttempt,
+    GroupContext,
     Steps,
+    capacity,
     place,
-    take_back,
+    undo_attempt,
 )
 from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, reserve
 from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.placement_choice import PlacementChoice
-from stellwerk.world.gangs.placements import Domains, UndeterminedDomainError, domains
-from stellwerk.world.gangs.second_look import look_again
+from stellwerk.world.gangs.member_orders import try_other_orders
+from stellwerk.world.gangs.placements import (
+    Domains,
+    Placement,
+    UndeterminedDomainError,
+    domains,
+    placement_sums,
+    sums,
+)
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 NO_PLACEMENTS: Final = "no feasible placements found"
-
+MOST_TRIED: Final = 10
+"""Of more placements, only so many are tried: the best by what their rows could hold."""
+_FIT: Final = "NodeResourcesFit"
 Deciding: TypeAlias = Steps["GroupDecision"]
 
 
 @dataclass(slots=True)
 class GroupDecision:
-    """What is to become of a group."""
+    """The nodes of a group's members, or why it has none and what makes room for it."""
 
     request: GroupRequest
-    attempt: Attempt
+    attempt: GroupAttempt
     """The one that is taken, or the one that says best why there is none."""
     placed: bool = False
     """True: its members with nodes are assumed there."""
@@ -69,19 +85,19 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     """
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
-    ground = Ground(world, profile, obstacle)
+    context = GroupContext(world, profile, obstacle)
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
     decision = None
     for keys in _levels(profile, group):
-        decision = yield from _decide_at(ground, request, keys)
+        decision = yield from _decide_at(context, request, keys)
         if decision.placed or decision.attempt.broken:
             return decision
     assert decision is not None  # noqa: S101 there is always a level
-    found = yield from preempt(ground, request)
-    if isinstance(found, str) and request.keeps_room:
-        found = yield from reserve(ground, request)
+    found = yield from preempt(context, request)
+    if isinstance(found, str) and request.reserves_capacity:
+        found = yield from reserve(context, request)
     if isinstance(found, str):
         decision.message = f"{decision.message}, {found}"
     else:
@@ -96,60 +112,64 @@ def _levels(profile: ServedProfile, group: PodGroup) -> Sequence[Sequence[str]]:
     return ((),)
 
 
-def _decide_at(ground: Ground, request: GroupRequest, keys: Sequence[str]) -> Deciding:
+def _decide_at(context: GroupContext, request: GroupRequest, keys: Sequence[str]) -> Deciding:
     """Place the group on nodes that share the values of these labels."""
-    snapshot = ground.world.cache.update_snapshot()
+    snapshot = context.world.cache.update_snapshot()
     try:
         found = domains(snapshot, keys, request.scheduled)
     except UndeterminedDomainError as undetermined:
-        return GroupDecision(request, Attempt(broken=str(undetermined)), message=str(undetermined))
+        return GroupDecision(
+            request, GroupAttempt(broken=str(undetermined)), message=str(undetermined)
+        )
     if not found.placements:
         return _untried(request, NO_PLACEMENTS, GANG_SCHEDULING)
     if len(found.placements) > 1:
-        decision = yield from _best_of(ground, request, found)
+        decision = yield from _best_of(context, request, found)
     else:
-        attempt = yield from place(ground, request.members, found.placements[0])
+        attempt = yield from place(context, request.members, found.placements[0])
         decision = _decision(request, attempt, found)
         if not decision.placed:
-            take_back(ground, attempt)
+            undo_attempt(context, attempt)
     if decision.placed or decision.attempt.broken:
         return decision
-    return (yield from _look_again(ground, decision))
+    return (yield from _in_other_orders(context, decision))
 
 
-def _best_of(ground: Ground, request: GroupRequest, found: Domains) -> Deciding:
+def _best_of(context: GroupContext, request: GroupRequest, found: Domains) -> Deciding:
     """Try the placements that promise most, and take the one that is best of those that hold."""
-    choice = PlacementChoice(ground, request.members, request.needed, found)
+    choice = PlacementChoice(context, request.members, request.needed, found)
     attempts = 0
     for index in choice.order:
-        attempt = yield from place(ground, request.members, found.placements[index])
+        attempt = yield from place(context, request.members, found.placements[index])
         attempts += 1
         met = request.is_met_by(attempt)
         choice.tried(index, attempt, met=met, scheduled=len(request.scheduled))
         if met and choice.is_settled:
             return replace(_decision(request, attempt, found), attempts=attempts)
-        take_back(ground, attempt)
+        undo_attempt(context, attempt)
         if attempt.broken:
             return replace(_decision(request, attempt, found), attempts=attempts)
     best = choice.best()
     if best is None:
         return replace(_decision(request, choice.closest, found), attempts=attempts)
-    attempt = yield from place(ground, best.members, best.placement, best.nodes)
+    attempt = yield from place(context, best.members, best.placement, best.nodes)
     decision = replace(_decision(request, attempt, found), attempts=attempts)
     if not decision.placed:
-        take_back(ground, attempt)
+        undo_attempt(context, attempt)
     return decision
 
 
-def _look_again(ground: Ground, first: GroupDecision) -> Deciding:
+def _in_other_orders(context: GroupContext, first: GroupDecision) -> Deciding:
     """Try other orders where the first attempt came closest; the first decision if none helps."""
     request = first.request
-    met, tried = yield from look_again(ground, request, first.attempt, request.budget_seconds)
+    met, tried = yield from try_other_orders(
+        context, request, first.attempt, request.budget_seconds
+    )
     first.attempts += tried
     return first if met is None else replace(first, attempt=met, placed=True, message="")
 
 
-def _decision(request: GroupRequest, attempt: Attempt, found: Domains) -> GroupDecision:
+def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> GroupDecision:
     count = len(found.placements)
     if request.is_met_by(attempt):
         return GroupDecision(request, attempt, placed=True, placements=count)
@@ -162,7 +182,7 @@ def _decision(request: GroupRequest, attempt: Attempt, found: Domains) -> GroupD
 def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
     return GroupDecision(
         request,
-        Attempt(),
+        GroupAttempt(),
         message=message,
         placements=0,
         attempts=0,
@@ -187,3 +207,104 @@ def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
     if not short:
         return ""
     return f"not enough room in the cluster for minResources: insufficient {', '.join(short)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FeasiblePlacement:
+    """A placement that holds the group, and where its members were."""
+
+    placement: Placement
+    members: Sequence[PodInfo]
+    nodes: Mapping[str, str]
+    """Node name by uid, of the members that have one."""
+    sums: PlacementSums
+
+
+class PlacementChoice:
+    """The order of the placements, and what came of those that were tried."""
+
+    def __init__(
+        self, context: GroupContext, members: Sequence[PodInfo], needed: int, found: Domains
+    ) -> None:
+        self._context, self._found = context, found
+        self._resources = _resources(context, members)
+        self._chosen: list[FeasiblePlacement] = []
+        self.closest = GroupAttempt()
+        """The attempt that placed most, the first of them."""
+        many = len(found.placements) > MOST_TRIED
+        self.order: Sequence[int] = range(len(found.placements))
+        self._exact = False
+        if many:
+            self._rank(members, needed)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first placement that holds the group is the best one."""
+        return self._exact
+
+    def tried(self, index: int, attempt: GroupAttempt, *, met: bool, scheduled: int) -> None:
+        """Note what came of a placement, while its members are still assumed there."""
+        if attempt.placed > self.closest.placed or not self.closest.results:
+            self.closest = attempt
+        if not met or self._exact:
+            return
+        found, snapshot = self._found, self._context.world.cache.update_snapshot()
+        # Nodes may have come or gone since the placements were found.
+        rows = found.placements[index].rows(snapshot)
+        of_row = np.where(snapshot.alive if rows is None else rows, 0, -1)
+        here = Domains((found.placements[index],), of_row)
+        placed = [each.assumed for each in attempt.results if each.assumed is not None]
+        count = np.array([scheduled + len(placed)], np.int64)
+        self._chosen.append(
+            FeasiblePlacement(
+                attempt.placement,
+                [each.pod for each in attempt.results],
+                {pod.uid: pod.node_name for pod in placed},
+                placement_sums(snapshot, here, count, self._resources, {}),
+            )
+        )
+
+    def best(self) -> FeasiblePlacement | None:
+        """The best placement that holds the group; None: there is none."""
+        if not self._chosen:
+            return None
+        return self._chosen[
+            int(self._scores(joined([each.sums for each in self._chosen])).argmax())
+        ]
+
+    def _scores(self, placements: PlacementSums) -> IntColumn:
+        """(P,) int64, the weighted scores of the profile's PlacementScore plugins."""
+        profile = self._context.profile
+        weights, total = profile.loaded.plugins.weights, np.zeros(placements.count, np.int64)
+        for plugin in PLACEMENT_SCORE.among(profile.framework.plugins):
+            total += weights.get(plugin.name, 0) * plugin.score_placements(placements)
+        return total
+
+    def _rank(self, members: Sequence[PodInfo], needed: int) -> None:
+        """Order the placements by what they could hold, and how full they were with that."""
+        found, snapshot = self._found, self._context.world.cache.snapshot
+        of_rows = capacity(self._context, members)
+        held = sums(found.of_row, len(found.placements), of_rows.per_row)
+        counts = np.minimum(held, len(members))
+        mean = {
+            resource: sum(pod.amounts.requests.get(resource, 0) for pod in members) // len(members)
+            for resource in self._resources
+        }
+        added = {resource: counts * amount for resource, amount in mean.items()}
+        total = self._scores(placement_sums(snapshot, found, counts, self._resources, added))
+        total[counts < needed] = -1
+        ranked = np.argsort(-total, kind="stable")[:MOST_TRIED]
+        hopeful = ranked[total[ranked] >= 0]
+        # Where none can hold the group, the roomiest says why.
+        self.order = (hopeful if len(hopeful) else np.argsort(-counts, kind="stable")[:1]).tolist()
+        self._exact = of_rows.exact
+
+
+def _resources(context: GroupContext, members: Sequence[PodInfo]) -> Collection[str]:
+    """The resources shown to PlacementScore plugins: those that members request or that score."""
+    distinct = {id(pod.amounts): pod.amounts for pod in members}
+    found = {resource for amounts in distinct.values() for resource in amounts.requests}
+    args = context.profile.loaded.args.get(_FIT)
+    if isinstance(args, NodeResourcesFitArgs):
+        found.update(each.name for each in args.scoring_strategy.resources)
+    return sorted(found)

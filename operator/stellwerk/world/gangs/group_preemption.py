@@ -1,32 +1,40 @@
-"""Whose eviction makes room for a whole group: the smallest set by a stated order, decided at once.
+"""Preemption for a whole group: the victims, chosen in a stated order and decided before any goes.
 
-Group decisions ask when no placement holds the group. Everything is tried on a fork of the World.
-Invariant: without any one of the victims the group would not have been placed; a unit goes whole or
-stays, the preemptor's own members are never among the victims, and pods that are terminating count
-as gone.
+Group decisions ask when no placement holds the group. Everything is tried on a fork of the World:
+all units that may go are removed, the group is placed, and what can be spared is returned, by
+counting where that is exact, otherwise by `Reprieve`. Invariants: without any one of the victims
+the group would not have been placed, as far as the limit of decisions lets that be found out; a
+unit goes whole or stays, every pod is in at most one, the preemptor's own members and terminating
+pods are in none, and chance has no part in the order.
 """
 
-from collections.abc import Sequence
+import heapq
+import math
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from stellwerk.backend.pod_groups import priority_of
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.world.gangs.attempt import Attempt, Ground, Steps, nodes_of, place, take_back
-from stellwerk.world.gangs.bounds import counts_exactly
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.reprieve import Reprieve
-from stellwerk.world.gangs.room import Room
-from stellwerk.world.gangs.second_look import look_again
-from stellwerk.world.gangs.victim_units import (
-    PAUSE_UNITS,
-    Unit,
-    come_back,
-    in_order,
-    leave,
-    units_beside,
+from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.preemption.victim_order import started_at
+from stellwerk.world.gangs.group_attempt import (
+    FreeCapacity,
+    GroupAttempt,
+    GroupContext,
+    MemberResult,
+    Steps,
+    counts_exactly,
+    nodes_of,
+    place,
+    undo_attempt,
+    undo_results,
 )
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.member_orders import try_other_orders
 from stellwerk.world.world import World
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
@@ -36,11 +44,34 @@ NOT_WITH_CONSTRAINTS: Final = (
 )
 TOO_MANY: Final = "too many pods would have to be looked at to find out which can be spared"
 NOT_EVEN_WITHOUT: Final = "pod group is unschedulable even without any pod of lower priority"
+MOST_DECISIONS: Final = 4_000
+"""So many members may be decided anew to see whether the whole group can be elsewhere, half of them
+in other orders."""
+PAUSE_UNITS: Final = 50
+"""Of so many units that remove_units or come back, others have a moment before the next."""
+_PAUSE_LOOKS: Final = 1000
+"""The same of pods that are only looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionUnit:
+    """Pods that are evicted together or not at all."""
+
+    pods: tuple[PodInfo, ...]
+    priority: int
+    is_group: bool
+
+    @property
+    def importance(self) -> tuple[int, bool, int, float, str]:
+        """A sort key: the most important first; equal ones by uid."""
+        start = min(map(started_at, self.pods))
+        size = len(self.pods) if self.is_group else 0
+        return (-self.priority, not self.is_group, -size, start, min(pod.uid for pod in self.pods))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPreemption:
-    """What makes room for a group."""
+    """The victims of a group's preemption, and the nodes that its members get then."""
 
     victims: tuple[PodInfo, ...]
     """To be evicted; empty: those that are terminating are enough."""
@@ -53,10 +84,33 @@ class GroupPreemption:
 
 
 Preempting: TypeAlias = Steps[GroupPreemption | str]
-"""Gives what makes room, or why nothing does."""
+"""Gives the victims and nodes, or why nothing makes room."""
 
 
-def reserve(ground: Ground, request: GroupRequest) -> Preempting:
+def preempt(context: GroupContext, request: GroupRequest) -> Preempting:
+    """Find the victims for a group that no placement holds now."""
+    if request.group.topology:
+        return NOT_WITH_CONSTRAINTS
+    if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
+        return NEVER
+    priority = _priority(request)
+    if not _may_help(context.world, priority):
+        return NO_VICTIMS
+    fork = _fork(context)
+    yield None
+    others = yield from preemption_units(fork.world, request.group.key)
+    units = [each for each in others if each.priority < priority]
+    leaving = [pod for pod in fork.world.cache.pods() if pod.terminating]
+    for pod in leaving:
+        fork.world.cache.remove_pod(pod.uid)
+    if leaving:
+        attempt = yield from _in_any_order(fork, request)
+        if attempt is not None:
+            return GroupPreemption((), nodes_of(attempt))
+    return (yield from _choose(fork, request, units))
+
+
+def reserve(context: GroupContext, request: GroupRequest) -> Preempting:
     """Find the nodes that are kept for a group until pods of no higher priority have ended.
 
     Which of them end first is not known: the least important are taken to. Pods that have come
@@ -66,8 +120,8 @@ def reserve(ground: Ground, request: GroupRequest) -> Preempting:
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
     priority = min(_priority(request), *(pod.priority for pod in request.members))
-    fork = _fork(ground)
-    others = yield from units_beside(fork.world, request.group.key)
+    fork = _fork(context)
+    others = yield from preemption_units(fork.world, request.group.key)
     units = [each for each in others if each.priority <= priority]
     if (ending := request.ending) is not None:
         older = [each for each in units if all(pod.uid in ending for pod in each.pods)]
@@ -84,29 +138,6 @@ def _reserved(found: GroupPreemption, ending: frozenset[str]) -> GroupPreemption
     return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
 
 
-def preempt(ground: Ground, request: GroupRequest) -> Preempting:
-    """Find the victims for a group that no placement holds now."""
-    if request.group.topology:
-        return NOT_WITH_CONSTRAINTS
-    if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
-        return NEVER
-    priority = _priority(request)
-    if not _may_help(ground.world, priority):
-        return NO_VICTIMS
-    fork = _fork(ground)
-    yield None
-    others = yield from units_beside(fork.world, request.group.key)
-    units = [each for each in others if each.priority < priority]
-    leaving = [pod for pod in fork.world.cache.pods() if pod.terminating]
-    for pod in leaving:
-        fork.world.cache.remove_pod(pod.uid)
-    if leaving:
-        attempt = yield from _in_any_order(fork, request)
-        if attempt is not None:
-            return GroupPreemption((), nodes_of(attempt))
-    return (yield from _choose(fork, request, units))
-
-
 def _may_help(world: World, priority: int) -> bool:
     """Whether there is any pod whose end could help; a fork for none would be dear."""
     groups = (each.group for each in world.pod_groups.groups.values())
@@ -115,14 +146,18 @@ def _may_help(world: World, priority: int) -> bool:
     )
 
 
-def _fork(ground: Ground) -> Ground:
-    world = ground.world.fork(ground.world.random)
-    profile = world.profiles.served[ground.profile.scheduler_name]
-    return Ground(world, profile, ground.obstacle)
+def _fork(context: GroupContext) -> GroupContext:
+    world = context.world.fork(context.world.random)
+    profile = world.profiles.served[context.profile.scheduler_name]
+    return GroupContext(world, profile, context.obstacle)
 
 
 def _choose(
-    fork: Ground, request: GroupRequest, units: Sequence[Unit], *, budgets: bool = True
+    fork: GroupContext,
+    request: GroupRequest,
+    units: Sequence[PreemptionUnit],
+    *,
+    budgets: bool = True,
 ) -> Preempting:
     """The victims among these units, on a fork where what is terminating has gone."""
     if not units:
@@ -131,32 +166,32 @@ def _choose(
     row_local = yield from _only_rows_matter(fork, members)
     alike = row_local and counts_exactly(fork, members)
     ordered = yield from in_order(fork.world, units, budgets=budgets)
-    yield from leave(fork.world, ordered)
-    room = Room(fork, members, request.needed, alike=alike)
-    if not room.is_enough:
+    yield from remove_units(fork.world, ordered)
+    free_capacity = FreeCapacity(fork, members, request.needed, alike=alike)
+    if not free_capacity.is_enough:
         return NOT_EVEN_WITHOUT
-    if room.is_exact:
-        found = yield from _counted(fork, request, ordered, room)
+    if free_capacity.is_exact:
+        found = yield from _counted(fork, request, ordered, free_capacity)
         if found is not None:
             return found
     attempt = yield from _in_any_order(fork, request)
     if attempt is None:
         return NOT_EVEN_WITHOUT
-    reprieve = Reprieve(fork, request, attempt, room, row_local=row_local)
+    reprieve = Reprieve(fork, request, attempt, free_capacity, row_local=row_local)
     victims = yield from reprieve.run(ordered)
     return TOO_MANY if victims is None else _found(victims, reprieve.attempt)
 
 
-def _in_any_order(fork: Ground, request: GroupRequest) -> Steps[Attempt | None]:
+def _in_any_order(fork: GroupContext, request: GroupRequest) -> Steps[GroupAttempt | None]:
     """The group placed on the fork; None: it is not, and nothing is assumed."""
     attempt = yield from place(fork, request.members)
     if request.is_met_by(attempt):
         return attempt
-    take_back(fork, attempt)
-    return (yield from look_again(fork, request, attempt, request.budget_seconds))[0]
+    undo_attempt(fork, attempt)
+    return (yield from try_other_orders(fork, request, attempt, request.budget_seconds))[0]
 
 
-def _only_rows_matter(fork: Ground, members: Sequence[PodInfo]) -> Steps[bool]:
+def _only_rows_matter(fork: GroupContext, members: Sequence[PodInfo]) -> Steps[bool]:
     """Whether pods on other nodes matter to no member; with fewer pods, they do not, either."""
     framework = fork.profile.framework
     fork.world.cache.update_snapshot()
@@ -170,30 +205,33 @@ def _only_rows_matter(fork: Ground, members: Sequence[PodInfo]) -> Steps[bool]:
 
 
 def _counted(
-    fork: Ground, request: GroupRequest, units: Sequence[Unit], room: Room
+    fork: GroupContext,
+    request: GroupRequest,
+    units: Sequence[PreemptionUnit],
+    free_capacity: FreeCapacity,
 ) -> Steps[GroupPreemption | None]:
     """The victims as counted; None: members cannot be placed so, as where nominations matter.
 
-    Then the fork and the room are as they were.
+    Then the fork and the free capacity are as they were.
     """
-    victims: list[Unit] = []
-    spared: list[Unit] = []
+    victims: list[PreemptionUnit] = []
+    spared: list[PreemptionUnit] = []
     for number, unit in enumerate(units):
         if number % PAUSE_UNITS == 0:
             yield None
-        (spared if room.takes_back(unit.pods) else victims).append(unit)
-    yield from come_back(fork.world, spared)
+        (spared if free_capacity.try_return(unit.pods) else victims).append(unit)
+    yield from return_units(fork.world, spared)
     attempt = yield from place(fork, request.members)
     if request.is_met_by(attempt):
         return _found(victims, attempt)
-    take_back(fork, attempt)
-    yield from leave(fork.world, spared)
+    undo_attempt(fork, attempt)
+    yield from remove_units(fork.world, spared)
     for unit in spared:
-        room.gives_up(unit.pods)
+        free_capacity.remove(unit.pods)
     return None
 
 
-def _found(victims: Sequence[Unit], attempt: Attempt) -> GroupPreemption:
+def _found(victims: Sequence[PreemptionUnit], attempt: GroupAttempt) -> GroupPreemption:
     return GroupPreemption(tuple(pod for unit in victims for pod in unit.pods), nodes_of(attempt))
 
 
@@ -202,3 +240,275 @@ def _priority(request: GroupRequest) -> int:
     if request.group.priority is None:
         return min(pod.priority for pod in request.members)
     return request.group.priority
+
+
+def preemption_units(world: World, own: PodGroupKey) -> Generator[None, None, list[PreemptionUnit]]:
+    """Everything that could be evicted for a group: groups that go whole, every other pod alone."""
+    book, found = world.pod_groups, list[PreemptionUnit]()
+    in_groups: set[str] = set()
+    for members in book.groups.values():
+        group = members.group
+        if group is None or not group.evicted_whole:
+            continue
+        pods = tuple(
+            placed
+            for uid in members.pods
+            if (placed := world.cache.pod(uid)) is not None and not placed.terminating
+        )
+        in_groups.update(members.pods)
+        if pods and members.key != own:
+            found.append(PreemptionUnit(pods, priority_of(members), is_group=True))
+    for number, pod in enumerate(world.cache.pods()):
+        if number % _PAUSE_LOOKS == _PAUSE_LOOKS - 1:
+            yield
+        if pod.uid not in in_groups and not pod.terminating and book.key_of.get(pod.uid) != own:
+            found.append(PreemptionUnit((pod,), pod.priority, is_group=False))
+    return found
+
+
+def in_order(
+    world: World, units: Sequence[PreemptionUnit], *, budgets: bool
+) -> Generator[None, None, list[PreemptionUnit]]:
+    """The order in which they are spared: budget violations first, then by importance.
+
+    What ends by itself violates no budgets.
+    """
+    ranked = yield from _ranked(units)
+    if not budgets:
+        return ranked
+    pods = [pod for unit in ranked for pod in unit.pods]
+    over = DisruptionBudgets(world.objects).violating(pods)
+    violating = {pod.uid for pod, is_over in zip(pods, over, strict=True) if is_over}
+    yield
+    if not violating:
+        return ranked
+    return sorted(ranked, key=lambda unit: not any(pod.uid in violating for pod in unit.pods))
+
+
+def _ranked(units: Sequence[PreemptionUnit]) -> Generator[None, None, list[PreemptionUnit]]:
+    """The most important first; sorted part by part."""
+    parts = []
+    for begin in range(0, len(units), _PAUSE_LOOKS):
+        part = units[begin : begin + _PAUSE_LOOKS]
+        keyed = ((unit.importance, begin + at, unit) for at, unit in enumerate(part))
+        parts.append(sorted(keyed))
+        yield
+    ranked = []
+    for number, (_, _, unit) in enumerate(heapq.merge(*parts)):
+        if number % _PAUSE_LOOKS == _PAUSE_LOOKS - 1:
+            yield
+        ranked.append(unit)
+    return ranked
+
+
+def remove_units(world: World, units: Iterable[PreemptionUnit]) -> Iterator[None]:
+    """Take the pods of units off their nodes, in steps."""
+    for number, unit in enumerate(units):
+        if number % PAUSE_UNITS == PAUSE_UNITS - 1:
+            world.cache.update_snapshot()
+            yield
+        for pod in unit.pods:
+            world.cache.remove_pod(pod.uid)
+
+
+def return_units(world: World, units: Iterable[PreemptionUnit]) -> Iterator[None]:
+    """Put the pods of units on their nodes again, in steps."""
+    for number, unit in enumerate(units):
+        if number % PAUSE_UNITS == PAUSE_UNITS - 1:
+            world.cache.update_snapshot()
+            yield
+        for pod in unit.pods:
+            world.cache.set_pod(pod)
+
+
+class Reprieve:
+    """Returns units one by one, as long as the group has its nodes, where counting is not exact.
+
+    It begins without any of them on the fork, with the group placed. Invariant: in the end the
+    group is placed beside all that are spared, and none of the others could be spared: by count, or
+    by placing the group anew; where that was done too often already, by moving no more members than
+    those on its nodes.
+    """
+
+    def __init__(
+        self,
+        context: GroupContext,
+        request: GroupRequest,
+        attempt: GroupAttempt,
+        free_capacity: FreeCapacity,
+        *,
+        row_local: bool,
+    ) -> None:
+        """`row_local`: pods on other nodes matter to no member, whatever units come back."""
+        self._context, self._request, self._free_capacity = context, request, free_capacity
+        self.attempt = attempt
+        """The members where they are now, assumed on the fork."""
+        self._on: dict[str, set[int]] = {}
+        """Positions in its results of the members on each node."""
+        self._row_local = row_local
+        self._decided = 0
+        self._note_all()
+
+    def run(self, units: Sequence[PreemptionUnit]) -> Steps[Sequence[PreemptionUnit] | None]:
+        """Spare what can be spared, in this order; returns the others.
+
+        None: it would take too long to find out.
+        """
+        victims, before = list(units), -1
+        while len(victims) != before:
+            # Members may have moved since a unit was refused.
+            before = len(victims)
+            victims = yield from self._refused(victims)
+        if self._row_local or (yield from self._place_beside_spared()):
+            return victims
+        kept = {id(unit) for unit in victims}
+        yield from remove_units(
+            self._context.world, [unit for unit in units if id(unit) not in kept]
+        )
+        found = yield from self._by_halves(units)
+        while found is not None and (fewer := (yield from self._one_by_one(found))) != found:
+            found = fewer
+        return found if found is not None and (yield from self._place_beside_spared()) else None
+
+    def _refused(self, units: Sequence[PreemptionUnit]) -> Steps[list[PreemptionUnit]]:
+        """Spare what can be spared, once; returns the others."""
+        refused = []
+        for number, unit in enumerate(units):
+            if number % PAUSE_UNITS == 0:
+                yield None
+            if not self._free_capacity.try_return(unit.pods):
+                refused.append(unit)
+            elif not (yield from self._spare(unit)):
+                self._free_capacity.remove(unit.pods)
+                refused.append(unit)
+        return refused
+
+    def _spare(self, unit: PreemptionUnit) -> Steps[bool]:
+        """Put a unit back; if the group then has no nodes, take it away again."""
+        if not any(pod.node_name in self._on for pod in unit.pods):
+            self._return_unit(unit)
+            return True
+        if (yield from self._spare_with_moves(unit)):
+            return True
+        return (yield from self._spare_anew(unit))
+
+    def _spare_with_moves(self, unit: PreemptionUnit) -> Steps[bool]:
+        """Put a unit back beside the members on its nodes, or with those elsewhere."""
+        context, attempt = self._context, self.attempt
+        names = {pod.node_name for pod in unit.pods}
+        moving = sorted(index for name in names for index in self._on.pop(name, ()))
+        results = [attempt.results[index] for index in moving]
+        pods, nodes = [each.pod for each in results], nodes_of(GroupAttempt(results=results))
+        undo_results(context, results)
+        self._return_unit(unit)
+        # Where others matter, members that move would be judged beside some that came after them.
+        tried = yield from place(
+            context, pods, attempt.placement, None if self._row_local else nodes
+        )
+        is_spared = tried.placed == len(pods)
+        if not is_spared:
+            undo_attempt(context, tried)
+            self._remove_unit(unit)
+            tried = yield from place(context, pods, attempt.placement, nodes)
+        for index, result in zip(moving, tried.results, strict=True):
+            attempt.results[index] = result
+            self._note(index, result)
+        return is_spared
+
+    def _spare_anew(self, unit: PreemptionUnit) -> Steps[bool]:
+        """Put a unit back, and the whole group wherever it fits then."""
+        if self._decided >= MOST_DECISIONS:
+            return False
+        before = self.attempt
+        undo_attempt(self._context, before)
+        self._return_unit(unit)
+        if (yield from self._placed_anew()):
+            return True
+        self._remove_unit(unit)
+        members = [each.pod for each in before.results]
+        self.attempt = yield from place(self._context, members, before.placement, nodes_of(before))
+        self._note_all()
+        return False
+
+    def _placed_anew(self) -> Steps[bool]:
+        """Place the group, of which no member is placed; False: nothing is assumed."""
+        context, request = self._context, self._request
+        attempt = yield from place(context, request.members)
+        self._decided += len(request.members)
+        if not request.is_met_by(attempt):
+            undo_attempt(context, attempt)
+            if self._decided >= MOST_DECISIONS // 2:
+                return False
+            other, tried = yield from try_other_orders(context, request, attempt, math.inf)
+            self._decided += tried * len(request.members)
+            if other is None:
+                return False
+            attempt = other
+        self.attempt = attempt
+        self._note_all()
+        return True
+
+    def _place_beside_spared(self) -> Steps[bool]:
+        """Place the group beside all that has come back, if it can be; members are taken back."""
+        before = self.attempt
+        undo_attempt(self._context, before)
+        members = [each.pod for each in before.results]
+        attempt = yield from place(self._context, members, before.placement, nodes_of(before))
+        if self._request.is_met_by(attempt):
+            self.attempt = attempt
+            return True
+        undo_attempt(self._context, attempt)
+        return (yield from self._placed_anew())
+
+    def _by_halves(self, units: Sequence[PreemptionUnit]) -> Steps[list[PreemptionUnit] | None]:
+        """Spare as many at once as can be; returns the others; None: it takes too long.
+
+        No member is assumed, before and after.
+        """
+        if self._decided >= MOST_DECISIONS:
+            return None
+        yield from return_units(self._context.world, units)
+        if (yield from self._placed_anew()):
+            undo_attempt(self._context, self.attempt)
+            return []
+        yield from remove_units(self._context.world, units)
+        if len(units) == 1:
+            return list(units)
+        middle = len(units) // 2
+        first = yield from self._by_halves(units[:middle])
+        second = None if first is None else (yield from self._by_halves(units[middle:]))
+        return None if first is None or second is None else [*first, *second]
+
+    def _one_by_one(self, units: list[PreemptionUnit]) -> Steps[list[PreemptionUnit]]:
+        """Spare what can be spared beside all that was by now; returns the others.
+
+        What comes back may lead members elsewhere, where they leave more free. No member is
+        assumed, before and after.
+        """
+        refused = []
+        for unit in units:
+            self._return_unit(unit)
+            if self._decided < MOST_DECISIONS and (yield from self._placed_anew()):
+                undo_attempt(self._context, self.attempt)
+            else:
+                self._remove_unit(unit)
+                refused.append(unit)
+        return refused
+
+    def _note_all(self) -> None:
+        """Note the node of each member."""
+        self._on.clear()
+        for index, result in enumerate(self.attempt.results):
+            self._note(index, result)
+
+    def _note(self, index: int, result: MemberResult) -> None:
+        if result.assumed is not None:
+            self._on.setdefault(result.assumed.node_name, set()).add(index)
+
+    def _return_unit(self, unit: PreemptionUnit) -> None:
+        for pod in unit.pods:
+            self._context.world.cache.set_pod(pod)
+
+    def _remove_unit(self, unit: PreemptionUnit) -> None:
+        for pod in unit.pods:
+            self._context.world.cache.remove_pod(pod.uid)

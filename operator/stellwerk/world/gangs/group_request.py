@@ -1,4 +1,4 @@
-"""What a group asks for: its members, and when it counts as placed.
+"""The request of a group: its members, and when it counts as placed.
 
 The group cycle, explanations and reruns have one made, group decisions read it. Invariant: whether
 a group is placed is decided here alone.
@@ -11,8 +11,8 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
-from stellwerk.world.gangs.attempt import Attempt
-from stellwerk.world.gangs.turns import gang_args, keeps_room
+from stellwerk.world.gangs.group_attempt import GroupAttempt
+from stellwerk.world.gangs.queue_order import gang_args, reserves_capacity
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -30,7 +30,7 @@ class GroupRequest:
     """Members that ran to their end and count."""
     budget_seconds: float = 0.05
     """How long other orders of the members are tried."""
-    keeps_room: bool = False
+    reserves_capacity: bool = False
     """Whether nodes are kept for it where it does not fit."""
     ending: frozenset[str] | None = None
     """Uids of the pods in whose place room is kept already; None: there is none."""
@@ -38,9 +38,9 @@ class GroupRequest:
     """From whether there is time for another order to whether it is tried; a recording takes down
     what was said, and a replay says it again."""
 
-    def is_met_by(self, attempt: Attempt) -> bool:
+    def is_met_by(self, attempt: GroupAttempt) -> bool:
         """Whether the group is placed with these members beside those that are scheduled."""
-        placed = [each.pod for each in attempt.verdicts if each.assumed is not None]
+        placed = [each.pod for each in attempt.results if each.assumed is not None]
         if not placed or attempt.broken:
             return False
         counted = [*self.scheduled, *placed]
@@ -76,6 +76,6 @@ def request_for(
         scheduled,
         members.succeeded,
         gang_args(profile).second_look_milliseconds / 1000,
-        keeps_room(world, members),
+        reserves_capacity(world, members),
         members.ending,
     )

@@ -113,7 +113,7 @@ def placement_sums(
     resources: Iterable[str],
     added: Mapping[str, IntColumn],
 ) -> PlacementSums:
-    """What each placement holds; `added` are amounts by resource for each that are to come."""
+    """Sum up what each placement holds; `added` are amounts by resource that are to come."""
     count = len(found.placements)
     allocatable: dict[str, IntColumn] = {}
     requested: dict[str, IntColumn] = {}

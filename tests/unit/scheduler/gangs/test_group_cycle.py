@@ -14,7 +14,7 @@ from stellwerk.scheduler.gangs import group_cycle
 from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND, WAITING
 from stellwerk.serving.exposition import exposition
 from stellwerk.world.decide import Decision
-from stellwerk.world.gangs.attempt import Ask, decided_at_once
+from stellwerk.world.gangs.group_attempt import MemberRequest, decided_at_once
 from stellwerk.world.gangs.group_decision import Deciding, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.profiles import ServedProfile
@@ -358,7 +358,7 @@ def test_what_a_filter_has_left_to_do_for_a_member_is_done_in_slices(
             left.append(number)
             yield
 
-    def with_something_left(ask: Ask) -> Decision:
+    def with_something_left(ask: MemberRequest) -> Decision:
         decision = decided_at_once(ask)
         if ask.pod.name == "p2" and not left:
             ask.state.unfinished = work()

@@ -92,7 +92,7 @@ def strand_a_pod(world: InProcess) -> None:
     entry = world.queue.entries.get(uid(world, "huge"))
     assert entry is not None
     world.queue.activate([entry.pod], world.clock.monotonic())
-    item = world.operator.active._queue.get_nowait()  # noqa: SLF001 it is lost here
+    item = world.operator.active.get_nowait()  # it is lost here
     assert world.queue.pop(item)
 
 

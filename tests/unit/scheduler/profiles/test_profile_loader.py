@@ -15,6 +15,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
 from stellwerk.world.decide import decide
+from stellwerk.world.loop import TIMERS
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
@@ -512,7 +513,8 @@ async def test_a_gate_that_raises_gates_the_pod_under_its_name_and_is_asked_agai
         assert (entry.place, entry.gating_plugin) == (Place.GATED, "Gate")
         assert "PreEnqueue of Gate failed" in caplog.text
         Gate.broken = False
-        world.operator.scheduler._flush_unschedulable()  # noqa: SLF001 what the timer does
+        for timer in TIMERS:
+            timer.act(world.operator.world)
         await eventually(lambda: world.node_of("p") == "n")
 
 

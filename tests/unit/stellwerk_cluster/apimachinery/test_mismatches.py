@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
-from stellwerk_cluster.apimachinery.schema import decode
 from tests.support.odd_requests import GOOD_BODIES, POD, altered
 
 _QUANTITY = (

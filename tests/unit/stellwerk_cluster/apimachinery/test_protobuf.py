@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.messages import (
     field_numbers,
     message_class,
-    parse_field_numbers,
 )
 from stellwerk_cluster.apimachinery.protobuf import (
     MalformedError,
@@ -15,7 +15,7 @@ from stellwerk_cluster.apimachinery.protobuf import (
     read_message,
     write_body,
 )
-from stellwerk_cluster.apimachinery.schema import decode, types
+from stellwerk_cluster.schema.types import types
 
 POD: dict[str, Any] = {
     "kind": "Pod",
@@ -173,11 +173,3 @@ def test_what_is_left_out_in_protobuf_is_what_the_schema_fills_in() -> None:
     decoded, unknown = decode("Pod", POD)
     assert unknown == []
     assert decode("Pod", read_back(decoded | {"kind": "Pod", "apiVersion": "v1"}))[0] == decoded
-
-
-def test_a_paragraph_of_the_file_goes_on_where_lines_are_indented() -> None:
-    text = "# numbers\nVolume name=1\n  emptyDir=2.2\nOther a=3\n"
-    assert parse_field_numbers(text) == {
-        "Volume": {"name": (1,), "emptyDir": (2, 2)},
-        "Other": {"a": (3,)},
-    }

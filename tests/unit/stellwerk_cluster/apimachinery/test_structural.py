@@ -69,3 +69,17 @@ def test_defaults_fill_missing_fields_and_nulls() -> None:
 )
 def test_validation(spec: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert errors(**spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_good"),
+    [
+        pytest.param("^(a+)+$", "a" * 40 + "!", False, id="exponential for who goes back"),
+        pytest.param("^(a+)+$", "a" * 40, True, id="the same that fits"),
+        pytest.param("^a$", "a\n", False, id="the end is no line's"),
+        pytest.param("b", "abc", True, id="anywhere"),
+    ],
+)
+def test_a_pattern_takes_time_linear_in_the_text(pattern: str, text: str, *, is_good: bool) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    assert [each.field for each in validate(text, schema, "f")] == ([] if is_good else ["f"])

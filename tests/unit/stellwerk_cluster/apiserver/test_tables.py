@@ -3,34 +3,30 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
-from stellwerk_cluster.apimachinery.schema import zero
-from stellwerk_cluster.apiserver.tables import columns_of, custom_columns, parse_columns
+from stellwerk_cluster.apiserver.tables import columns_by_kind, columns_of, custom_columns
+from stellwerk_cluster.schema.tables import parse_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FILE = """
-generic = ["name"]
-
-[shared]
-name = { name = "Name", format = "name", path = "metadata.name", description = "The name." }
-
-[kinds]
-Deployment = [
-  "name",
-  { name = "Ready", cell = "fraction", of = ["status.ready", "spec.replicas"], description = "R." },
-  { name = "Paused", type = "boolean", path = "spec.paused", default = false, description = "P." },
-]
+TEXT = """
+columns
+  name "Name" format=name path=metadata.name | The name.
+kind apps/v1 deployments Deployment
+  column name
+  column "Ready" cell=fraction of=status.ready,spec.replicas | R.
+  column "Paused" type=boolean path=spec.paused default=false | P.
 """
 
 
 def test_a_column_shows_a_value_of_the_object_or_what_its_function_computes() -> None:
-    columns = parse_columns(FILE)["Deployment"]
+    columns = columns_by_kind(parse_tables(TEXT))["Deployment"]
     obj = {"metadata": {"name": "web"}, "spec": {"replicas": 3}, "status": {"ready": 2}}
     assert [column.cell(obj, NOW) for column in columns] == ["web", "2/3", False]
 
 
 def test_a_column_is_plain_text_and_always_shown_unless_it_says_otherwise() -> None:
-    _, ready, paused = parse_columns(FILE)["Deployment"]
+    _, ready, paused = columns_by_kind(parse_tables(TEXT))["Deployment"]
     assert (ready.type, ready.format, ready.priority) == ("string", "", 0)
     assert paused.type == "boolean"
 
@@ -38,20 +34,18 @@ def test_a_column_is_plain_text_and_always_shown_unless_it_says_otherwise() -> N
 @pytest.mark.parametrize(
     ("old", "new", "error", "text"),
     [
-        pytest.param('"fraction"', '"ratio"', ValueError, "Ready", id="an unknown function"),
-        pytest.param('path = "spec.paused", ', "", ValueError, "Paused", id="nothing to show"),
-        pytest.param("of =", "about =", ValueError, "about", id="an unknown key"),
-        pytest.param(
-            'Deployment = [\n  "name"', 'Deployment = [\n  "age"', KeyError, "age", id="unshared"
-        ),
+        pytest.param("=fraction", "=ratio", ValueError, "Ready", id="an unknown function"),
+        pytest.param("path=spec.paused ", "", ValueError, "Paused", id="nothing to show"),
+        pytest.param(" of=", " about=", ValueError, "about", id="an unknown word"),
+        pytest.param("column name", "column age", KeyError, "age", id="unshared"),
     ],
 )
-def test_a_mistake_in_the_file_is_named(
+def test_a_mistake_in_a_table_is_named(
     old: str, new: str, error: type[Exception], text: str
 ) -> None:
-    assert old in FILE
+    assert old in TEXT
     with pytest.raises(error, match=text):
-        parse_columns(FILE.replace(old, new))
+        columns_by_kind(parse_tables(TEXT.replace(old, new)))
 
 
 @pytest.mark.parametrize("kind", [kind.type_name for kind in built_in_kinds()], ids=str)

@@ -53,6 +53,17 @@ def test_a_text_that_is_no_body_is_refused(text: str) -> None:
         read_yaml(text.encode())
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000, "? " * 100_000])
+def test_a_text_that_would_end_the_process_is_refused(text: str) -> None:
+    with pytest.raises(YamlError, match=r"^yaml: line 1: exceeded max depth of 10000$"):
+        read_yaml(text.encode())
+
+
+def test_a_text_at_the_limit_of_depth_does_no_harm() -> None:
+    with pytest.raises(YamlError, match="recursion"):
+        read_yaml(b"[" * 9_999 + b"]" * 9_999)
+
+
 @pytest.mark.parametrize(
     ("text", "paths"),
     [

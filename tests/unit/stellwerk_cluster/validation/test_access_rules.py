@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.names import path_segment_errors
 from stellwerk_cluster.validation.access_rules import (
-    path_segment_errors,
     validate_cluster_role,
     validate_cluster_role_binding,
     validate_role,

@@ -1,4 +1,5 @@
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -116,6 +117,28 @@ def test_what_is_wrong_with_a_definition_is_said(spec: dict[str, Any], expected:
     found = "\n".join(errors(**spec))
     for text in expected:
         assert text in found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("+", "missing argument to repetition operator: `+`"),
+        (r"^(?=.*a)b$", "invalid or unsupported Perl syntax: `(?=`"),
+        (r"(?<=a)b", "invalid named capture: `(?<=a)b`"),
+        (r"(a)\1", r"invalid escape sequence: `\1`"),
+        ("(a", "missing closing ): `(a`"),
+        ("a\\", "trailing backslash at end of expression: ``"),
+    ],
+)
+def test_a_pattern_that_re2_cannot_run_is_refused(pattern: str, reason: str) -> None:
+    part = {"type": "array", "items": {"type": "string", "pattern": pattern}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"a": part}}}
+    [said] = errors(versions=[version(schema=schema)])
+    assert said == (
+        "spec.validation.openAPIV3Schema.properties[a].items.pattern: "
+        f"Invalid value: {json.dumps(pattern)}: must be a valid regular expression, but isn't: "
+        f"error parsing regexp: {reason}"
+    )
 
 
 def test_a_list_of_versions_is_quoted_in_the_names_of_the_api_server() -> None:

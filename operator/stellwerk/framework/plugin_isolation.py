@@ -1,0 +1,394 @@
+"""A plugin that does not come with Stellwerk, wrapped: what it does wrong ends at its attempt.
+
+The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
+and pay nothing for it. Invariant: a call of a isolated plugin answers in the form that its
+extension point asks for, or raises a PluginFailure that names the plugin and the point.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.events import (
+    QUEUE,
+    ClusterEventWithHint,
+    QueueingHint,
+    QueueingHintFn,
+    queue_if,
+)
+from stellwerk.framework.extension_points import (
+    BIND,
+    FILTER,
+    PERMIT,
+    PLACEMENT_GENERATE,
+    PLACEMENT_SCORE,
+    POST_BIND,
+    POST_FILTER,
+    PRE_BIND,
+    PRE_BIND_PRE_FLIGHT,
+    PRE_ENQUEUE,
+    PRE_FILTER,
+    PRE_SCORE,
+    QUEUE_SORT,
+    RESERVE,
+    SCORE,
+    UNRESERVE,
+    Point,
+)
+from stellwerk.framework.interface import (
+    Candidate,
+    PermitResult,
+    Plugin,
+    PostFilterResult,
+    PreFilterResult,
+    Reuse,
+)
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import IntColumn
+
+_IN_TREE: Final = "stellwerk.plugins."
+
+Answer = TypeVar("Answer")
+Kind = TypeVar("Kind")
+
+
+class PluginGuard(Protocol):
+    """Cuts off calls that take too long."""
+
+    def of_profile(self, scheduler_name: str) -> "PluginGuard":
+        """The same for one profile, to whose account calls are put."""
+        ...
+
+    def exhausted(self) -> bool:
+        """Whether the profile's foreign code has taken too much time of late."""
+        ...
+
+    def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
+        """Make a synchronous call.
+
+        Raises:
+            PluginFailure: it did not return in time.
+        """
+        ...
+
+    async def wait(self, plugin: str, point: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Make a call and wait for what it answers.
+
+        Raises:
+            PluginFailure: it did not finish in time.
+        """
+        ...
+
+
+class Unlimited(PluginGuard):
+    """Lets every call take its time."""
+
+    @override
+    def of_profile(self, scheduler_name: str) -> "PluginGuard":
+        return self
+
+    @override
+    def exhausted(self) -> bool:
+        return False
+
+    @override
+    def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
+        return call()
+
+    @override
+    async def wait(self, plugin: str, point: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        return await call()
+
+
+UNLIMITED: Final = Unlimited()
+
+
+class PluginViolation(Exception):  # noqa: N818 what happened, not what kind of error
+    """An answer that the extension point does not allow; says in what way."""
+
+
+def is_trusted(plugin: Plugin) -> bool:
+    """Whether the plugin comes with Stellwerk, where tests hold it to its contract."""
+    return type(plugin).__module__.startswith(_IN_TREE)
+
+
+def isolated(plugin: Plugin, guard: PluginGuard) -> Plugin:
+    """The plugin, wrapped unless it comes with Stellwerk."""
+    if is_trusted(plugin):
+        return plugin
+    return cast("Plugin", IsolatedPlugin(plugin, guard))
+
+
+class IsolatedPlugin:
+    """Has the methods that the plugin has, each isolated.
+
+    Methods with a default that a plugin need not inherit are filled in.
+    """
+
+    def __init__(self, plugin: Plugin, guard: PluginGuard) -> None:
+        self.plugin = plugin
+        self.name = plugin.name
+        self.filter_reuse: Reuse = getattr(plugin, "filter_reuse", Reuse.NEVER)
+        self.needs_pre_filter: bool = getattr(plugin, "needs_pre_filter", False)
+        self.costly_filter: bool = getattr(plugin, "costly_filter", False)
+        self.score_reuse: Reuse = getattr(plugin, "score_reuse", Reuse.NEVER)
+        self._guard = guard
+        for point, method, default in _DEFAULTS:
+            if point.implemented_by(plugin):
+                setattr(self, method, default)
+        for method, (label, check) in _CHECKS_BESIDE_POINTS.items():
+            own = _own_method(plugin, method)
+            if own is not None:
+                setattr(self, method, self._synchronous(own, label, check))
+        for point, check in _CHECKS:
+            if point.implemented_by(plugin):
+                wrap = self._asynchronous if point.awaited else self._synchronous
+                own = point.method_of(plugin)
+                setattr(self, point.method, wrap(own, point.label, check))
+
+    def _synchronous(
+        self, own: Callable[..., Any], point: str, check: "Check"
+    ) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:  # noqa: ANN401 whatever the point answers
+            try:
+                answer = self._guard.call(self.name, point, lambda: own(*arguments))
+                return check(self, answer, arguments)
+            except (Exception, SystemExit) as failure:
+                raise self._named(point, failure) from failure
+
+        return call
+
+    def _asynchronous(
+        self, own: Callable[..., Awaitable[Any]], point: str, check: "Check"
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any) -> Any:  # noqa: ANN401 whatever the point answers
+            try:
+                answer = await self._guard.wait(self.name, point, lambda: own(*arguments))
+                return check(self, answer, arguments)
+            except (Exception, SystemExit) as failure:
+                raise self._named(point, failure) from failure
+
+        return call
+
+    def _named(self, point: str, failure: BaseException) -> PluginFailure:
+        if isinstance(failure, PluginFailure):
+            return failure
+        words = str(failure) if isinstance(failure, PluginViolation) else _words(failure)
+        return PluginFailure(self.name, point, words)
+
+    def checked_filter(self, answer: object, arguments: tuple[Any, ...]) -> FilterResult:
+        """Verdicts with codes for every row, and statuses that are isolated, too."""
+        result = _of_kind(answer, FilterResult)
+        codes = _column(result.codes, len(arguments[2]), "verdicts").astype(np.int32)
+        return FilterResult(codes, self._synchronous(result.status, "Filter", _check_own_status))
+
+    def checked_hints(self, answer: object) -> list[ClusterEventWithHint]:
+        """Registrations whose hint functions are isolated, too."""
+        if not isinstance(answer, (list, tuple)):
+            raise PluginViolation(
+                f"answered {type(answer).__name__}, not a sequence of ClusterEventWithHint"
+            )
+        events = [_of_kind(each, ClusterEventWithHint) for each in answer]
+        return [
+            replace(each, queueing_hint_fn=self._hint_fn(each.queueing_hint_fn)) for each in events
+        ]
+
+    def _hint_fn(self, own: QueueingHintFn | None) -> QueueingHintFn | None:
+        if own is None:
+            return None
+        hint = self._synchronous(own, "QueueingHint", _check_hint)
+        # Queue may cost an attempt, which is set back; asking would cost every other profile.
+        return lambda pod, change: QUEUE if self._guard.exhausted() else hint(pod, change)
+
+
+Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]
+
+
+# --- what each extension point asks for ---------------------------------------------------------
+
+
+def _check_status(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
+    return _status(answer)
+
+
+def _check_own_status(plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]) -> Status:
+    return replace(_status(answer), plugin=plugin.name)
+
+
+def _check_nothing(_: IsolatedPlugin, __: object, ___: tuple[Any, ...]) -> None:
+    """Whatever is answered is not looked at."""
+
+
+def _check_sort_key(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
+    key = _of_kind(answer, tuple)
+    if not all(isinstance(part, (int, float)) and not math.isnan(part) for part in key):
+        raise PluginViolation(f"answered {key!r}, not a tuple of numbers")
+    return key
+
+
+def _check_pre_filter(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PreFilterResult:
+    result = _of_kind(answer, PreFilterResult)
+    _status(result.status)
+    names: object = result.node_names
+    if names is None:
+        return result
+    if not isinstance(names, (set, frozenset, list, tuple)) or not all(
+        isinstance(name, str) for name in names
+    ):
+        raise PluginViolation(f"named nodes by {type(names).__name__}, not by a set of names")
+    return PreFilterResult(result.status, frozenset(names))
+
+
+def _check_filter(
+    plugin: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
+) -> FilterResult:
+    return plugin.checked_filter(answer, arguments)
+
+
+def _check_post_filter(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PostFilterResult:
+    result = _of_kind(answer, PostFilterResult)
+    _status(result.status)
+    for candidate in result.candidates:
+        _of_kind(candidate, Candidate)
+    return result
+
+
+def _check_scores(_: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]) -> IntColumn:
+    # A copy: the plugin may write into its own array in the next cycle.
+    return _column(answer, len(arguments[2]), "scores").astype(np.int64)
+
+
+def _check_permit(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PermitResult:
+    result = _of_kind(answer, PermitResult)
+    _status(result.status)
+    seconds: object = result.timeout_seconds
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise PluginViolation(f"a timeout of {seconds!r} seconds")
+    return result
+
+
+def _check_hints(
+    plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]
+) -> list[ClusterEventWithHint]:
+    return plugin.checked_hints(answer)
+
+
+def _check_hint(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> QueueingHint:
+    """A bool is understood as the condition of Queue; nothing else stands for a QueueingHint."""
+    return queue_if(answer) if isinstance(answer, bool) else _of_kind(answer, QueueingHint)
+
+
+def _check_key(_: IsolatedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:
+    hash(answer)
+    return answer
+
+
+def _check_keys(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> list[list[str]]:
+    return [[_of_kind(key, str) for key in _listed(each)] for each in _listed(answer)]
+
+
+def _listed(answer: object) -> Sequence[object]:
+    if isinstance(answer, (list, tuple)):
+        return answer
+    raise PluginViolation(f"answered {type(answer).__name__}, not lists of label keys")
+
+
+def _check_placement_scores(
+    _: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
+) -> IntColumn:
+    return _column(answer, arguments[0].count, "scores").astype(np.int64)
+
+
+_CHECKS: Final[Sequence[tuple[Point[Any, Any], Check]]] = (
+    (PRE_ENQUEUE, _check_status),
+    (QUEUE_SORT, _check_sort_key),
+    (PRE_FILTER, _check_pre_filter),
+    (FILTER, _check_filter),
+    (POST_FILTER, _check_post_filter),
+    (PRE_SCORE, _check_status),
+    (SCORE, _check_scores),
+    (RESERVE, _check_status),
+    (UNRESERVE, _check_nothing),
+    (PERMIT, _check_permit),
+    (PRE_BIND_PRE_FLIGHT, _check_status),
+    (PRE_BIND, _check_status),
+    (BIND, _check_status),
+    (POST_BIND, _check_nothing),
+    (PLACEMENT_GENERATE, _check_keys),
+    (PLACEMENT_SCORE, _check_placement_scores),
+)
+"""What checks the answer at each extension point."""
+_CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
+    {
+        "events_to_register": ("EventsToRegister", _check_hints),
+        "add_pods": ("PreFilterExtensionAddPod", _check_status),
+        "remove_pods": ("PreFilterExtensionRemovePod", _check_status),
+        "filter_key": (FILTER.label, _check_key),
+        "score_key": (SCORE.label, _check_key),
+        "normalize": ("ScoreExtensionNormalize", _check_scores),
+    }
+)
+"""Method → (what messages call it, what checks the answer)."""
+
+
+def _own_method(plugin: Plugin, method: str) -> Callable[..., Any] | None:
+    own: Callable[..., Any] | None = getattr(plugin, method, None)
+    if own is None or method != "normalize":
+        return own
+    normalize = own
+    # It may work in place, and raw scores are cached between cycles.
+    return lambda state, pod, scores: normalize(state, pod, scores.copy())
+
+
+def _spec_of(_: CycleState, pod: PodInfo) -> Hashable:
+    return pod.spec
+
+
+def _no_objection(_: CycleState, __: PodInfo, ___: str) -> Status:
+    return OK
+
+
+_DEFAULTS: Final[Sequence[tuple[Point[Any, Any], str, Callable[..., Any]]]] = (
+    (FILTER, "filter_key", _spec_of),
+    (SCORE, "score_key", _spec_of),
+    (RESERVE, UNRESERVE.method, _no_objection),
+    (PRE_BIND, PRE_BIND_PRE_FLIGHT.method, _no_objection),
+)
+"""What plugins with a point have in place of a method that they did not inherit."""
+
+
+def _of_kind(answer: object, kind: type[Kind]) -> Kind:
+    if not isinstance(answer, kind):
+        raise PluginViolation(f"answered {type(answer).__name__}, not {kind.__name__}")
+    return answer
+
+
+def _status(answer: object) -> Status:
+    status = _of_kind(answer, Status)
+    code: object = status.code
+    reasons: object = status.reasons
+    if not isinstance(code, Code):
+        raise PluginViolation(f"a status with code {code!r}")
+    if not isinstance(reasons, tuple) or not all(isinstance(each, str) for each in reasons):
+        raise PluginViolation(f"a status with reasons {reasons!r}, not a tuple of texts")
+    return status
+
+
+def _column(answer: object, rows: int, what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    column = _of_kind(answer, np.ndarray)
+    if column.shape != (rows,):
+        raise PluginViolation(f"{what} of shape {column.shape} for {rows} nodes")
+    if column.dtype.kind not in "iu":
+        raise PluginViolation(f"{what} of type {column.dtype}, not integers")
+    return column
+
+
+def _words(failure: BaseException) -> str:
+    return f"{type(failure).__name__}: {failure}"

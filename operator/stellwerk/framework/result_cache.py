@@ -1,0 +1,298 @@
+"""Verdicts, raw scores and statuses cached per pod spec, and recomputed only in rows that changed.
+
+Each framework has one ResultCache, which its filter and score phases share; results of dry runs
+follow a VerdictCursor as cached statuses do. A fast path that skips work whose result is known.
+Invariants: a column equals what its plugins would answer for all rows at its position in the log,
+and is brought up to date before it is read; a VerdictCursor names a row if its node, a pod on it or
+a nomination that counts there changed since `catch_up`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
+from stellwerk.framework.services import Nominations
+from stellwerk.framework.types import OK, Status, StatusColumn
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
+from stellwerk.snapshot.columns import (
+    ChangeCursor,
+    ChangeLog,
+    Element,
+    IntColumn,
+    Mask,
+    RowColumn,
+    RowCursor,
+    VerdictColumn,
+)
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
+
+Compute = Callable[[NodeView], npt.NDArray[Element]]
+MAX_CACHE_BYTES = 128 << 20
+_BYTES_PER_ROW: Final = 40
+"""Of the columns of one spec, all plugins together."""
+_KEPT_KEYS: Final = 4
+_COMPILED_PER_JSON: Final = 12
+"""How many bytes a compiled spec takes for one of the JSON that it was compiled from."""
+
+
+class CachedColumn(RowCursor, Generic[Element]):
+    """One plugin's answer for all rows, and how far it has followed their changes."""
+
+    __slots__ = ("normalized", "rewritten", "uniform", "values")
+
+    def __init__(
+        self, values: npt.NDArray[Element], snapshot: Snapshot, changes: ChangeLog
+    ) -> None:
+        super().__init__(snapshot, changes, caught_up=True)
+        self.values = values
+        """(N,) codes, scores or a mask, by the plugin; free rows have any."""
+        self.rewritten = True
+        """Whether values changed since `uniform` was worked out."""
+        self.uniform: int | None = None
+        """The one value of all rows, if they are known to be equal."""
+        self.normalized: int | None = None
+        """What `uniform` is after normalising, once it has been worked out."""
+
+    def write(self, rows: RowColumn | slice, values: npt.NDArray[Element]) -> None:
+        """Take over what the plugin says of the rows that changed; no row is new."""
+        self.values[rows] = values
+        self.position = self.changes.position
+        self.rewritten = True
+
+
+class VerdictCursor:
+    """A cursor over the rows that may be judged otherwise than before, for pods of one spec."""
+
+    __slots__ = ("_nominations", "_nominees", "_own", "_snapshot", "_usage")
+
+    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._snapshot = snapshot
+        self._nominations = nominations
+        self._usage = RowCursor(snapshot, snapshot.usage_changes)
+        self._nominees = ChangeCursor(nominations.changes)
+        self._own = ("", "")
+        """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
+
+    def changed(self, pod: PodInfo) -> set[int] | None:
+        """The rows to look at again for this pod, free ones too; None: all of them."""
+        rows, names = self._usage.changed(), self._nominees.changed()
+        if rows is None or names is None:
+            return None
+        own = self._own_of(pod)
+        if own != self._own:
+            names = [*names, self._own[1], own[1]]
+        row_of = self._snapshot.row_of
+        return {*rows, *(row_of[name] for name in names if name in row_of)}
+
+    def catch_up(self, pod: PodInfo) -> None:
+        """Every row has been looked at for this pod."""
+        self._usage.catch_up()
+        self._nominees.catch_up()
+        self._own = self._own_of(pod)
+
+    def _own_of(self, pod: PodInfo) -> tuple[str, str]:
+        return pod.uid, self._nominations.node_of(pod.uid)
+
+
+class CachedStatuses:
+    """The statuses of all rows for pods of one spec, nominated pods counted.
+
+    Only where each filter's answer depends on the spec and the row alone.
+    """
+
+    __slots__ = ("_code_of", "_codes", "_cursor", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._snapshot = snapshot
+        self._cursor = VerdictCursor(snapshot, nominations)
+        self._codes: VerdictColumn = np.zeros(0, np.int32)
+        """(N,) int32, positions in `_code_of`; 0 fits. Free rows have any."""
+        self._code_of: dict[Status, int] = {OK: 0}
+
+    def refresh(self, pod: PodInfo, ask: Callable[[NodeView], StatusColumn]) -> None:
+        """Ask about the rows that changed, or whose nominations did."""
+        alive = self._snapshot.alive
+        changed = self._cursor.changed(pod)
+        if changed is None:
+            self._codes, self._code_of = np.zeros(len(alive), np.int32), {OK: 0}
+            rows: RowColumn = np.flatnonzero(alive)
+        else:
+            rows = np.fromiter(changed, np.intp, len(changed))
+            rows = rows[alive[rows]]
+        if len(rows):
+            self._write(rows, ask(NodeView(self._snapshot, rows)))
+        self._cursor.catch_up(pod)
+
+    @property
+    def fits(self) -> Mask:
+        """(N,) bool, a new array; free rows have any value."""
+        fits: Mask = self._codes == 0
+        return fits
+
+    def at(self, rows: RowColumn) -> StatusColumn:
+        """The statuses of some rows."""
+        return StatusColumn(list(self._code_of), self._codes[rows])
+
+    def _write(self, rows: RowColumn, statuses: StatusColumn) -> None:
+        code_of = self._code_of
+        codes = [code_of.setdefault(status, len(code_of)) for status in statuses.different]
+        self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
+
+
+class SpecColumns:
+    """Everything cached for one reuse key."""
+
+    __slots__ = ("filters", "fits", "scores", "statuses")
+
+    def __init__(self) -> None:
+        self.filters: dict[str, CachedColumn[np.int32]] = {}
+        self.scores: dict[str, CachedColumn[np.int64]] = {}
+        self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
+        """By the plugins taken together: True where all of them let the pod pass."""
+        self.statuses: dict[tuple[str, ...], CachedStatuses] = {}
+        """By the plugins taken together; only where it was asked for."""
+
+
+class ResultCache:
+    """Cached columns by reuse key, least recently used first; bounded in bytes."""
+
+    def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._snapshot = snapshot
+        self._max_bytes = max_bytes
+        self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
+        self._compiled_bytes = 0
+        """What the specs among the keys take, which are kept by their columns."""
+        self._asked: tuple[ChangeLog, int, int] | None = None
+        self._changed: NodeView | None = None
+        """The last answer: the columns of a pod mostly stand at the same position."""
+
+    def columns(self, key: Hashable) -> SpecColumns:
+        """The columns of a key, made empty when new; the least recently used make room."""
+        found = self._by_key.get(key)
+        if found is not None:
+            self._by_key.move_to_end(key)
+            return found
+        found = self._by_key[key] = SpecColumns()
+        self._compiled_bytes += _compiled_bytes(key)
+        columns_bytes = _BYTES_PER_ROW * self._snapshot.size
+        while (
+            len(self._by_key) > _KEPT_KEYS
+            and len(self._by_key) * columns_bytes + self._compiled_bytes > self._max_bytes
+        ):
+            dropped, _ = self._by_key.popitem(last=False)
+            self._compiled_bytes -= _compiled_bytes(dropped)
+        return found
+
+    def refresh(
+        self,
+        columns: dict[str, CachedColumn[Element]],
+        name: str,
+        reuse: Reuse,
+        compute: Compute[Element],
+    ) -> CachedColumn[Element]:
+        """The column of a plugin, current: computed whole, or only in the rows that changed."""
+        column = columns.get(name)
+        if column is not None:
+            if column.position == column.changes.position:
+                return column
+            changed = self._changed_rows(column)
+            if changed is not None:
+                column.write(changed.rows, compute(changed))
+                return column
+        values = compute(NodeView(self._snapshot)).copy()
+        column = columns[name] = CachedColumn(values, self._snapshot, self._changes(reuse))
+        return column
+
+    def scores(
+        self, key: Hashable, plugin: ScorePlugin, compute: Compute[np.int64]
+    ) -> CachedColumn[np.int64]:
+        """A plugin's raw scores of all rows, current."""
+        columns, reuse = self.columns(key).scores, plugin.score_reuse
+        column = self.refresh(columns, plugin.name, reuse, compute)
+        if column.rewritten and reuse is Reuse.NODE:
+            # Node objects change rarely, and then most plugins score all nodes alike.
+            column.uniform, column.normalized = _uniform(column.values), None
+            column.rewritten = False
+        return column
+
+    def fits(
+        self, key: Hashable, filters: Sequence[tuple[FilterPlugin, Compute[np.int32]]]
+    ) -> Mask:
+        """(N,) bool, rows where all of these filters pass; free rows have any value. Read only."""
+        columns = self.columns(key)
+        together = tuple([plugin.name for plugin, _ in filters])
+        fits = columns.fits.get(together)
+        if fits is not None and fits.position == fits.changes.position:
+            return fits.values
+        codes = [
+            self.refresh(columns.filters, plugin.name, plugin.filter_reuse, compute).values
+            for plugin, compute in filters
+        ]
+        changed = None if fits is None else self._changed_rows(fits)
+        if fits is None or changed is None:
+            everywhere = _all_fit(codes, slice(None))
+            fits = CachedColumn(everywhere, self._snapshot, self._changes(Reuse.USAGE))
+            columns.fits[together] = fits
+        else:
+            fits.write(changed.rows, _all_fit(codes, changed.rows))
+        return fits.values
+
+    def statuses(
+        self, key: Hashable, filters: Sequence[FilterPlugin], nominations: Nominations
+    ) -> CachedStatuses:
+        """What these filters said of all rows; to be refreshed before it is read."""
+        statuses = self.columns(key).statuses
+        together = tuple([plugin.name for plugin in filters])
+        found = statuses.get(together)
+        if found is None:
+            found = statuses[together] = CachedStatuses(self._snapshot, nominations)
+        return found
+
+    def _changes(self, reuse: Reuse) -> ChangeLog:
+        """The rows for which such a column must be recomputed."""
+        snapshot = self._snapshot
+        return snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
+
+    def _changed_rows(self, cursor: RowCursor) -> NodeView | None:
+        """The rows to recompute, shared and read only; None: so many that it takes all of them."""
+        log = cursor.changes
+        asked = (log, cursor.position, log.position)
+        if asked != self._asked:
+            rows = cursor.changed(at_most=self._snapshot.size // 2)
+            self._asked = asked
+            self._changed = (
+                None if rows is None else NodeView(self._snapshot, np.array(rows, dtype=np.intp))
+            )
+        return self._changed
+
+
+def _compiled_bytes(key: Hashable) -> int:
+    """What a spec takes that is a key, or a part of one."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return sum(
+        _COMPILED_PER_JSON * part.size_bytes for part in parts if isinstance(part, SchedulingSpec)
+    )
+
+
+def _uniform(values: IntColumn) -> int | None:
+    """The one value of all rows, if there is one."""
+    if len(values) == 0 or not (values == values[0]).all():
+        return None
+    return int(values[0])
+
+
+def _all_fit(columns: Sequence[VerdictColumn], rows: RowColumn | slice) -> Mask:
+    """Rows where every code is 0."""
+    if not isinstance(rows, slice) and len(rows) == 1:
+        # After each binding one row has changed: integers are cheaper than one-element arrays.
+        row = int(rows[0])
+        return np.array([not any(codes.item(row) for codes in columns)])
+    fits: Mask = columns[0][rows] == 0
+    for codes in columns[1:]:
+        fits &= codes[rows] == 0
+    return fits

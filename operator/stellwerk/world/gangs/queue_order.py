@@ -1,0 +1,171 @@
+"""The order of the groups of one queue, where profiles keep it, and of the members of one group.
+
+The first is the waiting group of the highest priority, the oldest of these. One behind it is
+inadmissible unless capacity is reserved for the first: nominated members keep pods of no higher
+priority off their nodes, so that what is placed beside them cannot delay it. Group cycles and
+explanations ask; group events have those tried that follow. Invariants: the order follows from the
+World alone, and a group that was put back is tried again once the one that it was put back for has
+been tried, placed or lost.
+"""
+
+from typing import TypeAlias
+
+from stellwerk.backend.pod_groups import GroupMembers, GroupQueue
+from stellwerk.backend.queued_pod import Place, QueuedPod
+from stellwerk.models.plugin_args import GangSchedulingArgs
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+_Position: TypeAlias = tuple[int, str, str]
+_ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))
+
+
+def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
+    """The arguments of GangScheduling in a profile; the defaults where it lacks the plugin."""
+    args = profile.loaded.args.get(GANG_SCHEDULING)
+    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+
+
+def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
+    """The queue whose order a group keeps; None: its profile or the group has none."""
+    group = members.group
+    if group is None or not group.queue or not _is_strict(world, members):
+        return None
+    return world.pod_groups.queues.of(group)
+
+
+def first_of(world: World, queue: GroupQueue) -> GroupMembers | None:
+    """The group of a queue that all others are behind; None: none waits."""
+    groups = world.pod_groups.groups
+    pending = (members for key in queue.groups if (members := groups[key]).pending.total())
+    in_order = sorted(pending, key=_position)
+    return next((members for members in in_order if _waits(world, members)), None)
+
+
+def is_first(world: World, members: GroupMembers) -> bool:
+    """Whether a group is the first of a queue whose order is kept."""
+    queue = queue_of(world, members)
+    return queue is not None and first_of(world, queue) is members
+
+
+def reserves_capacity(world: World, members: GroupMembers) -> bool:
+    """Whether nodes are reserved for a group that does not fit: it asks for it, or is the first."""
+    if members.group is not None and members.group.reserves_room:
+        return True
+    return is_first(world, members)
+
+
+def why_inadmissible(world: World, members: GroupMembers) -> str:
+    """The reason for which a group of a queue is not to be tried now; empty: it may be."""
+    queue = queue_of(world, members)
+    first = first_of(world, queue) if queue is not None else None
+    return "" if first is None else why_behind(world, first, members)
+
+
+def why_behind(world: World, first: GroupMembers, members: GroupMembers) -> str:
+    """The reason for which a group is not to be tried before the first; empty: it may be."""
+    if first is members or _position(members) < _position(first):
+        return ""
+    obstacle = _obstacle(world, first, members)
+    if not obstacle:
+        return ""
+    name = members.group.queue if members.group is not None else ""
+    return f'waiting in queue "{name}" behind the pod group "{first.key.name}": {obstacle}'
+
+
+def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
+    """The reason for which nothing may be placed beside the first group; empty: it may."""
+    if max(members.priorities, default=0) > min(first.priorities, default=0):
+        return "pods of a higher priority could take its room"
+    queue = world.queue
+    pending = [uid for uid, pod in first.pods.items() if not pod.node_name]
+    if any(queue.place(uid) in _ON_ITS_WAY for uid in pending):
+        return "it is to be tried first"
+    group = first.group
+    needed = (group.min_count if group is not None else 0) - world.pod_groups.placed(first)
+    nominated = sum(bool(world.nominator.node_of(uid)) for uid in pending)
+    return "" if nominated >= max(1, needed) else "no room can be kept for it"
+
+
+def _waits(world: World, members: GroupMembers) -> bool:
+    book = world.pod_groups
+    return (
+        _is_strict(world, members)
+        and not book.why_closed(members)
+        and not book.is_satisfied(members)
+    )
+
+
+def _is_strict(world: World, members: GroupMembers) -> bool:
+    served = world.profiles.served
+    return any(
+        (profile := served.get(name)) is not None and gang_args(profile).strict_queues
+        for name, count in members.pending.items()
+        if count
+    )
+
+
+def _position(members: GroupMembers) -> _Position:
+    created = members.group.created if members.group is not None else ""
+    return (-max(members.priorities, default=0), created, members.key.name)
+
+
+def member_position(queued: QueuedPod) -> tuple[int, float, str]:
+    """A sort key: the order in which the members of a group are tried."""
+    pod = queued.pod
+    return (-pod.priority, queued.initial_attempt_at or queued.queued_at, pod.name)
+
+
+def requeue_untried(world: World, queued: QueuedPod) -> None:
+    """Put a member back that was not tried, until its group may be."""
+    world.queue.add_unschedulable_if_not_present(
+        queued, {GANG_SCHEDULING}, now=world.clock.monotonic()
+    )
+
+
+def note_inadmissible(world: World, members: GroupMembers) -> None:
+    """Note that a group was put back for the first of its queue, and follows when that has gone."""
+    queue = queue_of(world, members)
+    if queue is not None:
+        first = first_of(world, queue)
+        queue.inadmissible[members.key] = None
+        queue.first = first.key if first is not None else None
+
+
+def after_attempt(world: World, members: GroupMembers) -> None:
+    """Have those tried that were put back for a group which has been tried now."""
+    queue = queue_of(world, members)
+    if queue is not None:
+        queue.inadmissible.pop(members.key, None)
+        activate_admissible(world, queue)
+
+
+def after_change(world: World, members: GroupMembers) -> None:
+    """Have those tried that were put back for a group whose object or pods have changed now."""
+    group = members.group
+    queue = world.pod_groups.queues.of(group) if group is not None else None
+    if queue is not None and queue.first == members.key:
+        activate_admissible(world, queue)
+
+
+def activate_admissible(world: World, queue: GroupQueue | None) -> None:
+    """Have the groups of a queue tried that were inadmissible and no longer are."""
+    if queue is None or not queue.inadmissible:
+        return
+    first, groups = first_of(world, queue), world.pod_groups.groups
+    if first is not None and first.key in queue.inadmissible:
+        _activate(world, queue, first)
+        return
+    for key in list(queue.inadmissible):
+        members = groups.get(key)
+        if members is not None and not (first and why_behind(world, first, members)):
+            _activate(world, queue, members)
+
+
+def _activate(world: World, queue: GroupQueue, members: GroupMembers) -> None:
+    del queue.inadmissible[members.key]
+    for uid, pod in members.pods.items():
+        if world.queue.place(uid) is Place.UNSCHEDULABLE:
+            world.activate([pod])
+            return

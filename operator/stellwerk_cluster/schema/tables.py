@@ -1,0 +1,141 @@
+"""The tables as blocks of lines: types by their names, kinds in their order, and what kinds share.
+
+Called by `types`, `apimachinery.kinds`, `apimachinery.strategy` and `apiserver.columns`. Invariant:
+the block of a type is found in one table only, and its lines are not read until they are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final, NamedTuple
+
+TABLES: Final = (
+    "meta",
+    "core",
+    "events",
+    "apps",
+    "batch",
+    "autoscaling",
+    "networking",
+    "policy",
+    "scheduling",
+    "node",
+    "storage",
+    "resource",
+    "coordination",
+    "rbac",
+    "authentication",
+    "authorization",
+    "apiextensions",
+    "discovery",
+)
+"""In the order in which discovery lists the groups."""
+_BLOCK: Final = re.compile(r"^([^#\s]\S*)(.*)\n((?: .*\n)*)", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """One block of a table: the rest of its first line, and its other lines."""
+
+    head: str
+    lines: str
+
+
+class Line(NamedTuple):
+    """One line of a table: its words as `key=value`, and the text after the bar."""
+
+    words: dict[str, str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindBlock:
+    """One kind as its block says it."""
+
+    api_version: str
+    plural: str
+    kind: str
+    words: dict[str, str]
+    """How it is served."""
+    rules: dict[str, str]
+    """What a write goes through, by the names of functions."""
+    columns: tuple[str, ...]
+    """Its columns, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All blocks, by what they are about."""
+
+    types: dict[str, Block]
+    kinds: tuple[KindBlock, ...]
+    subresources: dict[str, dict[str, str]]
+    columns: tuple[str, ...]
+    """Columns that kinds share, a line each."""
+
+
+@cache
+def tables() -> Tables:
+    """The blocks of all tables."""
+    directory = resources.files("stellwerk_cluster.schema")
+    texts = (directory.joinpath(f"{table}.txt").read_text("utf-8") for table in TABLES)
+    return parse_tables("".join(texts))
+
+
+def blocks() -> dict[str, Block]:
+    """The blocks of types, by name."""
+    return tables().types
+
+
+def parse_tables(text: str) -> Tables:
+    """The blocks of a text like that of the tables.
+
+    Raises:
+        ValueError: a type stands twice, or a kind does not have apiVersion, resource and name.
+    """
+    types: dict[str, Block] = {}
+    kinds: list[KindBlock] = []
+    subresources: dict[str, dict[str, str]] = {}
+    columns: tuple[str, ...] = ()
+    for name, head, lines in _BLOCK.findall(text):
+        match name:
+            case "kind":
+                kinds.append(_kind(head.split(), lines.splitlines()))
+            case "subresource":
+                words = parse_line(head).words
+                subresources[next(iter(words))] = dict(list(words.items())[1:])
+            case "columns":
+                columns = tuple(lines.splitlines())
+            case _ if name in types:
+                raise ValueError(f"{name} stands twice")
+            case _:
+                types[name] = Block(head, lines)
+    return Tables(types, tuple(kinds), subresources, columns)
+
+
+def _kind(place: list[str], lines: list[str]) -> KindBlock:
+    words: dict[str, str] = {}
+    rules: dict[str, str] = {}
+    columns = []
+    for line in lines:
+        found = parse_line(line)
+        match next(iter(found.words)):
+            case "column":
+                columns.append(line.replace("  column ", "  ", 1))
+            case "rules":
+                rules |= found.words
+            case "warning":
+                words["warning"] = found.text
+            case _:
+                words |= found.words
+    rules.pop("rules", None)
+    api_version, plural, kind = place
+    return KindBlock(api_version, plural, kind, words, rules, tuple(columns))
+
+
+def parse_line(line: str) -> Line:
+    """The words and the text of a line."""
+    words, _, text = line.partition("| ")
+    return Line(dict(word.partition("=")[::2] for word in words.split()), text.rstrip())

@@ -1,0 +1,131 @@
+"""A cluster that carries out what is decided as soon as the scheduling loop lets others go on.
+
+Simulations and reruns have one each; what it does with pods, they do to their World. Invariant:
+everything happens in the order in which an API server and its watch would have it reach the
+operator, and takes no time.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from stellwerk.models.pod import PodInfo
+from stellwerk.world.effects import (
+    Effects,
+    Eviction,
+    VictimOutcome,
+    clear_lower_nominations,
+    open_gate,
+    wake_preemptor,
+)
+from stellwerk.world.pod_status import NominatingMode, Report
+from stellwerk.world.world import World
+
+
+class Pods(Protocol):
+    """The pods of the cluster: what is written about them is shown to the scheduler at once."""
+
+    def bind(self, assumed: PodInfo) -> None:
+        """Put a pod on the node that it is assumed on."""
+        ...
+
+    def delete(self, victim: PodInfo) -> None:
+        """Take a pod from its node; it may be gone already."""
+        ...
+
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Write the nomination of a pod that waits into its status; empty: remove it."""
+        ...
+
+    def preempt(self, victims: Sequence[PodInfo]) -> None:
+        """Note that pods will be deleted for another one."""
+        ...
+
+    def refuse(self, uid: str) -> None:
+        """Note that no node takes a pod, and that none is deleted for it."""
+        ...
+
+
+class InstantCluster:
+    """Carries out the Effects of decisions."""
+
+    def __init__(self, world: World, pods: Pods) -> None:
+        self._world, self._pods = world, pods
+        self._due: deque[Callable[[], None]] = deque()
+        """What is decided, and has not happened yet."""
+
+    def carry_out(self, pod: PodInfo, effects: Effects) -> None:
+        """Have the effects of a decision on a pod happen."""
+        if effects.bind is not None:
+            self._due.append(partial(self._bind, effects.bind))
+            return
+        if effects.evict is not None:
+            self._due.append(partial(self._evict, effects.evict))
+        else:
+            self._due.append(partial(self._pods.refuse, pod.uid))
+        if effects.patch is not None:
+            self._due.append(partial(self._write, effects.patch))
+
+    def happen(self) -> bool:
+        """Let happen what is due by now; returns whether anything was."""
+        due, self._due = self._due, deque()
+        for act in due:
+            act()
+        return bool(due)
+
+    def _bind(self, assumed: PodInfo) -> None:
+        # From Permit on nothing calls the pod unschedulable.
+        self._world.queue.done(assumed.uid)
+        self._pods.bind(assumed)
+
+    def _write(self, report: Report) -> None:
+        """Let the pod's status show the nomination, or that it has none any more."""
+        pod, nomination = self._world.queue.pod(report.pod.uid), report.nomination
+        if pod is None or nomination.mode is not NominatingMode.OVERRIDE:
+            return
+        if pod.nominated_node_name != nomination.node_name:
+            self._pods.nominate(pod, nomination.node_name)
+
+    # --- evictions --------------------------------------------------------------------------------
+
+    def _evict(self, eviction: Eviction) -> None:
+        """Evict the victims, the last one when the others are gone."""
+        preemptor = eviction.preemptor
+        node_name = eviction.candidate.node_name
+        for cleared in clear_lower_nominations(self._world, preemptor, node_name):
+            self._due.append(partial(self._write, cleared))
+        self._pods.preempt(eviction.victims)
+        *others, last = eviction.victims
+        outcomes: list[VictimOutcome] = []
+        evict_last = partial(self._evict_last, preemptor, last, outcomes)
+        if others:
+            self._due.append(partial(self._evict_others, others, outcomes, evict_last))
+        else:
+            evict_last()
+
+    def _evict_others(
+        self,
+        victims: Sequence[PodInfo],
+        outcomes: list[VictimOutcome],
+        then: Callable[[], None],
+    ) -> None:
+        outcomes += [self._delete(victim) for victim in victims]
+        # The preemption hears of their ends while others go on, and continues the next time.
+        self._due.append(partial(self._due_next, then))
+
+    def _due_next(self, act: Callable[[], None]) -> None:
+        self._due.append(act)
+
+    def _evict_last(
+        self, preemptor: PodInfo, victim: PodInfo, outcomes: list[VictimOutcome]
+    ) -> None:
+        """With the last victim gone, the preemptor is worth another attempt."""
+        open_gate(self._world, preemptor.uid)
+        outcomes.append(self._delete(victim))
+        wake_preemptor(self._world, preemptor, outcomes)
+
+    def _delete(self, victim: PodInfo) -> VictimOutcome:
+        gone = self._world.cache.pod(victim.uid) is None
+        self._pods.delete(victim)
+        return VictimOutcome.ALREADY_GONE if gone else VictimOutcome.DELETED
