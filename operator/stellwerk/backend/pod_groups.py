@@ -227,6 +227,11 @@ class PodGroupBook(PodGroups):
 
     # --- what is asked --------------------------------------------------------------------------
 
+    def of_member(self, uid: str) -> GroupMembers | None:
+        """The group of a pod; None: it is in none."""
+        key = self.key_of.get(uid)
+        return self.groups.get(key) if key is not None else None
+
     def existing(self, members: GroupMembers) -> int:
         """How many pods count: bound ones, those that may be scheduled here, and finished ones.
 

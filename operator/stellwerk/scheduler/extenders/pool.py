@@ -17,6 +17,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
+from stellwerk.world.extender_answers import AnswerSink, RecordedExtenders
 from stellwerk.world.extenders import Extenders
 
 
@@ -42,11 +43,13 @@ class ExtenderPool:
         self._fence = fence
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
+        self.sink: AnswerSink | None = None
+        """Takes the answers of extenders down; set before profiles are served."""
 
     def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
         """The extenders of each profile that has any; those that are in no profile are closed."""
         before, self._extenders = self._extenders, []
-        served = {
+        served: dict[str, Extenders] = {
             scheduler_name: ProfileExtenders(
                 [self._extender(spec, before) for spec in specs], scheduler_name, self._budget
             )
@@ -57,6 +60,8 @@ class ExtenderPool:
         for extender in before:
             if extender not in self._extenders:
                 self._retire(extender)
+        if (sink := self.sink) is not None:
+            return {name: RecordedExtenders(each, sink) for name, each in served.items()}
         return served
 
     async def close(self) -> None:

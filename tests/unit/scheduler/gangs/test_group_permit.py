@@ -2,11 +2,11 @@
 
 import asyncio
 
-from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
+from stellwerk.scheduler.gangs.group_permit import GroupPermit
 
 
 async def test_none_is_let_through_before_enough_are_ready() -> None:
-    quorum = BindingQuorum(members=3, needed=3)
+    quorum = GroupPermit(members=3, needed=3)
     waiting = [asyncio.create_task(quorum.arrive()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
@@ -15,7 +15,7 @@ async def test_none_is_let_through_before_enough_are_ready() -> None:
 
 
 async def test_if_too_few_can_arrive_none_is_bound() -> None:
-    quorum = BindingQuorum(members=3, needed=3)
+    quorum = GroupPermit(members=3, needed=3)
     waiting = asyncio.create_task(quorum.arrive())
     await asyncio.sleep(0)
     quorum.lose("its volume cannot be bound")
@@ -24,7 +24,7 @@ async def test_if_too_few_can_arrive_none_is_bound() -> None:
 
 
 async def test_one_too_many_may_fail() -> None:
-    quorum = BindingQuorum(members=3, needed=2)
+    quorum = GroupPermit(members=3, needed=2)
     waiting = asyncio.create_task(quorum.arrive())
     await asyncio.sleep(0)
     quorum.lose("its volume cannot be bound")
@@ -33,7 +33,7 @@ async def test_one_too_many_may_fail() -> None:
 
 
 async def test_what_fails_after_the_first_was_let_through_changes_nothing() -> None:
-    quorum = BindingQuorum(members=2, needed=1)
+    quorum = GroupPermit(members=2, needed=1)
     assert await quorum.arrive() == ""
     quorum.lose("refused")
     assert await quorum.arrive() == ""

@@ -10,9 +10,8 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError, NotAList, Unavailable
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import Delivery
-from stellwerk.handlers.watch_stream import LargeEvent, WatchError, WatchStream
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.fastlane import LargeEvent, WatchError, WatchStream
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from tests.support.memory_client import MemoryClient

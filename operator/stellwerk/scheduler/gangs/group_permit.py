@@ -10,10 +10,10 @@ from collections import deque
 from typing import Final
 
 LET_THROUGH_AT_ONCE: Final = 32
-"""So many bindings go on in one turn of the loop; others have theirs before the next."""
+"""So many bindings go on in one iteration of the event loop."""
 
 
-class BindingQuorum:
+class GroupPermit:
     """Counts the members that are ready to be bound, and those that no longer can be."""
 
     def __init__(self, members: int, needed: int) -> None:
@@ -35,9 +35,9 @@ class BindingQuorum:
         self._ready += 1
         self._look()
         if self._answer is None:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
+            permitted = asyncio.get_running_loop().create_future()
+            self._waiting.append(permitted)
+            await permitted
         return self._answer or ""
 
     def lose(self, reason: str) -> None:
@@ -56,8 +56,8 @@ class BindingQuorum:
 
     def _let_through(self) -> None:
         for _ in range(min(LET_THROUGH_AT_ONCE, len(self._waiting))):
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            permitted = self._waiting.popleft()
+            if not permitted.done():
+                permitted.set_result(None)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._let_through)
