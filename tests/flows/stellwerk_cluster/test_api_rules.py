@@ -236,6 +236,98 @@ def test_an_empty_part_of_a_path_outside_all_versions_is_no_page(url: str, path:
 def test_what_is_not_acceptable_names_the_forms_of_its_path(
     url: str, method: str, path: str, message: str
 ) -> None:
-    body = None if method == "GET" else {}
+    body: Any = None if method == "GET" else {}
     status, answer = ask(url, method, path, body, {"Accept": "text/html"})
     assert (status, answer["reason"], answer["message"]) == (406, "NotAcceptable", message)
+
+
+# Events.
+
+
+EVENT = {
+    "metadata": {"name": "e", "namespace": "default"},
+    "eventTime": "2026-01-01T00:00:00.000000Z",
+    "reportingController": "example.com/r",
+    "reportingInstance": "r-1",
+    "action": "Acting",
+    "reason": "Because",
+    "type": "Normal",
+    "regarding": {"kind": "Pod", "namespace": "default", "name": "x"},
+}
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+LONG = "can have at most 128 characters"
+
+
+@pytest.mark.parametrize(
+    ("change", "errors"),
+    [
+        pytest.param({"reason": ""}, [("reason", "Required value")], id="no reason"),
+        pytest.param(
+            {"reason": "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 65},
+            [("reason", f'Invalid value: "": {LONG}')],
+            id="a reason of more than 128 bytes",
+        ),
+        pytest.param(
+            {"eventTime": None, "reason": "", "action": ""},
+            [("eventTime", "Required value")],
+            id="no time: nothing is asked of an event of old",
+        ),
+        pytest.param(
+            {"series": {"count": 1}},
+            [
+                ("series.count", 'Invalid value: "": should be at least 2'),
+                ("series.lastObservedTime", "Required value"),
+            ],
+            id="a series of one, never seen",
+        ),
+        pytest.param(
+            {"type": "Odd", "reason": "", "series": {"count": 0}},
+            [
+                ("reason", "Required value"),
+                ("series.count", 'Invalid value: "": should be at least 2'),
+                ("series.lastObservedTime", "Required value"),
+                ("type", 'Invalid value: "": has invalid value: Odd'),
+            ],
+            id="what events of old have to pass comes first",
+        ),
+        pytest.param(
+            {"regarding": {"kind": "Pod", "namespace": "elsewhere", "name": "x"}},
+            [],
+            id="an object of another namespace",
+        ),
+    ],
+)
+def test_events_are_refused_for_what_they_say(url: str, change: Any, errors: Any) -> None:
+    body = {name: value for name, value in {**EVENT, **change}.items() if value is not None}
+    status, answer = ask(url, "POST", EVENTS, body)
+    causes = (answer.get("details") or {}).get("causes") or []
+    assert [(each["field"], each["message"]) for each in causes] == errors
+    assert status == (422 if errors else 201)
+    if not errors:
+        ask(url, "DELETE", f"{EVENTS}/e")
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        pytest.param({"reason": "Other"}, ["reason", "reason"], id="the reason, named twice"),
+        pytest.param(
+            {"reportingController": "example.com/s"}, ["reportingController"], id="the reporter"
+        ),
+        pytest.param({"reason": ""}, ["reason"] * 3, id="no reason any more"),
+        pytest.param(
+            {"action": "Other", "note": "n", "type": "Warning"},
+            ["message", "type", "action"],
+            id="several, in the order of the API server",
+        ),
+    ],
+)
+def test_events_stay_as_they_are_reported(url: str, change: Any, fields: list[str]) -> None:
+    assert ask(url, "POST", EVENTS, EVENT)[0] == 201
+    try:
+        status, answer = ask(
+            url, "PATCH", f"{EVENTS}/e", change, {"Content-Type": "application/merge-patch+json"}
+        )
+        assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, fields)
+    finally:
+        ask(url, "DELETE", f"{EVENTS}/e")
