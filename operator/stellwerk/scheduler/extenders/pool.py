@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import HttpExtender
+from stellwerk.client.extender_tls import ExtenderFiles
 from stellwerk.client.fence import Fence
 from stellwerk.clock import Clock
 from stellwerk.framework.services import ClusterClient
@@ -41,6 +42,7 @@ class ExtenderPool:
         self._metrics = metrics
         self._budget = budget
         self._fence = fence
+        self._files = ExtenderFiles()
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
         self.sink: AnswerSink | None = None
@@ -80,6 +82,7 @@ class ExtenderPool:
                 clock=self._clock,
                 metrics=self._metrics,
                 fence=self._fence,
+                files=self._files,
             )
             extender = CalledExtender(http, self._raw, self._cache)
         if extender not in self._extenders:

@@ -23,7 +23,7 @@ from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import PODS
-from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
+from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.decide import Decision, decide

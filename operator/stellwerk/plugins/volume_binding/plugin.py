@@ -51,25 +51,25 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import EPHEMERAL
-from stellwerk.plugins.volumes.binder import (
-    MIGRATED_PLUGINS,
-    NO_MATCH,
-    NO_SPACE,
-    NO_VOLUME,
-    NODE_CONFLICT,
-    PodClaims,
-    VolumeBinder,
-    sort_claims,
-)
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.volume_claims import (
     claim_volumes,
     find_claim,
     foreign_claim,
     not_found,
     uses_own_claim,
 )
-from stellwerk.plugins.volumes.provisioning import capacity_limit
-from stellwerk.plugins.volumes.writes import (
+from stellwerk.plugins.volume_binding.binder import (
+    MIGRATED_PLUGINS,
+    NO_MATCH,
+    NO_SPACE,
+    NO_VOLUME,
+    NODE_CONFLICT,
+    PodVolumeClaims,
+    SchedulerVolumeBinder,
+    sort_claims,
+)
+from stellwerk.plugins.volume_binding.provisioning import capacity_limit
+from stellwerk.plugins.volume_binding.writes import (
     VolumeWrites,
     bound_to_claim,
     path_of,
@@ -95,7 +95,7 @@ _STATUSES: Final = {
 class _State:
     """One attempt's claims, and what was assumed for the node it chose."""
 
-    claims: PodClaims
+    claims: PodVolumeClaims
     writes: VolumeWrites = field(default_factory=VolumeWrites)
 
 
@@ -117,7 +117,7 @@ class VolumeBinding(
     def __init__(self, handle: Handle, args: VolumeBindingArgs | None = None) -> None:
         self._handle = handle
         self._bind_timeout_seconds = (args or VolumeBindingArgs()).bind_timeout_seconds
-        self._binder = VolumeBinder(handle.objects)
+        self._binder = SchedulerVolumeBinder(handle.objects)
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
@@ -140,7 +140,7 @@ class VolumeBinding(
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         claims = state.read(_NAME, _State).claims
         try:
-            found = self._binder.find_volumes(nodes, claims)
+            found = self._binder.find_pod_volumes(nodes, claims)
         except Exception:
             self._handle.volume_counts.failed("predicate")
             raise
@@ -176,7 +176,7 @@ class VolumeBinding(
         if row is None:
             return not_found("node", node_name)
         view = NodeView(snapshot, np.array([row], np.intp))
-        found = self._binder.find_volumes(view, attempt.claims)
+        found = self._binder.find_pod_volumes(view, attempt.claims)
         if found.reasons[0]:
             return f'no pod volume found for node "{node_name}"'
         writes = VolumeWrites(

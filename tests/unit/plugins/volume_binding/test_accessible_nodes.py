@@ -1,4 +1,4 @@
-"""Reaches follow nodes that come, go, and change their labels."""
+"""AccessibleNodesBySelector follow nodes that come, go, and change their labels."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 from stellwerk.backend.cache import Cache
 from stellwerk.models.node import parse_node
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
-from stellwerk.plugins.volumes.reach import Reaches
+from stellwerk.plugins.volume_binding.accessible_nodes import AccessibleNodesBySelector
 from tests.support.builders import make_cache, make_node
 
 ZONE = "topology.kubernetes.io/zone"
@@ -55,30 +55,30 @@ def many_come(cache: Cache) -> None:
 def test_rows_are_those_of_the_nodes_now(
     change: Callable[[Cache], object], reached: set[str]
 ) -> None:
-    cache, reaches = small_cache(), Reaches()
-    reach = reaches.of(IN_Z1)
-    reaches.refresh(cache.snapshot)
+    cache, accessible = small_cache(), AccessibleNodesBySelector()
+    nodes = accessible.of(IN_Z1)
+    accessible.refresh(cache.snapshot)
     change(cache)
-    reaches.refresh(cache.update_snapshot())
-    assert set(cache.snapshot.names(reach.rows.tolist())) == reached
+    accessible.refresh(cache.update_snapshot())
+    assert set(cache.snapshot.names(nodes.rows.tolist())) == reached
 
 
 def test_equal_selectors_share_a_reach() -> None:
-    reaches = Reaches()
-    assert reaches.of(IN_Z1) is reaches.of(NodeSelector(IN_Z1.terms))
+    accessible = AccessibleNodesBySelector()
+    assert accessible.of(IN_Z1) is accessible.of(NodeSelector(IN_Z1.terms))
 
 
 def test_the_version_grows_only_when_nodes_change() -> None:
-    cache, reaches = small_cache(), Reaches()
-    version = reaches.refresh(cache.snapshot)
-    assert reaches.refresh(cache.update_snapshot()) == version
+    cache, accessible = small_cache(), AccessibleNodesBySelector()
+    version = accessible.refresh(cache.snapshot)
+    assert accessible.refresh(cache.update_snapshot()) == version
     cache.remove_node("a")
-    assert reaches.refresh(cache.update_snapshot()) > version
+    assert accessible.refresh(cache.update_snapshot()) > version
 
 
 def test_another_snapshot_is_looked_at_anew() -> None:
-    reaches = Reaches()
-    reach = reaches.of(IN_Z1)
-    reaches.refresh(small_cache().snapshot)
-    reaches.refresh(make_cache([make_node("x", zone="z2"), make_node("y", zone="z1")]).snapshot)
-    assert reach.rows.tolist() == [1]
+    accessible = AccessibleNodesBySelector()
+    nodes = accessible.of(IN_Z1)
+    accessible.refresh(small_cache().snapshot)
+    accessible.refresh(make_cache([make_node("x", zone="z2"), make_node("y", zone="z1")]).snapshot)
+    assert nodes.rows.tolist() == [1]

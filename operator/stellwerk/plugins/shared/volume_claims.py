@@ -1,6 +1,6 @@
-"""What the volume plugins ask about a pod's claims, and about overlays that use or free volumes.
+"""The claims of a pod's volumes, and the volumes that overlays use or free.
 
-Invariant: every text is kube-scheduler's.
+The volume plugins ask. Invariant: every text is kube-scheduler's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def not_found(resource: str, name: str) -> str:
 
 
 def foreign_claim(pod: PodInfo, claim: JsonObject) -> str:
-    """Why an ephemeral volume cannot use the claim of its name; empty if it was made for the pod.
+    """The reason against the claim of an ephemeral volume; empty if it was made for the pod.
 
     Source: ephemeral.VolumeIsForPod.
     """

@@ -12,7 +12,11 @@ from stellwerk.framework.offline import offline_services
 from stellwerk.framework.types import unresolvable
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
-from stellwerk.plugins.preemption.dry_run_results import MAX_SPECS, DryRunResults, Outcomes
+from stellwerk.plugins.default_preemption.dry_run import (
+    MAX_SPECS,
+    DryRunOutcomes,
+    DryRunResults,
+)
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.preemption_cases import make_budget
 
@@ -38,7 +42,7 @@ class Cluster:
         pod["status"] = status
         self.cache.set_pod(parse_pod(pod))
 
-    def of(self, key: object = "key", *, pod: str = "web") -> Outcomes:
+    def of(self, key: object = "key", *, pod: str = "web") -> DryRunOutcomes:
         self.cache.update_snapshot()
         return self.results.of(key, pod_info(pod, priority=10))
 

@@ -35,18 +35,20 @@ from stellwerk.framework.types import (
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.dry_run import NO_VICTIMS, DryRun
-from stellwerk.plugins.preemption.dry_run_results import DryRunResults
-from stellwerk.plugins.preemption.victim_order import best_candidates, by_importance
-from stellwerk.plugins.shared.victims import is_leaving_as_victim
+from stellwerk.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, DryRunResults
+from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.shared.victims import (
+    best_candidates,
+    by_importance,
+    is_leaving_as_victim,
+)
 from stellwerk.snapshot.columns import Mask, RowColumn
 
 _NAME: Final = "DefaultPreemption"
 ASKED: Final = "DefaultPreemptionAsked"
 """True under this key of the cycle state: the attempt has come to preemption."""
 LEFT_TO_GROUP: Final = "DefaultPreemptionLeftToGroup"
-"""Why a pod does not preempt by itself is under this key where it is decided with its group."""
+"""The key of the reason for which a pod that is decided with its group does not preempt itself."""
 _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
@@ -63,7 +65,7 @@ class EveryCandidate:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What the dry run of some nodes has brought."""
+    """The outcome of the dry run of some nodes."""
 
     candidates: Sequence[Candidate]
     """Those without budget violations first."""
@@ -193,13 +195,13 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         return whole
 
     def _enough(self, nodes: int) -> int:
-        """How many candidates are enough to choose from (`calculateNumCandidates`)."""
+        """The number of candidates that is enough to choose from (`calculateNumCandidates`)."""
         share = nodes * self._args.min_candidate_nodes_percentage // 100
         return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
 
 
 def _nothing_found(diagnosis: Diagnosis, resolvable: Mask, found: _Findings) -> str:
-    """How many nodes cannot be cleared, and why; `resolvable` are those that were looked at."""
+    """The numbers of nodes that cannot be cleared, by reason; `resolvable` are those tried."""
     different = [_NOT_HELPFUL, NO_VICTIMS]
     codes = resolvable.astype(np.int32)
     if found.statuses:
@@ -227,7 +229,7 @@ def _next_batch(
 
 
 def _code_at(row: int, diagnosis: Diagnosis) -> Code:
-    """What a node's status says; a node that was not looked at cannot be resolved."""
+    """The code of a node's status; a node that was not looked at cannot be resolved."""
     if row not in diagnosis.rows:
         return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     return diagnosis.statuses[diagnosis.rows.index(row)].code

@@ -1,7 +1,7 @@
-"""Which rows a volume, or a pool of storage, can be used from; found once per distinct selector.
+"""The nodes that can use a volume, or a pool of storage; found once per distinct selector.
 
-`pools` and `provisioning` keep a Reach per volume or capacity; `refresh` brings all
-of them up to date before a search. Invariant: after it, rows are those whose node fulfils the
+`volume_pools` and `provisioning` keep one AccessibleNodes per volume or capacity; `refresh` brings
+all of them up to date before a search. Invariant: after it, rows are those whose node fulfils the
 selector.
 """
 
@@ -18,7 +18,7 @@ from stellwerk.snapshot.columns import ChangeCursor, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _FEW_ROWS: Final = 8
-"""Up to so many changed rows are looked at one by one; more, and all reaches are found anew."""
+"""Up to so many changed rows are looked at one by one; more, and all are found anew."""
 
 
 def node_selector(volume: JsonObject) -> NodeSelector | None:
@@ -26,7 +26,7 @@ def node_selector(volume: JsonObject) -> NodeSelector | None:
     return parse_node_selector((volume["spec"].get("nodeAffinity") or {}).get("required"))
 
 
-class Reach:
+class AccessibleNodes:
     """The rows that fulfil one selector."""
 
     __slots__ = ("__weakref__", "rows", "selector")
@@ -37,7 +37,7 @@ class Reach:
         """Ascending; free rows are possible."""
 
     def find(self, snapshot: Snapshot) -> None:
-        """Look at every row."""
+        """Find the rows anew."""
         view = NodeView(snapshot)
         self.rows = (
             view.row_numbers()
@@ -45,46 +45,48 @@ class Reach:
             else np.flatnonzero(matching_nodes(view, self.selector))
         )
 
-    def look_again(self, snapshot: Snapshot, row: int) -> None:
-        """Look at a row whose node has changed."""
+    def refresh_row(self, snapshot: Snapshot, row: int) -> None:
+        """Take up or drop a row whose node has changed."""
         node = snapshot.nodes[row]
-        reached = self.selector is None or (
+        accessible = self.selector is None or (
             node is not None and self.selector.matches(node.labels, node.name)
         )
         place = int(np.searchsorted(self.rows, row))
-        was_reached = place < len(self.rows) and bool(self.rows[place] == row)
-        if reached and not was_reached:
+        was_accessible = place < len(self.rows) and bool(self.rows[place] == row)
+        if accessible and not was_accessible:
             self.rows = np.insert(self.rows, place, row)
-        elif was_reached and not reached:
+        elif was_accessible and not accessible:
             self.rows = np.delete(self.rows, place)
 
 
-class Reaches:
-    """Every reach in use, one per selector."""
+class AccessibleNodesBySelector:
+    """The accessible nodes of every selector in use."""
 
     def __init__(self) -> None:
-        self._reaches: WeakValueDictionary[NodeSelector | None, Reach] = WeakValueDictionary()
-        self._unfound: list[Reach] = []
+        self._by_selector: WeakValueDictionary[NodeSelector | None, AccessibleNodes] = (
+            WeakValueDictionary()
+        )
+        self._unfound: list[AccessibleNodes] = []
         self._cursor: ChangeCursor[int] | None = None
         self._version = 0
 
-    def of(self, selector: NodeSelector | None) -> Reach:
-        """The reach of a selector (None: everything); its rows are there after `refresh`."""
-        found = self._reaches.get(selector)
+    def of(self, selector: NodeSelector | None) -> AccessibleNodes:
+        """The nodes of a selector (None: all); their rows are there after `refresh`."""
+        found = self._by_selector.get(selector)
         if found is None:
-            found = self._reaches[selector] = Reach(selector)
+            found = self._by_selector[selector] = AccessibleNodes(selector)
             self._unfound.append(found)
         return found
 
     def refresh(self, snapshot: Snapshot) -> int:
-        """Bring every reach up to date; returns a number that grows when nodes change."""
+        """Bring all rows up to date; returns a number that grows when nodes change."""
         changed = self._changed_rows(snapshot)
-        for reach in self._unfound if changed is not None else self._reaches.values():
-            reach.find(snapshot)
+        for each in self._unfound if changed is not None else self._by_selector.values():
+            each.find(snapshot)
         self._unfound.clear()
         for row in changed or ():
-            for reach in self._reaches.values():
-                reach.look_again(snapshot, row)
+            for each in self._by_selector.values():
+                each.refresh_row(snapshot, row)
         if changed is None or changed:
             self._version += 1
         return self._version
@@ -97,7 +99,7 @@ class Reaches:
         return None if changed is None or len(changed) > _FEW_ROWS else changed
 
 
-def joined(reaches: Iterable[Reach]) -> tuple[RowColumn, list[int]]:
-    """(the rows of all reaches one after the other, how many each has)."""
-    rows = [reach.rows for reach in reaches]
+def joined(accessible: Iterable[AccessibleNodes]) -> tuple[RowColumn, list[int]]:
+    """(all rows one after the other, the number that each selector has)."""
+    rows = [each.rows for each in accessible]
     return (np.concatenate(rows) if rows else np.zeros(0, np.intp)), [len(own) for own in rows]

@@ -1,4 +1,4 @@
-"""How many more disruptions the PodDisruptionBudgets of the cluster allow, and of which pods.
+"""The disruptions that the PodDisruptionBudgets of the cluster still allow.
 
 The preemption plugins ask it about the victims of one node at a time; it follows the object store.
 Invariant: budgets are read as the last status said; what a dry run would use up is counted within
@@ -17,7 +17,7 @@ from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
 from stellwerk.snapshot.columns import ChangeCursor
 
-KIND: Final = "PodDisruptionBudget"
+POD_DISRUPTION_BUDGET: Final = "PodDisruptionBudget"
 BudgetKey: TypeAlias = tuple[str, str]
 """Namespace and name, as in the object store."""
 
@@ -38,10 +38,10 @@ class DisruptionBudgets:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._cursor = ChangeCursor(objects.changes(KIND))
+        self._cursor = ChangeCursor(objects.changes(POD_DISRUPTION_BUDGET))
         self._budgets: dict[BudgetKey, DisruptionBudget] = {}
         self._matching: WeakKeyDictionary[LabelSet, tuple[BudgetKey, ...]] = WeakKeyDictionary()
-        """Which budgets speak of pods with these labels."""
+        """The budgets that speak of pods with these labels."""
 
     def violating(self, pods: Sequence[PodInfo]) -> list[bool]:
         """For each pod, whether taking it too, after those before it, overdraws a budget of its."""
@@ -80,12 +80,12 @@ class DisruptionBudgets:
         if changed is None:
             self._budgets.clear()
             self._matching.clear()
-            for obj in self._objects.list(KIND):
+            for obj in self._objects.list(POD_DISRUPTION_BUDGET):
                 metadata = obj["metadata"]
                 self._set((metadata.get("namespace") or "", metadata["name"]), obj)
         else:
             for key in changed:
-                self._set(key, self._objects.get(KIND, *key))
+                self._set(key, self._objects.get(POD_DISRUPTION_BUDGET, *key))
         self._cursor.catch_up()
 
     def _set(self, key: BudgetKey, obj: JsonObject | None) -> None:

@@ -1,4 +1,4 @@
-"""What a reserved pod's claims need written, and how far the cluster has got with it.
+"""The writes that a reserved pod's claims need, and the cluster's progress with them.
 
 VolumeBinding's Reserve makes it, PreBind writes it and waits for it. Invariant: the objects are
 copies of what the API showed, with the binding added and nothing else changed.
@@ -11,28 +11,28 @@ from typing import Final
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
-from stellwerk.plugins.volumes.binder import (
+from stellwerk.plugins.shared.volume_claims import not_found
+from stellwerk.plugins.volume_binding.binder import (
     SELECTED_NODE,
     is_fully_bound,
     is_migrated,
     reachable_by,
 )
-from stellwerk.plugins.volumes.claims import not_found
-from stellwerk.plugins.volumes.matching import claim_uid
+from stellwerk.plugins.volume_binding.volume_pools import claim_uid
 
 _BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a binding is."""
+class BindingProgress:
+    """The state of a binding."""
 
     bound: bool = False
     failure: str = ""
-    """Why it will come to nothing; empty while there is hope."""
+    """The reason for which it will come to nothing; empty while there is hope."""
 
 
-_WAITING: Final = Progress()
+_WAITING: Final = BindingProgress()
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class VolumeWrites:
         for claim in self.claims:
             yield "PersistentVolumeClaim", claim
 
-    def progress(self, objects: ObjectStore, node: NodeInfo) -> Progress:
-        """How far the cluster is with what was written (`checkBindings`)."""
+    def progress(self, objects: ObjectStore, node: NodeInfo) -> BindingProgress:
+        """The cluster's progress with what was written (`checkBindings`)."""
         for volume, claim in zip(self.volumes, self.their_claims, strict=True):
             progress = _static_progress(objects, node, volume, claim)
             if not progress.bound:
@@ -66,7 +66,7 @@ class VolumeWrites:
             progress = _provision_progress(objects, node, claim)
             if not progress.bound:
                 return progress
-        return Progress(bound=True)
+        return BindingProgress(bound=True)
 
 
 def bound_to_claim(volume: JsonObject, claim: JsonObject) -> JsonObject:
@@ -120,50 +120,54 @@ def _with_annotations(obj: JsonObject, annotations: dict[str, str]) -> JsonObjec
 
 def _static_progress(
     objects: ObjectStore, node: NodeInfo, written: JsonObject, claim: JsonObject
-) -> Progress:
+) -> BindingProgress:
     name, claim_metadata = written["metadata"]["name"], claim["metadata"]
     volume = objects.stored("PersistentVolume", "", name)
     if volume is None:
-        return Progress(failure=f"failed to check binding: {not_found('persistentvolume', name)}")
+        return BindingProgress(
+            failure=f"failed to check binding: {not_found('persistentvolume', name)}"
+        )
     namespace, claim_name = claim_metadata.get("namespace") or "", claim_metadata["name"]
     shown = objects.stored("PersistentVolumeClaim", namespace, claim_name)
     if shown is None:
         missing = not_found("persistentvolumeclaim", claim_name)
-        return Progress(failure=f"failed to check binding: {missing}")
+        return BindingProgress(failure=f"failed to check binding: {missing}")
     if _is_newer(written, volume):
         return _WAITING
     if failure := _out_of_reach(objects, node, volume):
-        return Progress(failure=failure)
+        return BindingProgress(failure=failure)
     if not (volume["spec"].get("claimRef") or {}).get("uid"):
-        return Progress(failure=f'ClaimRef got reset for pv "{name}"')
-    return Progress(bound=is_fully_bound(shown))
+        return BindingProgress(failure=f'ClaimRef got reset for pv "{name}"')
+    return BindingProgress(bound=is_fully_bound(shown))
 
 
-def _provision_progress(objects: ObjectStore, node: NodeInfo, written: JsonObject) -> Progress:
+def _provision_progress(
+    objects: ObjectStore, node: NodeInfo, written: JsonObject
+) -> BindingProgress:
     name = written["metadata"]["name"]
     namespace = written["metadata"].get("namespace") or ""
     claim = objects.stored("PersistentVolumeClaim", namespace, name)
     if claim is None:
         missing = not_found("persistentvolumeclaim", name)
-        return Progress(failure=f"failed to check provisioning pvc: {missing}")
+        return BindingProgress(failure=f"failed to check provisioning pvc: {missing}")
     if _is_newer(written, claim):
         return _WAITING
     annotations = claim["metadata"].get("annotations")
     if not annotations:
-        return Progress(failure=f'selectedNode annotation reset for PVC "{name}"')
+        return BindingProgress(failure=f'selectedNode annotation reset for PVC "{name}"')
     if annotations.get(SELECTED_NODE) != node.name:
         # A provisioner that gives up takes the annotation away, for the pod to be scheduled anew.
-        return Progress(failure=f'provisioning failed for PVC "{name}"')
+        return BindingProgress(failure=f'provisioning failed for PVC "{name}"')
     volume = objects.stored("PersistentVolume", "", claim["spec"].get("volumeName") or "")
     if volume is None:
         # Not made yet, or the claim's event has overtaken the volume's.
         return _WAITING
     failure = _out_of_reach(objects, node, volume)
-    return Progress(bound=not failure and is_fully_bound(claim), failure=failure)
+    return BindingProgress(bound=not failure and is_fully_bound(claim), failure=failure)
 
 
 def _out_of_reach(objects: ObjectStore, node: NodeInfo, volume: JsonObject) -> str:
-    """Why the node cannot use the volume; empty if it can."""
+    """The reason for which the node cannot use the volume; empty if it can."""
     migrated = is_migrated(objects.get("CSINode", "", node.name), volume)
     if reachable_by(volume, node.labels, migrated=migrated):
         return ""

@@ -1,7 +1,7 @@
-"""Which volume each of a pod's claims has or would get on each node.
+"""The volume that each of a pod's claims has or would get on each node.
 
 VolumeBinding asks for all rows when it filters, and for the chosen row when it reserves. Nothing
-here changes anything. Invariant: a row's findings depend on its node alone, given the objects.
+here changes anything. Invariant: the volumes of a row depend on its node alone, given the objects.
 Source: pkg/scheduler/framework/plugins/volumebinding/binder.go of v1.36.
 """
 
@@ -17,14 +17,17 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import parse_node_selector
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.plugins.volumes.matching import (
+from stellwerk.plugins.volume_binding.accessible_nodes import (
+    AccessibleNodesBySelector,
+    node_selector,
+)
+from stellwerk.plugins.volume_binding.provisioning import StorageCapacities, provisionable
+from stellwerk.plugins.volume_binding.volume_pools import (
     NO_VOLUME_CHOSEN,
     StaticMatch,
+    VolumePools,
     match_volumes,
 )
-from stellwerk.plugins.volumes.pools import VolumePools
-from stellwerk.plugins.volumes.provisioning import StorageCapacities, provisionable
-from stellwerk.plugins.volumes.reach import Reaches, node_selector
 from stellwerk.snapshot.columns import ChangeCursor, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -43,7 +46,7 @@ NO_VOLUME: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodVolumeClaims:
     """A pod's claims by what has to happen to them."""
 
     bound: tuple[JsonObject, ...]
@@ -54,8 +57,8 @@ class PodClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What a view's rows offer to a pod's claims."""
+class PodVolumes:
+    """The volumes for a pod's claims on the rows of a view (kube-scheduler's PodVolumes)."""
 
     reasons: VerdictColumn
     """(n,) int32, the reasons against a row, added up; 0: the row fits."""
@@ -112,7 +115,7 @@ def is_fully_bound(claim: JsonObject) -> bool:
     return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations
 
 
-def sort_claims(objects: ObjectStore, claims: Iterable[JsonObject]) -> PodClaims:
+def sort_claims(objects: ObjectStore, claims: Iterable[JsonObject]) -> PodVolumeClaims:
     """The claims by what has to happen to them (`GetPodVolumeClaims`).
 
     Raises:
@@ -126,33 +129,33 @@ def sort_claims(objects: ObjectStore, claims: Iterable[JsonObject]) -> PodClaims
             waiting.append(claim)
         else:
             immediate.append(claim)
-    return PodClaims(tuple(bound), tuple(waiting), tuple(immediate))
+    return PodVolumeClaims(tuple(bound), tuple(waiting), tuple(immediate))
 
 
-class VolumeBinder:
+class SchedulerVolumeBinder:
     """Finds volumes, and remembers what many searches have in common."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._migrated = MigratedNodes(objects)
-        self._reaches = Reaches()
-        self._pools = VolumePools(objects, self._reaches)
-        self._capacities = StorageCapacities(objects, self._reaches)
+        self._accessible = AccessibleNodesBySelector()
+        self._pools = VolumePools(objects, self._accessible)
+        self._capacities = StorageCapacities(objects, self._accessible)
 
-    def find_volumes(self, nodes: NodeView, claims: PodClaims) -> Findings:
-        """What the rows of a view offer to the claims (`FindPodVolumes`)."""
+    def find_pod_volumes(self, nodes: NodeView, claims: PodVolumeClaims) -> PodVolumes:
+        """Find the volumes for the claims on the rows of a view (`FindPodVolumes`)."""
         objects = self._objects
         reasons = _bound_reasons(objects, nodes, claims.bound, self._migrated)
         if not claims.waiting:
-            return Findings(reasons)
+            return PodVolumes(reasons)
         elsewhere, selected, others = _by_selection(nodes, claims.waiting)
-        matches = match_volumes(objects, self._pools, self._reaches, nodes, others)
+        matches = match_volumes(objects, self._pools, self._accessible, nodes, others)
         everywhere: Mask = np.ones(len(nodes), np.bool_)
         provisions = [(claim, everywhere) for claim in selected]
         provisions += [(match.claim, match.choice == NO_VOLUME_CHOSEN) for match in matches]
         reasons[elsewhere] |= NO_MATCH
         self._provide(nodes, provisions, reasons, ~elsewhere)
-        return Findings(reasons, matches, provisions)
+        return PodVolumes(reasons, matches, provisions)
 
     def _provide(
         self,

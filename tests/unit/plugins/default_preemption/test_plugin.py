@@ -11,8 +11,8 @@ from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import parse_pod
-from stellwerk.plugins.default_preemption import DefaultPreemption
-from stellwerk.plugins.preemption.victim_order import best_candidates, deciding_criterion
+from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
+from stellwerk.plugins.shared.victims import best_candidates, deciding_criterion
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
     Arena,

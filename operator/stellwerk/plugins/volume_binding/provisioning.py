@@ -1,6 +1,6 @@
 """Volumes that are still to be made: where a class may provide them, and where there is room.
 
-`volume_binder` calls it for claims that no existing volume serves. Invariant: a driver that does
+`binder` calls it for claims that no existing volume serves. Invariant: a driver that does
 not publish its capacity has room everywhere.
 """
 
@@ -19,7 +19,11 @@ from stellwerk.models.selectors import (
     parse_label_selector,
 )
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.plugins.volumes.reach import Reach, Reaches, joined
+from stellwerk.plugins.volume_binding.accessible_nodes import (
+    AccessibleNodes,
+    AccessibleNodesBySelector,
+    joined,
+)
 from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
@@ -57,9 +61,9 @@ def _topology_terms(terms: Iterable[JsonObject]) -> Iterator[NodeSelectorTerm]:
 class StorageCapacities:
     """The largest volume that each class's driver has room for, row by row."""
 
-    def __init__(self, objects: ObjectStore, reaches: Reaches) -> None:
+    def __init__(self, objects: ObjectStore, accessible: AccessibleNodesBySelector) -> None:
         self._objects = objects
-        self._reaches = reaches
+        self._accessible = accessible
         self._cursor = ChangeCursor(objects.changes(_KIND))
         self._published: dict[str, _Capacity] = {}
         self._columns: dict[str, IntColumn] = {}
@@ -81,7 +85,7 @@ class StorageCapacities:
     def _largest(self, snapshot: Snapshot, class_name: str) -> IntColumn:
         """(N,) int64, bytes, −1 where the class has no storage at all."""
         self._follow()
-        nodes_version = self._reaches.refresh(snapshot)
+        nodes_version = self._accessible.refresh(snapshot)
         if nodes_version != self._nodes_version:
             self._nodes_version = nodes_version
             self._columns.clear()
@@ -89,7 +93,7 @@ class StorageCapacities:
         if found is None:
             found = self._columns[class_name] = np.full(snapshot.size, -1, np.int64)
             mine = [own for own in self._published.values() if own.class_name == class_name]
-            rows, lengths = joined(own.reach for own in mine)
+            rows, lengths = joined(own.nodes for own in mine)
             limits: IntColumn = np.array([own.limit_bytes for own in mine], dtype=np.int64)
             np.maximum.at(found, rows, np.repeat(limits, lengths))
         return found
@@ -118,15 +122,15 @@ class StorageCapacities:
         if limit_bytes is None or topology is None:
             return None
         terms = (NodeSelectorTerm(topology.requirements),)
-        reach = self._reaches.of(NodeSelector(terms) if topology.requirements else None)
-        return _Capacity(capacity["storageClassName"], reach, limit_bytes)
+        nodes = self._accessible.of(NodeSelector(terms) if topology.requirements else None)
+        return _Capacity(capacity["storageClassName"], nodes, limit_bytes)
 
 
 class _Capacity(NamedTuple):
     """One CSIStorageCapacity."""
 
     class_name: str
-    reach: Reach
+    nodes: AccessibleNodes
     limit_bytes: int
 
 

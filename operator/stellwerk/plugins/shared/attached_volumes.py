@@ -1,4 +1,4 @@
-"""How many volumes of each CSI driver are attached to each node, kept up to date row by row.
+"""The number of volumes of each CSI driver that are attached to each node, row by row.
 
 NodeVolumeLimits asks before every verdict; only rows whose pods, claims, volumes or attachments
 changed since are counted again. Invariant: the columns equal a count of all rows from scratch.
@@ -33,7 +33,7 @@ _FOLLOWED_KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RowVolumes:
-    """What is attached to one node, or soon will be."""
+    """The volumes that are attached to one node, or soon will be."""
 
     used: frozenset[VolumeId]
     """Volumes that pods on the node use."""
@@ -108,7 +108,7 @@ class AttachedVolumes:
         return self._rows_of.get(volume, ())
 
     def with_changes(self, row: int, changes: Mapping[UsageKey, int]) -> RowVolumes:
-        """What would be attached to the row if its pods used this much more or less."""
+        """The volumes attached to the row if its pods used this much more or less."""
         uses = Counter(self.snapshot.volume_users.on_row(row))
         uses.update(changes)
         return self._attached(row, [key for key, count in uses.items() if count > 0])

@@ -1,27 +1,84 @@
-"""Preemption's dry run: which pods would have to leave each of many nodes, found for all at once.
+"""Preemption's dry run: the pods that would have to leave each of many nodes, found all at once.
 
 DefaultPreemption calls it for the nodes that it considers. Invariant: for every node the answer is
 that of kube-scheduler's `SelectVictimsOnNode` (v1.36), which looks at one node at a time: take off
 all pods of lower priority, and if the pod then fits, put them back one after the other where it
 still does. Here one such step is made on every node before the next; nodes do not influence each
-other, because each row of a view with overlay is a hypothesis of its own.
+other, because each row of a view with overlay is a hypothesis of its own. Results are kept, for
+hundreds of pods that preempt at once mostly share a spec.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from stellwerk.framework.interface import Candidate, PlacedPods
+from stellwerk.framework.result_cache import VerdictCursor
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.dry_run_results import DryRunResults, Outcome, Outcomes
-from stellwerk.plugins.preemption.victim_order import by_importance, importance
-from stellwerk.snapshot.columns import Mask, RowColumn
+from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
+from stellwerk.plugins.shared.victims import by_importance, importance
+from stellwerk.snapshot.columns import ChangeCursor, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView
+
+MAX_SPECS: Final = 4
+"""Results for pods of so many specs are held at a time."""
+
+DryRunOutcome: TypeAlias = Candidate | Status
+DryRunOutcomes: TypeAlias = dict[int, DryRunOutcome]
+"""The outcome of each row that was tried."""
+
+
+class DryRunResults:
+    """Outcomes that still hold, by spec, of the specs that were asked for last.
+
+    An outcome is handed out only while the node, every pod on it, the pods nominated to it and all
+    budgets are the very objects that it was found with; its victims are therefore the newest
+    records of these pods.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._budgets = ChangeCursor(handle.objects.changes(POD_DISRUPTION_BUDGET))
+        self._of_key: OrderedDict[Hashable, _SpecResults] = OrderedDict()
+
+    def of(self, key: Hashable, pod: PodInfo) -> DryRunOutcomes:
+        """The outcomes for pods of a key that hold for a pod; the caller adds to them."""
+        if not self._budgets.current:
+            self._budgets.catch_up()
+            self._of_key.clear()
+        results = self._of_key.get(key)
+        if results is None:
+            while len(self._of_key) >= MAX_SPECS:
+                self._of_key.popitem(last=False)
+            results = self._of_key[key] = _SpecResults(self._handle)
+        self._of_key.move_to_end(key)
+        results.forget_changed(pod)
+        return results.outcomes
+
+
+class _SpecResults:
+    """Outcomes for pods of one key, and the changes up to which they hold."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.outcomes: DryRunOutcomes = {}
+        self._verdicts = VerdictCursor(handle.snapshot, handle.nominations)
+        self._records = ChangeCursor(handle.snapshot.record_changes)
+
+    def forget_changed(self, pod: PodInfo) -> None:
+        """Drop the outcomes of rows that changed since the last call."""
+        rows, records = self._verdicts.changed(pod), self._records.advance()
+        self._verdicts.catch_up(pod)
+        if rows is None or records is None:
+            self.outcomes.clear()
+            return
+        for row in rows.union(records):
+            self.outcomes.pop(row, None)
+
 
 NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 
@@ -62,12 +119,12 @@ class DryRun:
         self._state = state
         self._pod = pod
         self._budgets = budgets
-        self._known: Outcomes | None = None
+        self._known: DryRunOutcomes | None = None
         if results is not None and self._filters.is_row_local(state, pod):
             key = (pod.spec, frozenset(state.skipped_filters))
             self._known = results.of(key, pod)
 
-    def run(self, rows: RowColumn) -> list[Outcome]:
+    def run(self, rows: RowColumn) -> list[DryRunOutcome]:
         """For each row, the candidate, or the status that says why the node is none."""
         known = self._known
         if known is None:
@@ -77,12 +134,12 @@ class DryRun:
         known.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
         return [known[row] for row in numbers]
 
-    def _run_all(self, rows: RowColumn) -> list[Outcome]:
+    def _run_all(self, rows: RowColumn) -> list[DryRunOutcome]:
         """`run` without looking at what was found before."""
         lower = [self._lower(row) for row in rows.tolist()]
         # Nodes without victims are answered without looking at them.
         inhabited = [index for index, pods in enumerate(lower) if pods]
-        outcomes: list[Outcome] = [NO_VICTIMS] * len(rows)
+        outcomes: list[DryRunOutcome] = [NO_VICTIMS] * len(rows)
         found = self._clear(rows[inhabited], [lower[index] for index in inhabited])
         for index, outcome in zip(inhabited, found, strict=True):
             outcomes[index] = outcome
@@ -99,14 +156,14 @@ class DryRun:
         pods = self._snapshot.pods[row].values()
         return [pod for pod in pods if pod.spec.priority < priority]
 
-    def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[Outcome]:
+    def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[DryRunOutcome]:
         """`run` for nodes that hold pods of lower priority, which are given."""
         if not len(rows):
             return []
         view = NodeView(self._snapshot, rows).with_overlay()
         self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
         emptied = self._filters.run_with_nominated_pods(self._state, self._pod, view)
-        outcomes: list[Outcome] = list(emptied.statuses())
+        outcomes: list[DryRunOutcome] = list(emptied.statuses())
         fitting = np.flatnonzero(emptied.fits)
         selections = [
             _VictimSelection(position, self._in_order_of_reprieve(lower[cleared]))
