@@ -35,6 +35,11 @@ class AccessFlags:
     controllers: str = "*"
     tls: bool = False
 
+    @property
+    def enforced(self) -> bool:
+        """Whether roles and bindings decide what users may do."""
+        return self.authorization == "rbac"
+
     def applied(self, options: ClusterOptions) -> ClusterOptions:
         """The options with what the flags say.
 
@@ -46,7 +51,7 @@ class AccessFlags:
             ConfigurationError: a flag makes no sense, or a file cannot be used.
         """
         running = chosen_controllers(self.controllers)
-        enforced = self.authorization == "rbac"
+        enforced = self.enforced
         tls = self.tls or enforced or self.token_file is not None
         return replace(
             options,

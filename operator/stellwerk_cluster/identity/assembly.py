@@ -48,6 +48,8 @@ class IdentityOptions:
     """Whether every pod gets a service account and a token, as the admission plugin
     ServiceAccount has it.
     """
+    node_restriction: bool = True
+    """Whether the admission plugin NodeRestriction is on where rights are enforced."""
 
 
 @dataclass(slots=True)
@@ -82,9 +84,10 @@ def make_identity(
         rbac = Rbac(api.store)
         authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
         api.write_admission.append(EscalationCheck(authorizer, rbac, api.kinds))
-        restriction = NodeRestriction()
-        api.write_admission.append(restriction)
-        api.delete_admission.append(restriction)
+        if options.node_restriction:
+            restriction = NodeRestriction()
+            api.write_admission.append(restriction)
+            api.delete_admission.append(restriction)
         api.write_admission.append(ClaimStatusAuthorization(authorizer))
     return ClusterAuth(authenticator, authorizer, token)
 

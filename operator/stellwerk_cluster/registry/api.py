@@ -376,7 +376,7 @@ class Api(Reader):
             definition = self.find(DEFINITIONS, "", kind.storage_name)
             if definition is not None and is_terminating(definition):
                 raise terminating_definition(kind)
-        if not kind.namespaced:
+        if not kind.namespaced or not self.enabled("NamespaceLifecycle"):
             return
         found = self.find("namespaces", "", namespace)
         if found is None:
