@@ -7,7 +7,7 @@ recording only arrivals, ends and the cluster's other objects count, none of its
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Final
@@ -16,16 +16,26 @@ from typing_extensions import override
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.profile_manifests import ProfileManifests
+from stellwerk.explain.steps import finished
 from stellwerk.journal.entries import Entry, Head, WatchEvent
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import KIND
 from stellwerk.world.decide import decide
-from stellwerk.world.effects import Effects, apply
+from stellwerk.world.effects import Effects, apply, requeue
+from stellwerk.world.failure import Failure
+from stellwerk.world.gangs.group_attempt import answered
+from stellwerk.world.gangs.group_decision import (
+    decide_group,
+    member_failures,
+    reserve_nodes,
+)
+from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
+from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible, requeue_untried
+from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
-from stellwerk_simulation.rerun_groups import schedule_group
 from stellwerk_simulation.virtual_time import VirtualTime
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -247,14 +257,59 @@ class Rerun(Pods):
         self._cluster.carry_out(pod, apply(world, queued, decide(world, pod, profile)))
 
     def _schedule_group(self, queued: QueuedPod, profile: ServedProfile) -> None:
-        outcome = schedule_group(self.world, queued, profile)
-        for pod in outcome.placed:
-            self._arrive_late(pod.uid)
-            self._cluster.carry_out(pod, Effects(pod))
-        if outcome.victims:
-            self.preempt(outcome.victims)
-        for victim in outcome.victims:
+        """Take up the group of a pod that was popped, and decide it."""
+        world, uid = self.world, queued.pod.uid
+        members = world.pod_groups.of_member(uid)
+        if members is None:
+            world.queue.done(uid)
+            return
+        taken = TakenGroup(members, profile, {uid: queued})
+        for _ in take_members(world, taken):
+            pass
+        if not taken.queued:
+            return
+        match why_untried(world, taken):
+            case None:
+                self._decide_group(taken)
+                after_attempt(world, members)
+            case Untried.PROFILES_DIFFER, message:
+                for each in taken.queued.values():
+                    requeue(world, each, Failure.error(message))
+            case Untried.TOO_FEW, _:
+                for each in taken.queued.values():
+                    requeue_untried(world, each)
+            case Untried.INADMISSIBLE, _:
+                requeue_inadmissible(world, members, taken.queued.values())
+
+    def _decide_group(self, taken: TakenGroup) -> None:
+        """Have the members with a node bound, or the victims evicted, and requeue the others."""
+        world = self.world
+        decision = finished(answered(decide_group(world, taken.profile, taken.request(world))))
+        if decision.placed:
+            for each in decision.attempt.results:
+                if each.assumed is None:
+                    self._requeue_member(taken, each.pod.uid, each.failure)
+                else:
+                    self._arrive_late(each.pod.uid)
+                    self._cluster.carry_out(each.assumed, Effects(each.assumed))
+            return
+        reservation = reserve_nodes(world, taken.profile, taken.members, decision)
+        nodes = reservation.nodes if reservation is not None else {}
+        for uid, failure in member_failures(decision).items():
+            self._requeue_member(taken, uid, failure, nodes.get(uid, ""))
+        victims = decision.preemption.victims if decision.preemption is not None else ()
+        if victims:
+            self.preempt(victims)
+        for victim in victims:
             self.delete(victim)
+
+    def _requeue_member(
+        self, taken: TakenGroup, uid: str, failure: Failure | None, nominated_to: str = ""
+    ) -> None:
+        failure = failure or Failure.error("no verdict")
+        if failure.rejected:
+            failure = replace(failure, nomination=NominatingInfo(nominated_to))
+        requeue(self.world, taken.queued[uid], failure)
 
     def _arrive_late(self, uid: str) -> None:
         """The labels of the pod's namespace are others now."""

@@ -15,9 +15,8 @@ from typing import TypeAlias
 from typing_extensions import override
 
 from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
-from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 
 ProfileName: TypeAlias = Callable[[PodInfo], str]

@@ -33,12 +33,12 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
-from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import (
     OK,
     CycleState,
     FilterResult,
+    PlacementSums,
     Status,
     unresolvable,
     unschedulable,

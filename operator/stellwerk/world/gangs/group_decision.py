@@ -16,7 +16,7 @@ import numpy as np
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
-from stellwerk.framework.placement_sums import PlacementSums, joined
+from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -348,7 +348,7 @@ class PlacementChoice:
         if not self._chosen:
             return None
         return self._chosen[
-            int(self._scores(joined([each.sums for each in self._chosen])).argmax())
+            int(self._scores(joined_placements([each.sums for each in self._chosen])).argmax())
         ]
 
     def _scores(self, placements: PlacementSums) -> IntColumn:

@@ -11,9 +11,8 @@ from enum import Enum, auto
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.world.gangs.group_attempt import GroupAttempt
 from stellwerk.world.gangs.queue_order import (
     gang_args,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stellwerk.models.group_annotations import parse_group_annotations
+from stellwerk.models.pod_group import parse_group_annotations
 
 OURS = "scheduling.stellwerk.dev/"
 
