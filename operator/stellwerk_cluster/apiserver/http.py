@@ -100,7 +100,7 @@ _NEEDS_PROCESS: Final = {
     "portforward": "ports to forward",
     "proxy": "server to talk to",
 }
-"""Subresources of pods that answer with what a process says, and what of it is missing."""
+"""Subresources that answer with what a process says, and what of it is missing."""
 _CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
 """Parameters that say which objects of a collection are deleted."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
@@ -297,7 +297,7 @@ class ApiServer:
     def _without_process(self, target: RequestInfo) -> StatusError:
         """The refusal of what only a process can do, once the pod exists."""
         self._api.get(target.kind, *target.key)
-        return no_process(target.name, _NEEDS_PROCESS[target.subresource])
+        return no_process(target.kind, target.name, _NEEDS_PROCESS[target.subresource])
 
     async def _put(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind

@@ -81,7 +81,8 @@ def parse_path(parts: list[str], kinds: KindTable) -> RequestInfo | None:
     if kind is None or (namespace is not None and not kind.namespaced):
         raise no_such_resource()
     name = rest[1] if len(rest) > 1 else ""
-    subresource = "/".join(rest[2:])
+    # Behind a proxy, the path is that of the server which it leads to.
+    subresource = "proxy" if rest[2:3] == ["proxy"] else "/".join(rest[2:])
     if subresource and kind.subresource(subresource) is None:
         if kind.custom and subresource in subresources():
             raise not_found(kind, name)

@@ -331,3 +331,35 @@ def test_events_stay_as_they_are_reported(url: str, change: Any, fields: list[st
         assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, fields)
     finally:
         ask(url, "DELETE", f"{EVENTS}/e")
+
+
+# Proxies.
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind"), [("nodes", "Node"), ("pods", "Pod"), ("services", "Service")]
+)
+def test_both_forms_of_discovery_list_proxies(url: str, plural: str, kind: str) -> None:
+    verbs = ["create", "delete", "get", "patch", "update"]
+    _, legacy = ask(url, "GET", "/api/v1")
+    (found,) = (each for each in legacy["resources"] if each["name"] == f"{plural}/proxy")
+    assert (found["kind"], found["verbs"]) == (f"{kind}ProxyOptions", verbs)
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    _, aggregated = ask(url, "GET", "/api", None, {"Accept": accept})
+    (version,) = aggregated["items"][0]["versions"]
+    (row,) = (each for each in version["resources"] if each["resource"] == plural)
+    (proxy,) = (each for each in row["subresources"] if each["subresource"] == "proxy")
+    assert proxy == {
+        "subresource": "proxy",
+        "responseKind": {"group": "", "version": "", "kind": f"{kind}ProxyOptions"},
+        "verbs": verbs,
+    }
+
+
+@pytest.mark.parametrize("rest", ["", "/", "/healthz", "/a/b?c=d"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_no_server_answers_behind_a_proxy(url: str, method: str, rest: str) -> None:
+    status, answer = ask(url, method, f"/api/v1/nodes/n/proxy{rest}")
+    assert (status, answer["reason"]) == (405, "MethodNotAllowed")
+    assert answer["message"].endswith("run no processes: node n has no server to talk to")
+    assert ask(url, method, f"/api/v1/nodes/ghost/proxy{rest}")[0] == 404
