@@ -203,7 +203,7 @@ def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
 
 
 def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
-    """Why the cluster as a whole has no room for minResources; empty: it has."""
+    """The resources that the whole cluster lacks for minResources, in a sentence; empty: none."""
     snapshot = world.cache.update_snapshot()
     short = []
     for resource, wanted in group.min_resources.items():
