@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from stellwerk import __version__
 from stellwerk.commands import (
@@ -89,9 +89,16 @@ def _end_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that knows options by their whole names alone, and so do those of its commands."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "allow_abbrev": False})
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Every command with its options."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="stellwerk", description="A Kubernetes scheduler that explains its decisions."
     )
     parser.add_argument("--version", action="version", version=f"stellwerk {__version__}")

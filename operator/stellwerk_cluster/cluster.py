@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
-from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.auth_filters import AuthFilters
@@ -52,6 +51,7 @@ from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
     publish_client_authority,
 )
+from stellwerk_cluster.kubeconfig import kubeconfig, write_kubeconfig
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
@@ -257,8 +257,12 @@ class EmbeddedCluster:
         Raises:
             OSError: the file cannot be written.
         """
+        write_kubeconfig(path, self.kubeconfig())
+
+    def kubeconfig(self) -> bytes:
+        """A kubeconfig that leads here."""
         authority = b"" if self.authority is None else self.authority.certificate
-        kubeconfig.write_kubeconfig(path, self.url, self.identity.admin_token, authority)
+        return kubeconfig(self.url, self.identity.admin_token, authority)
 
     def _make_authority(self, kept: SecretFiles) -> CertificateAuthority | None:
         if not self.options.tls:

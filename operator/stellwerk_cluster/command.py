@@ -36,6 +36,7 @@ from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_cluster.kubeconfig import KubeconfigFile
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.field_manager import as_applied
 
@@ -140,8 +141,10 @@ async def serve_cluster(
 
     Raises:
         ConfigurationError: the nodes, the port, the kubeconfig's path, the data directory, or a
-            file of faults, tokens or certificates cannot be used.
+            file of faults, tokens or certificates cannot be used; a file is there that is not
+            this command's to replace.
     """
+    file = KubeconfigFile(kubeconfig)
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
     cluster = open_cluster(nodes, port, plan, data, access, features, kubelet)
@@ -158,7 +161,7 @@ async def serve_cluster(
     except OSError as error:
         raise ConfigurationError(f"cannot listen on port {port}: {error.strerror}") from error
     try:
-        _write(cluster, kubeconfig)
+        _write(cluster, file, kubeconfig)
         print(
             f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes"
         )
@@ -168,7 +171,7 @@ async def serve_cluster(
         await stop.wait()
     finally:
         await cluster.stop()
-        kubeconfig.unlink(missing_ok=True)  # noqa: ASYNC240 nothing is served any more
+        file.remove()
         print(_last_words(cluster, data))
     if plan is not None:
         for title, times in plan.counts():
@@ -197,11 +200,11 @@ def _fault_plan(file: Path) -> FaultPlan:
     return FaultPlan(table, seed, SystemClock())
 
 
-def _write(cluster: EmbeddedCluster, kubeconfig: Path) -> None:
+def _write(cluster: EmbeddedCluster, file: KubeconfigFile, path: Path) -> None:
     try:
-        cluster.write_kubeconfig(kubeconfig)
+        file.write(cluster.kubeconfig())
     except OSError as error:
-        raise ConfigurationError(f"cannot write {kubeconfig}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:

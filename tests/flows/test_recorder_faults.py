@@ -25,7 +25,7 @@ from tests.support.fault_load import Load
 from tests.support.fault_runs import Disruption, run_case
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.invariants import check_invariants
-from tests.support.recorded_runs import STARTED, replayed
+from tests.support.recorded_runs import STARTED, on_a_device, replayed
 from tests.support.seeds import fault_seed
 
 PODS = 120
@@ -90,8 +90,9 @@ async def test_parts_that_hold_a_few_entries_each(tmp_path: Path) -> None:
     assert replay.result.decisions == replay.result.equal > 0
 
 
-async def test_a_full_disk() -> None:
-    failure, seen = await _run(JournalOptions(Path("/dev/full")))
+async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_device(monkeypatch, Path("/dev/full"))
+    failure, seen = await _run(JournalOptions(tmp_path / "journal"))
     assert (failure, seen > PODS // 3) == ("No space left on device", True)
 
 
@@ -107,7 +108,8 @@ async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(journal_writer, "MOST_WAITING", 100)
     monkeypatch.setattr(journal_writer, "CLOSE_SECONDS", 0.0)
     with _never_read(tmp_path / "pipe") as pipe:
-        failure, seen = await _run(JournalOptions(pipe))
+        on_a_device(monkeypatch, pipe)
+        failure, seen = await _run(JournalOptions(tmp_path / "journal"))
     assert (failure, seen > PODS // 3) == ("the disk is more than 100 entries behind", True)
 
 

@@ -25,7 +25,7 @@ from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Rerun
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import KINDS, RECORDINGS, record
-from tests.support.recorded_runs import packing, record_gangs, record_run, replayed
+from tests.support.recorded_runs import on_a_device, packing, record_gangs, record_run, replayed
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,12 @@ async def test_the_newest_part_alone_is_replayed_exactly(tmp_path: Path) -> None
     assert replay.result.decisions == replay.result.equal > 0
 
 
-async def test_a_full_disk_ends_the_recording_alone() -> None:
-    assert await record_run(JournalOptions(Path("/dev/full")), pods=60) == [
-        "No space left on device"
-    ]
+async def test_a_full_disk_ends_the_recording_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_device(monkeypatch, Path("/dev/full"))
+    said = await record_run(JournalOptions(tmp_path / "journal"), pods=60)
+    assert said == ["No space left on device"]
 
 
 async def test_names_are_not_in_a_hashed_journal(tmp_path: Path) -> None:

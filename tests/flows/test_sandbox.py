@@ -57,6 +57,54 @@ async def test_the_demo_fails_where_a_manifest_forbids_the_node(
     ]
 
 
+async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_path: Path) -> None:
+    kubeconfig, mine = tmp_path / "kubeconfig", tmp_path / "mine"
+    mine.write_text("current-context: production\n")
+    arguments = ("cluster", "--nodes", "1", "--kubeconfig", str(kubeconfig))
+
+    async def is_written() -> bool:
+        return kubeconfig.exists()
+
+    async with running(tmp_path / "log", *arguments) as first:
+        await until(is_written, first)
+        written = kubeconfig.read_bytes()
+        for command in ("up", "cluster"):
+            status, said = await refusal(command, "--nodes", "1", "--kubeconfig", str(kubeconfig))
+            assert (status, said.count("\n")) == (2, 1), said
+            url = server_of(kubeconfig)
+            assert f"kubeconfig leads to a cluster that is running at {url}: " in said
+            status, said = await refusal(command, "--nodes", "1", "--kubeconfig", str(mine))
+            assert (status, said.count("\n")) == (2, 1), said
+            assert "mine is there and is none of this command's files: " in said
+        assert kubeconfig.read_bytes() == written
+        first.process.kill()
+        await first.process.wait()
+    assert kubeconfig.read_bytes() == written
+    async with running(tmp_path / "log", *arguments) as second:
+
+        async def is_replaced() -> bool:
+            return kubeconfig.read_bytes() != written
+
+        await until(is_replaced, second)
+    assert not kubeconfig.exists()
+    assert mine.read_text() == "current-context: production\n"
+
+
+async def refusal(*arguments: str) -> tuple[int | None, str]:
+    """Exit status and stderr of a command that does not begin."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "stellwerk",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, complaint = await asyncio.wait_for(process.communicate(), 60)
+    assert said == b""
+    return process.returncode, complaint.decode()
+
+
 async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
     kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
     async with running(log, "up", "--nodes", "2", "--kubeconfig", str(kubeconfig)) as up:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.decide import Case
+from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.single_changes import fits, with_change
 
@@ -59,7 +60,7 @@ def test_suggestions_are_true_and_as_small_as_can_be(case: dict[str, Any]) -> No
     for _ in search.search():
         pass
     for suggestion in search.suggestions:
-        described = suggestion.as_json()
+        described = as_json(suggestion.answer())
         for changes in (described["changes"], *described["alternatives"]):
             if not all(change["kind"] in EXACT_KINDS for change in changes):
                 continue

@@ -1,10 +1,14 @@
 """Runs of an in-process operator that records: arrivals, ends, nodes that go, preemption."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stellwerk.clock import VirtualClock
+from stellwerk.journal import writer as journal_writer
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
@@ -16,6 +20,11 @@ from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
 
 STARTED = "2026-01-01T00:00:00Z"
+
+
+def on_a_device(monkeypatch: pytest.MonkeyPatch, device: Path) -> None:
+    """Have journals written to what would be refused as a file: a full disk, a disk that hangs."""
+    monkeypatch.setattr(journal_writer, "opened_anew", lambda _: os.open(device, os.O_WRONLY))
 
 
 async def record_run(

@@ -8,6 +8,7 @@ in order, and writes only through the API, so that admission, validation and con
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
-from stellwerk.handlers.watched import WATCHED, WatchedKind
+from stellwerk.handlers.delivery import WATCHED, WatchedKind, handle_event
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.recording import Recording
@@ -322,7 +323,7 @@ class VirtualCluster:
 
     def _list(self) -> None:
         self._sinks = {
-            self._storage_name(watched): watched.sink(self.operator.handlers)
+            self._storage_name(watched): partial(handle_event, self.operator.handlers, watched.kind)
             for watched in self._watched
         }
         for watched in self._watched:

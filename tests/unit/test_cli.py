@@ -85,3 +85,29 @@ def test_other_values_of_leader_election_are_usage_errors(flag: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", flag])
     assert ended.value.code == USAGE_ERROR
+
+
+def test_no_parser_takes_the_beginning_of_an_option_for_it() -> None:
+    parsers = [build_parser()]
+    for parser in parsers:
+        assert not parser.allow_abbrev, parser.prog
+        for action in vars(parser)["_actions"]:
+            if isinstance(action.choices, dict):
+                parsers += action.choices.values()
+    assert {"stellwerk plan defrag", "stellwerk cluster fail"} <= {each.prog for each in parsers}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "defrag", "--kubeconfig", "K", "--free", "nodes=1", "--cordon", "--app"],
+        ["simulate", "--prof", "default"],
+    ],
+)
+def test_the_beginning_of_an_option_is_a_usage_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == USAGE_ERROR
+    assert "unrecognized arguments: --" in capsys.readouterr().err

@@ -16,7 +16,8 @@ HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which cluster, and where to."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="the journal; replaced")
+    text = "the journal; one that is there is replaced"
+    parser.add_argument("file", metavar="FILE", type=Path, help=text)
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster")
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(

@@ -16,10 +16,13 @@ from typing import Any, Final
 import aiohttp
 
 from stellwerk.app import RunOptions, run
-from stellwerk.models.json_values import JsonObject
+from stellwerk.client.operator_port import OperatorPort, PortRefusal
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import ApiFeatures, open_cluster
+from stellwerk_cluster.kubeconfig import KubeconfigFile
 from stellwerk_cluster.node_flags import kubelet_options
 
 _LOOPBACK: Final = PortOptions("127.0.0.1:0", plain_http=True)
@@ -35,14 +38,14 @@ class Sandbox:
     url: str
     """The operator's port."""
 
-    async def explain(self, namespace: str, name: str) -> JsonObject:
-        """The operator's explanation of a pod; empty: it knows none of that name."""
-        url = f"{self.url}/explain/{namespace}/{name}"
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            if response.status != 200:  # noqa: PLR2004 OK
-                return {}
-            answer: dict[str, Any] = await response.json()
-            return answer
+    async def explain(self, namespace: str, name: str) -> PodExplanation | None:
+        """The operator's explanation of a pod; None: it knows none of that name."""
+        async with aiohttp.ClientSession() as session:
+            port = OperatorPort(session, self.url)
+            try:
+                return await port.get(f"/explain/{namespace}/{name}", PodExplanation)
+            except PortRefusal:
+                return None
 
 
 def own_command() -> str:
@@ -67,19 +70,23 @@ async def open_sandbox(
     """Yield a cluster of these nodes with the operator on it; `features` are on in its API.
 
     Raises:
-        ConfigurationError: the nodes cannot be read, or the operator cannot start.
+        ConfigurationError: the nodes cannot be read, the operator cannot start, or a file is
+            there that is not this command's to replace.
     """
     kubelet = kubelet_options(None, None, devices)
     async with AsyncExitStack() as stack:
         if kubeconfig is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-"))
             kubeconfig = Path(directory) / "kubeconfig"
-        else:
-            stack.callback(kubeconfig.unlink, missing_ok=True)
+        file = KubeconfigFile(kubeconfig)
+        stack.callback(file.remove)
         cluster = await stack.enter_async_context(
             open_cluster(nodes, port, features=features, kubelet=kubelet)
         )
-        cluster.write_kubeconfig(kubeconfig)
+        try:
+            file.write(cluster.kubeconfig())
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {kubeconfig}: {error.strerror}") from error
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         options = RunOptions(
             kubeconfig=str(kubeconfig), port=_LOOPBACK, history_namespace="kube-system"

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Protocol
 
 from typing_extensions import override
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.suggestion import ChangeFields, TaintFields
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, PODS
@@ -70,7 +70,7 @@ class Change(Protocol):
         """The change in words, its target included."""
         ...
 
-    def as_json(self) -> JsonObject:
+    def fields(self) -> ChangeFields:
         """The change as fields."""
         ...
 
@@ -146,8 +146,9 @@ class FreeResources(NodeChange):
         return f"free {amounts_text(dict(self.amounts))} on {self.node_name}"
 
     @override
-    def as_json(self) -> JsonObject:
-        return {"kind": "freeResources", "node": self.node_name, "amounts": dict(self.amounts)}
+    def fields(self) -> ChangeFields:
+        amounts = dict(self.amounts)
+        return ChangeFields(kind="freeResources", node=self.node_name, amounts=amounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +167,8 @@ class GrowNode(FreeResources):
         return f"give {self.node_name} {amounts_text(dict(self.amounts))} more than it has"
 
     @override
-    def as_json(self) -> JsonObject:
-        return {"kind": "growNode", "node": self.node_name, "amounts": dict(self.amounts)}
+    def fields(self) -> ChangeFields:
+        return ChangeFields(kind="growNode", node=self.node_name, amounts=dict(self.amounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +192,8 @@ class Uncordon(NodeChange):
         return f"uncordon {self.node_name}"
 
     @override
-    def as_json(self) -> JsonObject:
-        return {"kind": "uncordon", "node": self.node_name}
+    def fields(self) -> ChangeFields:
+        return ChangeFields(kind="uncordon", node=self.node_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +219,9 @@ class RemoveTaints(NodeChange):
         return f"remove {' and '.join(map(taint_text, self.taints))} from {self.node_name}"
 
     @override
-    def as_json(self) -> JsonObject:
+    def fields(self) -> ChangeFields:
         taints = list(map(taint_text, self.taints))
-        return {"kind": "removeTaints", "node": self.node_name, "taints": taints}
+        return ChangeFields(kind="removeTaints", node=self.node_name, taints=taints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +251,8 @@ class SetLabels(NodeChange):
         return f"label {self.node_name} {words}"
 
     @override
-    def as_json(self) -> JsonObject:
-        return {"kind": "labelNode", "node": self.node_name, "labels": dict(self.labels)}
+    def fields(self) -> ChangeFields:
+        return ChangeFields(kind="labelNode", node=self.node_name, labels=dict(self.labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +289,9 @@ class DeletePod(Change):
         return f"{words}, which holds {claims} {', '.join(self.claims)}"
 
     @override
-    def as_json(self) -> JsonObject:
-        change = {"kind": "deletePod", "pod": self.pod.key, "node": self.pod.node_name}
-        return change | ({"claims": list(self.claims)} if self.claims else {})
+    def fields(self) -> ChangeFields:
+        pod, claims = self.pod, list(self.claims) or None
+        return ChangeFields(kind="deletePod", pod=pod.key, node=pod.node_name, claims=claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +324,10 @@ class Tolerate(Change):
         return f"tolerate {taint_text(self.taint)}"
 
     @override
-    def as_json(self) -> JsonObject:
+    def fields(self) -> ChangeFields:
         taint = self.taint
-        fields = {"key": taint.key, "value": taint.value, "effect": taint.effect}
-        return {"kind": "tolerate", "taint": fields}
+        fields = TaintFields(key=taint.key, value=taint.value, effect=taint.effect)
+        return ChangeFields(kind="tolerate", taint=fields)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,8 +358,8 @@ class EditPod(Change):
         return self.words
 
     @override
-    def as_json(self) -> JsonObject:
-        return {"kind": "editPod", "edit": self.words}
+    def fields(self) -> ChangeFields:
+        return ChangeFields(kind="editPod", edit=self.words)
 
 
 def taint_text(taint: Taint) -> str:

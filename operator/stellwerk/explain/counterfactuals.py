@@ -20,7 +20,7 @@ from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.gpu_changes import smaller_gpu_request
 from stellwerk.explain.held_claims import held_claims, release
 from stellwerk.explain.pods_in_the_way import PodsInTheWay
-from stellwerk.explain.suggestions import ClosedDomain, Proof, Suggestion, grouped
+from stellwerk.explain.suggestions import AlikeProofs, ClosedDomain, Proof, grouped
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
 from stellwerk.plugins.gpu_share import GpuShare
@@ -65,7 +65,7 @@ class Counterfactuals:
         self.eviction_node = ""
 
     @property
-    def suggestions(self) -> list[Suggestion]:
+    def suggestions(self) -> list[AlikeProofs]:
         """What helps, the cheapest first."""
         return grouped(self._proofs)
 

@@ -27,7 +27,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
-from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
+from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision

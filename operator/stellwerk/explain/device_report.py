@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.devices import (
+    ClaimState,
+    DeviceError,
+    DeviceRequestState,
+    DevicesNotTaken,
+    DevicesOfPod,
+    PoolLeftOut,
+)
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
 from stellwerk.plugins.dynamic_resources.claims import (
@@ -50,9 +57,9 @@ def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[No
         yield from state.unfinished
 
 
-def claims_report(world: World, pod: PodInfo) -> list[JsonObject]:
+def claims_report(world: World, pod: PodInfo) -> list[ClaimState]:
     """The pod's claims, and the devices that they have been given."""
-    found: list[JsonObject] = []
+    found: list[ClaimState] = []
     for reference in pod.spec.resource_claims:
         name = claim_name(pod, reference)
         if name == "":
@@ -60,52 +67,52 @@ def claims_report(world: World, pod: PodInfo) -> list[JsonObject]:
         claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name) if name else None
         if claim is None:
             shown = f"{pod.namespace}/{name}" if name else f"for {reference.name}"
-            found.append({"claim": shown, "state": "missing"})
+            found.append(ClaimState(claim=shown, state="missing"))
         elif is_allocated(claim):
             results = (claim["status"]["allocation"].get("devices") or {}).get("results") or ()
             users = [str(each.get("name")) for each in reserved_for(claim)]
             devices = [f"{each['driver']}/{each['pool']}/{each['device']}" for each in results]
-            row = {"claim": key_of(claim), "state": "allocated", "devices": devices}
-            found.append(row | {"reservedFor": users})
+            allocated = ClaimState(
+                claim=key_of(claim), state="allocated", devices=devices, reserved_for=users
+            )
+            found.append(allocated)
         else:
-            found.append({"claim": key_of(claim), "state": "needed"})
+            found.append(ClaimState(claim=key_of(claim), state="needed"))
     return found
 
 
 def device_report(
     world: World, pod: PodInfo, profile: ServedProfile, state: CycleState
-) -> Generator[None, None, JsonObject]:
-    """The explanation's field `devices`; none for pods that ask for none."""
+) -> Generator[None, None, DevicesOfPod | None]:
+    """The explanation's field `devices`; None for pods that ask for none."""
     state_data, plugin = state.get(DynamicResources.name, StateData), plugin_of(profile)
     if not pod.spec.resource_claims and (state_data is None or not state_data.backed):
-        return {}
+        return None
     claims = claims_report(world, pod)
     if state_data is None or plugin is None or not state_data.anything:
-        return {"devices": {"claims": claims}}
-    requests: list[JsonObject] = []
+        return DevicesOfPod(claims=claims)
+    requests: list[DeviceRequestState] = []
     left_out: dict[str, str] = {}
     for node_count, known in plugin.allocation_verdicts(state_data, pod):
         tally = _Tally(Reasons(plugin.node_allocator, known.allocation_request))
         yield from tally.count(world.cache.snapshot)
         left_out |= tally.left_out
         requests += tally.rows(state_data.names, node_count, failures(known, state_data.names))
-    result: JsonObject = {"claims": claims, "requests": requests}
-    if left_out:
-        result["poolsLeftOut"] = [
-            {"pool": pool, "reason": reason}
-            for pool, reason in sorted(left_out.items())[:_MOST_POOLS]
-        ]
-    return {"devices": result}
+    pools = [
+        PoolLeftOut(pool=pool, reason=reason)
+        for pool, reason in sorted(left_out.items())[:_MOST_POOLS]
+    ]
+    return DevicesOfPod(claims=claims, requests=requests, pools_left_out=pools or None)
 
 
-def failures(known: AllocationVerdicts, names: Sequence[str]) -> list[JsonObject]:
+def failures(known: AllocationVerdicts, names: Sequence[str]) -> list[DeviceError]:
     """What failed, with the claim and the request whose search it ended."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for failure in known.failures.values():
         claim = "" if failure.claim is None else names[failure.claim]
         counts[claim, failure.request, failure.text(names)] += 1
     return [
-        {"claim": claim, "request": request, "error": text, "nodes": nodes}
+        DeviceError(claim=claim, request=request, error=text, nodes=nodes)
         for (claim, request, text), nodes in counts.most_common(_EXAMPLES)
     ]
 
@@ -173,28 +180,30 @@ class _Tally:
             examples.append(f"{name} by {holder_text(holders[0])}" if in_use else name)
 
     def rows(
-        self, names: Sequence[str], nodes: int, failed: Sequence[JsonObject]
-    ) -> list[JsonObject]:
+        self, names: Sequence[str], nodes: int, failed: Sequence[DeviceError]
+    ) -> list[DeviceRequestState]:
         """A row for each request."""
-        rows: list[JsonObject] = []
+        rows: list[DeviceRequestState] = []
         for (claim, wanted), counted in self._counted.items():
             choice = wanted.choice
-            errors = [each for each in failed if each["request"] == choice.full_name]
-            row: JsonObject = {
-                "claim": names[claim],
-                "request": choice.full_name,
-                "deviceClass": choice.class_name,
-                "count": "All" if choice.everything else choice.count,
-                "considered": counted.considered,
-                "free": counted.free,
-                "nodes": nodes,
-                "nodesWithEnough": counted.enough,
-                "notTaken": [
-                    {"reason": reason, "devices": devices, "examples": counted.examples[reason]}
-                    for reason, devices in counted.reasons.most_common()
-                ],
-            }
-            rows.append(row | ({"errors": errors} if errors else {}))
+            errors = [each for each in failed if each.request == choice.full_name]
+            not_taken = [
+                DevicesNotTaken(reason=reason, devices=devices, examples=counted.examples[reason])
+                for reason, devices in counted.reasons.most_common()
+            ]
+            row = DeviceRequestState(
+                claim=names[claim],
+                request=choice.full_name,
+                device_class=choice.class_name,
+                count="All" if choice.everything else choice.count,
+                considered=counted.considered,
+                free=counted.free,
+                nodes=nodes,
+                nodes_with_enough=counted.enough,
+                not_taken=not_taken,
+                errors=errors or None,
+            )
+            rows.append(row)
         return rows
 
 

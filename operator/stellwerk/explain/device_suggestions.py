@@ -14,6 +14,7 @@ import numpy as np
 
 from stellwerk.explain.device_report import holder_text, plugin_of, searched
 from stellwerk.framework.types import CycleState
+from stellwerk.models.answers.suggestion import ChangeFields, Suggestion
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
@@ -51,7 +52,7 @@ class Edit:
 
 def device_suggestions(
     world: World, pod: PodInfo, profile: ServedProfile, state: CycleState
-) -> Generator[None, None, list[JsonObject]]:
+) -> Generator[None, None, list[Suggestion]]:
     """What helps: first what takes nothing from the pod; pairs where nothing helps alone.
 
     Raises:
@@ -86,7 +87,7 @@ class _Tries:
         self._pod = pod
         self._profile = profile
         self._helped: set[str] = set()
-        self.found: list[JsonObject] = []
+        self.found: list[Suggestion] = []
 
     def run(self, choices: Iterable[Sequence[Edit]]) -> Generator[None, None, None]:
         """Try each, and keep what helps."""
@@ -117,17 +118,18 @@ class _Tries:
                 objects.set(RESOURCE_CLAIM, claim)
         return np.flatnonzero(found.fits)
 
-    def _suggestion(self, edits: Sequence[Edit], rows: RowColumn) -> JsonObject:
-        return {
-            "text": " and ".join(edit.text for edit in edits),
-            "changes": [
-                {"kind": edit.kind, "claim": key_of(edit.claim), "change": edit.text}
-                for edit in edits
-            ],
-            "feasibleNodes": len(rows),
-            "nodes": self._world.cache.snapshot.names(rows[:_SHOWN].tolist()),
-            "alternatives": [],
-        }
+    def _suggestion(self, edits: Sequence[Edit], rows: RowColumn) -> Suggestion:
+        changes = [
+            ChangeFields(kind=edit.kind, claim=key_of(edit.claim), change=edit.text)
+            for edit in edits
+        ]
+        return Suggestion(
+            text=" and ".join(edit.text for edit in edits),
+            changes=changes,
+            feasible_nodes=len(rows),
+            nodes=self._world.cache.snapshot.names(rows[:_SHOWN].tolist()),
+            alternatives=[],
+        )
 
 
 # --- what could be changed ----------------------------------------------------------------------

@@ -7,6 +7,8 @@ Invariant: the allocations shown for a node are those that Reserve would keep fo
 from stellwerk.explain.device_report import device_report, plugin_of
 from stellwerk.explain.steps import finished
 from stellwerk.framework.types import CODE_NAMES
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources.claims import consumer_of, reserved_for
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
@@ -28,7 +30,9 @@ def devices_of(world: World, decision: Decision) -> JsonObject:
     result = _gated(plugin, decision)
     if decision.scores is None:
         found = search.found
-        result |= finished(device_report(world, search.pod, search.profile, found.state))
+        report = finished(device_report(world, search.pod, search.profile, found.state))
+        if report is not None:
+            result["devices"] = codec(DevicesOfPod).as_json(report)
     if state_data is None or not state_data.anything:
         return result
     if decision.scores is None:

@@ -13,8 +13,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.follow_up import FollowUp
-from stellwerk.framework.placement_sums import PlacementSums
-from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Status
+from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn

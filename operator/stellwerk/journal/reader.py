@@ -17,6 +17,10 @@ _LONGEST_LINE: Final = 16 << 20
 """Bytes; objects of the API are at most a few MiB."""
 _MOST_EXPANSION: Final = 1000
 """The most bytes of text for each of the file; a journal of pods that are all alike has 200."""
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+"""A frame of zstd begins with it."""
+_HEAD: Final = b'["H",'
+"""The first entry begins with it."""
 _ANY_TEXT: Final = 64 << 20
 """Bytes that any file may hold."""
 
@@ -24,6 +28,20 @@ _ANY_TEXT: Final = 64 << 20
 def part_before(file: Path) -> Path:
     """The path of the part that was written before the newest one of a journal."""
     return file.with_name(f"{file.name}.1")
+
+
+def is_journal(start: bytes) -> bool:
+    """Whether a file that begins so is a journal, be it one that was cut in its first block."""
+    if not start.startswith(_MAGIC):
+        return False
+    import zstandard  # noqa: PLC0415 what writes or reads no journal never needs it
+
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(start) as inflating:
+            text = inflating.read(len(_HEAD))
+    except zstandard.ZstdError:
+        return False
+    return _HEAD.startswith(text)
 
 
 def open_journal(file: Path) -> "Journal":

@@ -4,8 +4,10 @@
 the disk is full or too slow the recording ends, and scheduling goes on.
 """
 
+import errno
 import logging
 import os
+import stat
 import threading
 import time
 from collections import Counter, deque
@@ -18,7 +20,7 @@ from stellwerk.errors import SchedulerError
 from stellwerk.journal.checkpoint import checkpoint
 from stellwerk.journal.entries import Entry, Head, Layout, WatchEvent, encode
 from stellwerk.journal.hashing import Hashing
-from stellwerk.journal.reader import part_before
+from stellwerk.journal.reader import is_journal, part_before
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ class JournalWriter:
             on_ended: called in either thread when the recording ends early, with the reason.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or holds something else.
         """
         self._options, self._head, self._on_ended = options, head, on_ended
         # Waking the thread at each entry would cost the loop more than the entry does.
@@ -74,8 +76,10 @@ class JournalWriter:
         """Why the recording ended early; empty: it has not."""
         self.wants_layout = False
         """Whether the newest part is full: the next one begins behind the Layout that is put."""
-        part_before(options.file).unlink(missing_ok=True)
+        earlier = part_before(options.file)
+        check_replaceable(earlier)
         self._part = _Part(options.file, head)
+        earlier.unlink(missing_ok=True)
         self._hashing = Hashing() if head.hashed else None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -149,6 +153,7 @@ class JournalWriter:
         """Put the newest part aside, and begin another with what the objects are by now."""
         self._part.close()
         file, earlier = self._options.file, part_before(self._options.file)
+        check_replaceable(earlier)
         file.replace(earlier)
         head = Head(
             self._head.version,
@@ -172,6 +177,59 @@ class JournalWriter:
             self._on_ended(reason)
 
 
+def opened_anew(file: Path) -> int:
+    """A descriptor of an empty file for a journal, in the place of a journal or of none.
+
+    Raises:
+        OSError: the file cannot be written, or is none that may be replaced.
+    """
+    opened = _opened(file, os.O_RDWR | os.O_CREAT)
+    try:
+        _check_journal(opened, file)
+        # Objects may hold what only their readers should see.
+        os.fchmod(opened, 0o600)
+        os.ftruncate(opened, 0)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
+
+
+def check_replaceable(file: Path) -> None:
+    """Look at a file that a part of a journal is to be put in the place of.
+
+    Raises:
+        OSError: it is there, and is no journal of this user's.
+    """
+    try:
+        opened = _opened(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        _check_journal(opened, file)
+    finally:
+        os.close(opened)
+
+
+def _opened(file: Path, flags: int) -> int:
+    try:
+        return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, f"{file} is a symbolic link", str(file)) from error
+        raise
+
+
+def _check_journal(opened: int, file: Path) -> None:
+    status = os.fstat(opened)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, f"{file} is no regular file", str(file))
+    if status.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, f"{file} belongs to another user", str(file))
+    if status.st_size and not is_journal(os.pread(opened, BLOCK_BYTES, 0)):
+        raise OSError(errno.EEXIST, f"{file} is there and is no journal", str(file))
+
+
 class _Part:
     """One file of a journal: blocks that stand for themselves, so that a cut costs the last one."""
 
@@ -179,9 +237,7 @@ class _Part:
         import zstandard  # noqa: PLC0415 an operator that does not record never needs it
 
         self.head = head
-        # Objects may hold what only their readers should see.
-        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._file: IO[bytes] = os.fdopen(opened, "wb", buffering=0)
+        self._file: IO[bytes] = os.fdopen(opened_anew(file), "wb", buffering=0)
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._lines: list[bytes] = []
         self._waiting_bytes = 0

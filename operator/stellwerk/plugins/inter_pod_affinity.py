@@ -198,7 +198,7 @@ class InterPodAffinity(
     def _rejected_by_existing(
         self, found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
     ) -> Sequence[Mask]:
-        """Where an existing pod's anti-affinity rejects the pod."""
+        """The rows where an existing pod's anti-affinity rejects the pod."""
         tables = found.existing_anti
         if deltas is None:
             return [_some(table, nodes, None) for table in tables.values()]
@@ -212,7 +212,7 @@ class InterPodAffinity(
     def _measure(
         self, pod: PodInfo, own: _OwnTerms
     ) -> Callable[[PodInfo], Sequence[tuple[Hashable, int]]]:
-        """What of the filter's counts another pod changes."""
+        """The counts of the filter that another pod changes."""
         namespaces = self._counts.namespaces
 
         def measure(other: PodInfo) -> Sequence[tuple[Hashable, int]]:
@@ -351,7 +351,7 @@ def _prepare(affinity: PodAffinity, counts: PairCounts) -> _OwnTerms:
 def _unmet_affinity(
     found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
 ) -> Sequence[Mask]:
-    """Where a required affinity term is not fulfilled (`satisfyPodAffinity`)."""
+    """The rows where a required affinity term is not fulfilled (`satisfyPodAffinity`)."""
     delta = None if deltas is None else deltas.of(_ALL_TERMS)
     unmet = [_none(table, nodes, delta) for table in found.affinity]
     if not unmet or not found.first_of_its_kind:
@@ -374,7 +374,7 @@ def _unmet_affinity(
 def _violated_anti(
     found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
 ) -> Sequence[Mask]:
-    """Where a pod is that the pod's own anti-affinity means."""
+    """The rows with a pod that the pod's own anti-affinity means."""
     return [
         _some(table, nodes, None if deltas is None else deltas.of(index))
         for index, table in enumerate(found.anti)

@@ -44,14 +44,14 @@ from stellwerk.framework.types import (
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
-from stellwerk.plugins.shared.hints import had_node
-from stellwerk.plugins.volumes.attached import (
+from stellwerk.plugins.shared.attached_volumes import (
     AttachedVolumes,
     VolumeId,
     csi_node_limits,
     volume_id,
 )
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.hints import had_node
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     find_claim,
@@ -70,7 +70,7 @@ _COUNTED_KINDS: Final = frozenset({CLAIM, EPHEMERAL, *MIGRATABLE_DRIVERS})
 
 @dataclass(frozen=True, slots=True)
 class _NewVolumes:
-    """What the pod would attach, or why that is not known."""
+    """The volumes that the pod would attach, or the reason that they are not known."""
 
     by_driver: dict[str, frozenset[VolumeId]]
     rejection: Status | None = None

@@ -44,7 +44,10 @@ from stellwerk.models.plugin_args import PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.node_eligibility import NodeEligibility
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
-from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadConstraints
+from stellwerk.plugins.pairwise.spread_constraints import (
+    SpreadConstraints,
+    TopologySpreadConstraint,
+)
 from stellwerk.plugins.pairwise.spread_hints import spread_hints
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
@@ -68,7 +71,7 @@ FloatColumn: TypeAlias = npt.NDArray[np.float64]
 class _Check:
     """One hard constraint in one attempt."""
 
-    constraint: Constraint
+    constraint: TopologySpreadConstraint
     counts: DomainCounts
     eligible: EligibleRows | None
     self_match: int
@@ -144,7 +147,7 @@ class PodTopologySpread(
         state.write(_NAME, _FilterState(checks, DeltaTracker(_measure(hard))))
         return GO_ON
 
-    def _check(self, pod: PodInfo, constraint: Constraint) -> _Check:
+    def _check(self, pod: PodInfo, constraint: TopologySpreadConstraint) -> _Check:
         topology = self._topology(constraint.topology_key)
         eligible = self._eligibility.rows(constraint.needed_for(pod))
         counts = constraint.term.by_domain(topology, eligible)
@@ -184,14 +187,20 @@ class PodTopologySpread(
         state.write(_SCORE_KEY, _ScoreState(parts, ignored))
         return OK
 
-    def _per_node(self, constraint: Constraint, nodes: NodeView, ignored: Mask | None) -> _Part:
+    def _per_node(
+        self, constraint: TopologySpreadConstraint, nodes: NodeView, ignored: Mask | None
+    ) -> _Part:
         topology = self._topology(constraint.topology_key)
         counts = constraint.term.column.dense(nodes.snapshot.size)
         scored = len(nodes) - (0 if ignored is None else int(np.count_nonzero(ignored)))
         return _Part(topology, _table(constraint, counts, scored), per_node=True)
 
     def _per_domain(
-        self, pod: PodInfo, constraint: Constraint, nodes: NodeView, ignored: Mask | None
+        self,
+        pod: PodInfo,
+        constraint: TopologySpreadConstraint,
+        nodes: NodeView,
+        ignored: Mask | None,
     ) -> _Part:
         topology = self._topology(constraint.topology_key)
         eligible = self._eligibility.rows(constraint.needed_for(pod))
@@ -280,9 +289,9 @@ def _verdicts_with_overlay(
 
 
 def _measure(
-    constraints: Sequence[Constraint],
+    constraints: Sequence[TopologySpreadConstraint],
 ) -> Callable[[PodInfo], Sequence[tuple[Hashable, int]]]:
-    """Which constraints (by index) a pod counts for when it is put on a node or taken off."""
+    """The constraints (by index) for which a pod counts on a node."""
 
     def measure(other: PodInfo) -> Sequence[tuple[Hashable, int]]:
         # `updateWithPod` (v1.36) does not make the exceptions that counting makes: terminating pods
@@ -297,8 +306,8 @@ def _measure(
 # --- score --------------------------------------------------------------------------------------
 
 
-def _table(constraint: Constraint, counts: IntColumn, domains: int) -> FloatColumn:
-    """What each count adds to a score: the fewer domains there are, the less a pod weighs."""
+def _table(constraint: TopologySpreadConstraint, counts: IntColumn, domains: int) -> FloatColumn:
+    """The weight of each count in a score: the fewer domains there are, the less a pod weighs."""
     table: FloatColumn = np.multiply(counts, math.log(domains + 2))
     table += constraint.max_skew - 1
     return table

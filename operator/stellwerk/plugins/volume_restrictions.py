@@ -37,7 +37,7 @@ from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import CycleState, FilterResult, Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     find_claim,
@@ -64,14 +64,14 @@ _SINGLE_USER_KINDS: Final = frozenset({"gcePersistentDisk", "awsElasticBlockStor
 
 @dataclass(frozen=True, slots=True)
 class _Restrictions:
-    """What the pod must not share."""
+    """The volumes that the pod must not share."""
 
     disks: frozenset[UsageKey]
     """Uses on the same node that conflict."""
     claims: frozenset[UsageKey]
     """The pod's ReadWriteOncePod claims."""
     claims_in_use: int
-    """How many of them have a user somewhere."""
+    """The number of them that have a user somewhere."""
 
 
 class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):

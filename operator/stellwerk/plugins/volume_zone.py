@@ -40,7 +40,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     not_found,
@@ -60,7 +60,7 @@ _IN_SOME_ZONE: Final = NodeSelector(
 
 @dataclass(frozen=True, slots=True)
 class _Zones:
-    """What the pod's bound volumes ask of a node's labels."""
+    """The labels that the pod's bound volumes ask of a node."""
 
     wanted: frozenset[tuple[str, frozenset[str]]]
     """(label, values of which the node must have one)."""
@@ -88,7 +88,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return GO_ON
 
     def _zones(self, pod: PodInfo) -> tuple[_Zones, str]:
-        """What the pod's volumes ask of a node, or why they cannot be found."""
+        """The labels that the pod's volumes ask of a node, or why they are not known."""
         wanted: set[tuple[str, frozenset[str]]] = set()
         for volume in claim_volumes(pod, BY_NAME):
             zones, rejection = self._claim_zones(pod, volume.claim_name)
@@ -140,7 +140,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return zones_of(volume), ""
 
     def _unbound(self, claim: JsonObject) -> str:
-        """Why an unbound claim keeps the pod from any node; empty if its class waits."""
+        """The reason for which an unbound claim keeps the pod from any node; empty if it waits."""
         class_name = storage_class_name(claim)
         if not class_name:
             return "PersistentVolumeClaim had no pv name and storageClass name"

@@ -19,7 +19,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
+from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
@@ -49,7 +49,7 @@ class Attempt:
     """How many of them took the pod."""
     waiting: PermitWaitingPod | None = None
     """Set when Permit has answered Wait."""
-    quorum: BindingQuorum | None = None
+    quorum: GroupPermit | None = None
     """What its binding waits for, if it is placed with others; None: nothing."""
     announced: bool = False
     """Whether the node has been written into the pod's status ahead of the binding."""
@@ -165,7 +165,7 @@ class BindingCycle:
         extended = by_extender is not None
         return None if status.ok else await self._not_bound(status, assumed, state, extended)
 
-    async def _wait_for_group(self, quorum: BindingQuorum, uid: str) -> Status:
+    async def _wait_for_group(self, quorum: GroupPermit, uid: str) -> Status:
         """OK as soon as enough of the group is ready to be bound."""
         if quorum.is_decided:
             reason = await quorum.arrive()

@@ -1,10 +1,11 @@
-"""Carries preemptions out: evicts victims while the scheduling coroutine goes on.
+"""Preemptions under way: victims are evicted while the scheduling coroutine goes on.
 
 The choice of victims is a decision's, the nomination is written into the preemptor's status where
-attempts fail; here comes what takes time. Invariant: at most one preemption per preemptor is under
-way, a preemptor is in `World.preempting` for as long as victims are to be evicted for it, and
-however it ends (done, failed, preemptor gone, shut down) nothing of it is left behind; the
-preemptor is then woken by its victims' end, or at once if none of that is still to come.
+attempts fail; here comes what takes time. `Evictor` evicts a victim, also for groups. Invariant: at
+most one preemption per preemptor is under way, a preemptor is in `World.preempting` for as long as
+victims are to be evicted for it, and however it ends (done, failed, preemptor gone, shut down)
+nothing of it is left behind; the preemptor is then woken by its victims' end, or at once if none of
+that is still to come.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
-from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox
@@ -47,6 +48,105 @@ class PreemptorDeleted(SchedulerError):  # noqa: N818 named for what happened
     """The pod that preempts was deleted meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
+class EvictionReason:
+    """The preemptor of a victim, as the victim's condition and its event name it."""
+
+    profile_name: str
+    """The schedulerName under which both are written."""
+    preemptor_kind: str
+    """`pod` or `podgroup`."""
+    note: str
+    """Of the event."""
+    preemptor: PodInfo | None = None
+    """A pod; once it is gone, victims may stay. None: a group."""
+    related: ObjectReference | None = None
+    """A group, as the event's related object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evictor:
+    """Evicts victims one at a time, for pods and for groups."""
+
+    world: World
+    outbox: Outbox
+    bindings: BindingTasks
+    waiting_pods: WaitingPodsMap
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def evict(self, victim: PodInfo, reason: EvictionReason) -> VictimOutcome:
+        """Say in the victim's status why it has to go, delete it, and record the event.
+
+        Raises:
+            SchedulerError: it could not be evicted, in spite of retries.
+        """
+        if self._keep_from_node(victim):
+            self._record(victim, reason, " (in kube-scheduler memory).")
+            return VictimOutcome.BINDING_CANCELLED
+        client = self.outbox.client
+        try:
+            await self._retrying(reason, lambda: self._mark(victim, reason))
+            gone = await self._retrying(
+                reason, lambda: client.delete_pod(victim.namespace, victim.name, victim.uid)
+            )
+        except (NotFound, Conflict):
+            logger.debug("victim %s is gone already", victim.key)
+            return VictimOutcome.ALREADY_GONE
+        self._record(victim, reason, "")
+        return VictimOutcome.DELETED if gone else VictimOutcome.TERMINATING
+
+    def _keep_from_node(self, victim: PodInfo) -> bool:
+        """Keep a victim from its node if it is not on it yet; returns whether that is so."""
+        waiting = self.waiting_pods.get_waiting(victim.uid)
+        if waiting is not None:
+            return waiting.preempt(_PLUGIN, "preempted")
+        return self.bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
+
+    async def _mark(self, victim: PodInfo, reason: EvictionReason) -> None:
+        """Write the condition DisruptionTarget into the victim's status."""
+        kind = reason.preemptor_kind
+        patch = disruption_patch(
+            victim,
+            self.world.clock.now(),
+            reason=_REASON,
+            message=f"{reason.profile_name}: preempting to accommodate a higher priority {kind}",
+        )
+        if patch is not None:
+            await self.outbox.client.patch_pod_status(victim.namespace, victim.name, patch)
+
+    async def _retrying(self, reason: EvictionReason, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call, again after a while if the API is overloaded or away.
+
+        Raises:
+            PreemptorDeleted: the pod that preempts is gone.
+        """
+        pod = reason.preemptor
+        for delay_seconds in RETRY_DELAYS_SECONDS:
+            if pod is not None and pod.uid not in self.world.queue.entries:
+                raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
+            try:
+                return await call()
+            except (Throttled, Unavailable) as failure:
+                await self.sleep(max(delay_seconds, _asked_delay(failure)))
+        return await call()
+
+    def _record(self, victim: PodInfo, reason: EvictionReason, suffix: str) -> None:
+        self.outbox.recorder.event(
+            pod_reference(victim),
+            "Normal",
+            "Preempted",
+            "Preempting",
+            f"{reason.note}{suffix}",
+            reporting_controller=reason.profile_name,
+            related=reason.related,
+        )
+
+
+def _asked_delay(failure: ApiError) -> float:
+    """How long the server wants to be left alone."""
+    return failure.retry_after_seconds or 0.0
+
+
 @dataclass(slots=True)
 class _UnderWay:
     """A preemption whose end the cache has not shown yet."""
@@ -74,9 +174,8 @@ class PreemptionExecutor:
         self._world = world
         self._outbox = outbox
         self._metrics = metrics
-        self._bindings = bindings
-        self._waiting_pods = waiting_pods
-        self._sleep = sleep
+        self.evictor = Evictor(world, outbox, bindings, waiting_pods, sleep)
+        """Groups that preempt evict by it, too."""
         self._under_way: dict[str, _UnderWay] = {}
         """By the preemptor's uid."""
         self._preemptors_of: dict[str, set[str]] = {}
@@ -197,9 +296,10 @@ class PreemptionExecutor:
         pod = eviction.preemptor
         for cleared in clear_lower_nominations(self._world, pod, eviction.candidate.node_name):
             self._outbox.reports.put(cleared)
+        reason = _reason(eviction)
         *others, last = eviction.victims
         answers = await asyncio.gather(
-            *(self._evict(eviction, victim) for victim in others), return_exceptions=True
+            *(self.evictor.evict(victim, reason) for victim in others), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -212,80 +312,13 @@ class PreemptionExecutor:
                 # It went while the others were evicted; a gate that opens here needs no rerun.
                 self._world.preempting.discard(pod.uid)
         outcomes = [answer for answer in answers if isinstance(answer, VictimOutcome)]
-        return [*outcomes, await self._evict(eviction, last)]
-
-    # --- one victim -----------------------------------------------------------------------------
-
-    async def _evict(self, eviction: Eviction, victim: PodInfo) -> VictimOutcome:
-        """Evict one victim.
-
-        Raises:
-            SchedulerError: it could not be evicted, in spite of retries.
-        """
-        if self.keep_from_node(victim):
-            self._record(eviction, victim, " (in kube-scheduler memory).")
-            return VictimOutcome.BINDING_CANCELLED
-        client, pod = self._outbox.client, eviction.preemptor
-        try:
-            await self._patiently(pod, lambda: self._mark(eviction, victim))
-            gone = await self._patiently(
-                pod, lambda: client.delete_pod(victim.namespace, victim.name, victim.uid)
-            )
-        except (NotFound, Conflict):
-            logger.debug("victim %s is gone already", victim.key)
-            return VictimOutcome.ALREADY_GONE
-        self._record(eviction, victim, "")
-        return VictimOutcome.DELETED if gone else VictimOutcome.TERMINATING
-
-    def keep_from_node(self, victim: PodInfo) -> bool:
-        """Keep a victim from its node if it is not on it yet; returns whether that is so."""
-        waiting = self._waiting_pods.get_waiting(victim.uid)
-        if waiting is not None:
-            return waiting.preempt(_PLUGIN, "preempted")
-        return self._bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
-
-    async def _mark(self, eviction: Eviction, victim: PodInfo) -> None:
-        """Say in the victim's status why it has to go."""
-        patch = disruption_patch(
-            victim,
-            self._world.clock.now(),
-            reason=_REASON,
-            message=f"{eviction.profile_name}: preempting to accommodate a higher priority pod",
-        )
-        if patch is not None:
-            await self._outbox.client.patch_pod_status(victim.namespace, victim.name, patch)
-
-    async def _patiently(self, pod: PodInfo, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call, again after a while if the API is overloaded or away.
-
-        Raises:
-            PreemptorDeleted: the pod that preempts is gone.
-        """
-        for delay_seconds in RETRY_DELAYS_SECONDS:
-            if pod.uid not in self._world.queue.entries:
-                raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
-            try:
-                return await call()
-            except (Throttled, Unavailable) as failure:
-                await self._sleep(max(delay_seconds, _asked_delay(failure)))
-        return await call()
-
-    def _record(self, eviction: Eviction, victim: PodInfo, suffix: str) -> None:
-        pod, chosen = eviction.preemptor, eviction.candidate
-        note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}{suffix}"
-        self._outbox.recorder.event(
-            pod_reference(victim),
-            "Normal",
-            "Preempted",
-            "Preempting",
-            note,
-            reporting_controller=eviction.profile_name,
-        )
+        return [*outcomes, await self.evictor.evict(last, reason)]
 
 
-def _asked_delay(failure: ApiError) -> float:
-    """How long the server wants to be left alone."""
-    return failure.retry_after_seconds or 0.0
+def _reason(eviction: Eviction) -> EvictionReason:
+    pod, chosen = eviction.preemptor, eviction.candidate
+    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}"
+    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
 
 
 def _scope(chosen: Candidate) -> str:

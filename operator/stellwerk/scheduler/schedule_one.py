@@ -7,7 +7,8 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -18,16 +19,16 @@ from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.default_preemption import ASKED
+from stellwerk.plugins.default_preemption.plugin import ASKED
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.costly_filters import MOST_TURNS, TURN_SECONDS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
-from stellwerk.scheduler.gangs.group_reports import GroupReports
-from stellwerk.scheduler.gangs.hand_over import HandOver
+from stellwerk.scheduler.gangs.submit_group_result import SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -42,8 +43,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Observed: TypeAlias = AbstractContextManager[None]
+
+_UNOBSERVED: Final = nullcontext()
+
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
+
+
+def _unobserved(*_: object) -> Observed:
+    return _UNOBSERVED
 
 
 class ScheduleOne:
@@ -58,7 +67,7 @@ class ScheduleOne:
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
         fairness: Fairness,
-        reports: GroupReports,
+        conditions: GroupConditions,
     ) -> None:
         self._world = world
         self._loader = loader
@@ -75,20 +84,20 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
-        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
-        """What follows a decision; a recording operator takes it down before."""
-        evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
-        hand_over = HandOver(
+        self.on_decided: Callable[[QueuedPod, Decision], Observed] = _unobserved
+        """Entered with a pod and the decision on it while that is applied."""
+        evictions = GroupEvictions(world, binding_cycle.preemption.evictor)
+        submit = SubmitGroupResult(
             world,
             bindings,
             binding_cycle,
             failures,
-            reports,
+            conditions,
             evictions,
             self._outbox,
             self.records,
         )
-        self.groups = GroupCycle(world, loader, self._outbox, metrics, failures, reports, hand_over)
+        self.groups = GroupCycle(world, loader, self._outbox, metrics, failures, conditions, submit)
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
@@ -144,7 +153,8 @@ class ScheduleOne:
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         active_since, assumptions = queued.active_since, world.objects.assumptions
-        effects = self.apply(world, queued, decision)
+        with self.on_decided(queued, decision):
+            effects = apply(world, queued, decision)
         profile.framework.metrics_recorder.attempt(state)
         if effects.bind is None:
             self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))

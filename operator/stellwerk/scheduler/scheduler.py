@@ -105,7 +105,7 @@ class Scheduler(Waits):
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()
-        self.groups.reports.look_at_all()
+        self.groups.conditions.check_all()
         try:
             async with asyncio.TaskGroup() as tasks:
                 loop = scheduling_loop(
@@ -122,7 +122,7 @@ class Scheduler(Waits):
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
-            await self.groups.hand_over.evictions.close()
+            await self.groups.submit.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
     # --- what the loop waits for ----------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.decide import Case
+from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.corpus import SUITES, Recording
 from tests.support.single_changes import FILE, fits, unschedulable, with_change
@@ -22,7 +23,7 @@ def suggested(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     search = Counterfactuals(loaded.world, loaded.pod, loaded.profile)
     for _ in search.search():
         pass
-    return [suggestion.as_json() for suggestion in search.suggestions]
+    return [as_json(suggestion.answer()) for suggestion in search.suggestions]
 
 
 def texts(case: Mapping[str, Any]) -> list[str]:

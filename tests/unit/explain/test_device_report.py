@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from stellwerk.explain.decide import decide
-from stellwerk.explain.device_text import device_lines
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.json_values import JsonObject
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 
@@ -108,7 +109,7 @@ def test_a_claim_that_is_missing_is_said() -> None:
 
 def test_lines_name_request_class_and_counts() -> None:
     found = decide(case(claim("mine", request(count=2)), devices=[device("gpu-0")]))
-    assert "\n".join(device_lines(found["devices"])) == (
+    assert "\n".join(codec(DevicesOfPod).read(found["devices"]).lines()) == (
         "Claim default/mine is needed.\n"
         "Request r of default/mine asks for 2 devices of class gpu: 1 considered, 1 could be "
         "taken; 0 of 2 nodes have enough for it alone."

@@ -6,6 +6,7 @@ import pytest
 
 from stellwerk.explain.decide import Case
 from stellwerk.explain.report import explain_on
+from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 
@@ -19,17 +20,13 @@ TAINTED = [{"key": "broken", "effect": "NoSchedule"}]
 def suggested(written: JsonObject) -> list[str]:
     loaded = Case(written)
     before = deepcopy(list(loaded.world.objects.list("ResourceClaim")))
-    steps = explain_on(loaded.world, loaded.pod, loaded.profile)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            assert list(loaded.world.objects.list("ResourceClaim")) == before
-            return [
-                each["text"]
-                for each in ended.value["wouldFit"]
-                if all(change["kind"] in OF_CLAIMS for change in each["changes"])
-            ]
+    explanation = finished(explain_on(loaded.world, loaded.pod, loaded.profile))
+    assert list(loaded.world.objects.list("ResourceClaim")) == before
+    return [
+        each.text
+        for each in explanation.would_fit or ()
+        if all(change.kind in OF_CLAIMS for change in each.changes)
+    ]
 
 
 @pytest.mark.parametrize(

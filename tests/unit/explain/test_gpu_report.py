@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from stellwerk.explain.decide import Case, decide
-from stellwerk.explain.gpu_report import gpu_lines, held_gpus
+from stellwerk.explain.gpu_report import held_gpus
 from stellwerk.explain.report import explain_on
-from stellwerk.explain.steps import finished
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.json_values import JsonObject
+from tests.support.answers import written
 from tests.support.gpu_cluster import gpu_node, gpu_pod, gpu_pod_info
 
 NODES = [gpu_node("full", 1), gpu_node("half", 2), gpu_node("none", 0), gpu_node("slivers", 4)]
@@ -39,7 +41,7 @@ def case(pod: JsonObject, *plugins: str) -> JsonObject:
 
 def explained(pod: JsonObject) -> dict[str, Any]:
     loaded = Case(case(pod))
-    return finished(explain_on(loaded.world, loaded.pod, loaded.profile))
+    return written(explain_on(loaded.world, loaded.pod, loaded.profile))
 
 
 def test_a_share_that_fits_nowhere_sees_the_room_on_each_device() -> None:
@@ -49,7 +51,7 @@ def test_a_share_that_fits_nowhere_sees_the_room_on_each_device() -> None:
         {"node": "slivers", "freeMilli": [200] * 4, "rejectedByOthers": False},
         {"node": "full", "freeMilli": [0], "rejectedByOthers": False},
     ]
-    asked, nearest, *_ = gpu_lines(gpus)
+    asked, nearest, *_ = codec(GpusOfPod).read(gpus).lines()
     assert asked == (
         "It asks for 700 thousandths of one GPU. 3 nodes with GPUs: 1200 thousandths are idle "
         "together, at most 400 of one device, and 0 whole devices."
@@ -81,9 +83,10 @@ def test_nothing_is_said_without_need(pod: JsonObject) -> None:
 
 
 def test_a_pod_with_a_node_names_its_devices() -> None:
-    held = held_gpus(gpu_pod_info("p", devices=2, on="n", ids="1,3"))["gpus"]
-    assert list(gpu_lines(held)) == ["It holds 2 whole GPUs: number 1, 3."]
-    assert held_gpus(gpu_pod_info("p")) == {}
+    held = held_gpus(gpu_pod_info("p", devices=2, on="n", ids="1,3"))
+    assert held is not None
+    assert list(held.lines()) == ["It holds 2 whole GPUs: number 1, 3."]
+    assert held_gpus(gpu_pod_info("p")) is None
 
 
 def test_decisions_are_made_without_a_plan_and_without_typical_pods() -> None:

@@ -4,9 +4,11 @@ from typing import Any
 
 from stellwerk.explain.decide import Case
 from stellwerk.explain.supposed_claims import give_back
-from stellwerk.explain.what_if import Supposition, what_if
+from stellwerk.explain.what_if import what_if
+from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.device_cases import DRIVER, case, claim, device, held, request
 
@@ -19,12 +21,7 @@ def claiming(name: str, reference: str, **fields: Any) -> JsonObject:
 
 
 def answered(loaded: Case, supposed: Supposition) -> Any:
-    steps = what_if(loaded.world, supposed)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            return ended.value
+    return written(what_if(loaded.world, supposed))
 
 
 def test_two_pods_that_are_moved_do_not_get_one_device() -> None:

@@ -18,6 +18,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import Journal, open_journal, part_before
 from stellwerk.journal.writer import JournalOptions, JournalWriter
+from tests.support.recorded_runs import on_a_device
 
 HEAD = Head("test", "2026-01-01T00:00:00Z")
 
@@ -117,9 +118,12 @@ def test_a_full_journal_goes_on_in_another_part(tmp_path: Path) -> None:
         assert found == {uid: entry.obj for uid, entry in living.items()}  # type: ignore[union-attr]
 
 
-def test_a_disk_that_is_full_ends_the_recording_and_nothing_else() -> None:
+def test_a_disk_that_is_full_ends_the_recording_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reasons: list[str] = []
-    writer = JournalWriter(JournalOptions(Path("/dev/full")), HEAD, reasons.append)
+    on_a_device(monkeypatch, Path("/dev/full"))
+    writer = JournalWriter(JournalOptions(tmp_path / "j"), HEAD, reasons.append)
     for number in range(100):
         writer.put(pod(number, "x" * 10_000))
     writer.close()

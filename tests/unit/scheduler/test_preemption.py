@@ -22,9 +22,13 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox, StatusReports
-from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, PreemptionExecutor
+from stellwerk.scheduler.preemption import (
+    RETRY_DELAYS_SECONDS,
+    EvictionReason,
+    PreemptionExecutor,
+)
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
-from stellwerk.world.effects import Eviction
+from stellwerk.world.effects import Eviction, VictimOutcome
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 from tests.support.builders import make_pod, pod_info
@@ -363,6 +367,15 @@ async def test_an_api_that_is_away_is_asked_again() -> None:
     await scene.finish()
     assert scene.slept == [RETRY_DELAYS_SECONDS[0], 7.0]
     assert scene.executions("success") == 1
+
+
+async def test_for_a_group_it_is_asked_again_as_late_as_it_says() -> None:
+    scene = Scene("v1")
+    scene.api.failures["delete", "v1"] = [refusal(), refusal(retry_after_seconds=7.0)]
+    reason = EvictionReason("stellwerk", "podgroup", "Preempted by podgroup g on node cluster")
+    outcome = await scene.executor.evictor.evict(scene.victims[0], reason)
+    assert outcome is VictimOutcome.TERMINATING
+    assert scene.slept == [RETRY_DELAYS_SECONDS[0], 7.0]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""One group's way from the head of the queue to the nodes of its members, or back to rest.
+"""The cycle of a group (`podGroupSchedulingCycle`): taken up, decided, and bound or requeued.
 
-`schedule_one` hands over the member that was popped; the others that can be tried are taken along.
-Between slices of the decision events and bindings have their turn, and no other decision is made.
-Invariant: when a cycle ends, each member taken is in exactly one place: in a binding task, in the
-queue, or gone.
+`schedule_one` calls it for the member that was popped; the others that can be tried are taken
+along. Between slices of the decision events are handled and bindings go on, and no other decision
+is made. Invariant: when a cycle ends, each member taken is in exactly one place: in a binding task,
+in the queue, or gone.
 """
 
 import logging
@@ -11,15 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.gangs.group_reports import GroupReports
-from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
+from stellwerk.scheduler.gangs.group_conditions import GroupConditions
+from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -38,102 +37,66 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
-from stellwerk.world.gangs.group_request import GroupRequest, request_for
-from stellwerk.world.gangs.queue_order import (
-    after_attempt,
-    member_position,
-    note_inadmissible,
-    requeue_untried,
-    why_inadmissible,
+from stellwerk.world.gangs.group_request import (
+    GroupRequest,
+    Untried,
+    take_members,
+    why_untried,
 )
+from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
-MEMBER_TURN_SECONDS: Final = 0.01
+MEMBER_SLICE_SECONDS: Final = 0.01
 """So long a costly filter may take for a member before it goes on in slices."""
 
 
 @dataclass(slots=True)
 class GroupCycle:
-    """Takes a group up, decides it in slices, and hands its members on."""
+    """Takes a group up, decides it in slices, and has its result carried out."""
 
     world: World
     loader: ProfileLoader
     outbox: Outbox
     metrics: Metrics
     failures: AttemptFailures
-    reports: GroupReports
-    hand_over: HandOver
+    conditions: GroupConditions
+    submit: SubmitGroupResult
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
     """A recording operator takes down what goes into it, and what comes of it."""
 
     async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
         """Decide the group of a member that was popped."""
-        world, pod = self.world, queued.pod
-        key = world.pod_groups.key_of.get(pod.uid)
-        members = world.pod_groups.groups.get(key) if key is not None else None
+        world, now = self.world, self.world.clock.monotonic
+        members = world.pod_groups.of_member(queued.pod.uid)
         if members is None:
             # Deleted since it was popped.
-            world.queue.done(pod.uid)
+            world.queue.done(queued.pod.uid)
             return
-        taken = await self._take(queued, profile, members)
+        taken = GroupInCycle(
+            members, profile, {queued.pod.uid: queued}, started_seconds=now(), slices=Slices(now)
+        )
+        for _ in take_members(world, taken):
+            await taken.slices.pass_on()
+        for skipped in taken.skipped:
+            self._report_skipped(skipped, profile)
         if not taken.queued:
             return
-        differ = self._differ(taken)
-        closed = world.pod_groups.why_closed(members)
-        if differ:
-            await self.hand_over.fail_all(taken, Failure.error(differ))
-        elif closed or self._lacks_members(taken):
-            await self.hand_over.rest(taken)
-        elif reason := why_inadmissible(world, members):
-            note_inadmissible(world, members)
-            for each in taken.queued.values():
-                requeue_untried(world, each)
-            self.reports.waits_for_turn(members, reason)
-        else:
-            await self._attempt(taken)
-            after_attempt(world, members)
+        match why_untried(world, taken):
+            case None:
+                await self._attempt(taken)
+                after_attempt(world, members)
+            case Untried.PROFILES_DIFFER, message:
+                await self.submit.fail_members(taken, Failure.error(message))
+            case Untried.TOO_FEW, _:
+                await self.submit.requeue_untried(taken)
+            case Untried.INADMISSIBLE, message:
+                requeue_inadmissible(world, members, taken.queued.values())
+                self.conditions.inadmissible(members, message)
 
-    # --- taking up ------------------------------------------------------------------------------
-
-    async def _take(
-        self, queued: QueuedPod, profile: ServedProfile, members: GroupMembers
-    ) -> Taken:
-        queue, now = self.world.queue, self.world.clock.monotonic
-        taken = Taken({queued.pod.uid: queued}, profile, members, now(), Slices(now))
-        for uid, pod in list(members.pods.items()):
-            await taken.slices.pass_on()
-            if not pod.node_name and uid not in taken.queued:
-                other = queue.pop_with_group(uid)
-                if other is not None:
-                    taken.queued[uid] = other
-        for uid, each in list(taken.queued.items()):
-            if each.newest.terminating or uid in self.world.cache.assumed_pods:
-                del taken.queued[uid]
-                self._skip(each, profile)
-        return taken
-
-    def _differ(self, taken: Taken) -> str:
-        """Why the members cannot be decided together: they are not all of one profile."""
-        pods = [each.pod for each in taken.queued.values()]
-        names = {pod.spec.scheduler_name for pod in pods}
-        rule = "have the same .spec.schedulerName set"
-        if len(names) == 1:
-            names = {self.world.profiles.profile_name(pod) for pod in pods}
-            rule = "be matched by the selector of the same SchedulerProfile"
-        if len(names) == 1:
-            return ""
-        shown = " and ".join(f'"{name}"' for name in sorted(names))
-        return f"all pods in a single pod group should {rule}, got: {shown}"
-
-    def _lacks_members(self, taken: Taken) -> bool:
-        """Whether too few are in hand, as where plugins keep others from the queue."""
-        group, placed = taken.members.group, self.world.pod_groups.placed(taken.members)
-        return group is not None and len(taken.queued) + placed < group.min_count
-
-    def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
+    def _report_skipped(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
             self.outbox.recorder.event(
                 pod_reference(queued.pod),
@@ -143,22 +106,17 @@ class GroupCycle:
                 f"skip schedule deleting pod: {queued.pod.key}",
                 reporting_controller=profile.scheduler_name,
             )
-        self.world.queue.done(queued.pod.uid)
-
-    def _request(self, taken: Taken) -> GroupRequest:
-        in_order = [each.pod for each in sorted(taken.queued.values(), key=member_position)]
-        return request_for(self.world, taken.profile, taken.members, in_order)
 
     # --- deciding -------------------------------------------------------------------------------
 
-    async def _attempt(self, taken: Taken) -> None:
-        request = self._request(taken)
+    async def _attempt(self, taken: GroupInCycle) -> None:
+        request = taken.request(self.world)
         try:
             decision = await self._decide(taken, request)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             first = request.members[0]
             failure = self.failures.unexpected(raised, first, taken.profile)
-            await self.hand_over.fail_all(taken, failure)
+            await self.submit.fail_members(taken, failure)
             return
         decided_seconds = self.world.clock.monotonic()
         duration = self.metrics.podgroup_scheduling_algorithm_duration
@@ -167,12 +125,12 @@ class GroupCycle:
         if decision.placed:
             self._check_members(taken, decision)
         if decision.placed:
-            await self.hand_over.bind(taken, decision)
+            await self.submit.bind_members(taken, decision)
         else:
-            await self.hand_over.give_up(taken, decision)
+            await self.submit.requeue_members(taken, decision)
         self._count(taken, decision)
 
-    def _count(self, taken: Taken, decision: GroupDecision) -> None:
+    def _count(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         result = "scheduled" if decision.placed else "unschedulable"
         if decision.preemption is not None and not decision.preemption.is_reservation:
             result = "waiting_on_preemption"
@@ -183,7 +141,7 @@ class GroupCycle:
         metrics.podgroup_schedule_attempts.labels(*labels).inc()
         metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
 
-    async def _decide(self, taken: Taken, request: GroupRequest) -> GroupDecision:
+    async def _decide(self, taken: GroupInCycle, request: GroupRequest) -> GroupDecision:
         deciding = self.decide_group(self.world, taken.profile, request)
         try:
             # Plugins of a profile that changes between slices could not read what these remember.
@@ -192,7 +150,7 @@ class GroupCycle:
         finally:
             deciding.close()
 
-    async def _in_slices(self, taken: Taken, deciding: Deciding) -> GroupDecision:
+    async def _in_slices(self, taken: GroupInCycle, deciding: Deciding) -> GroupDecision:
         try:
             ask = next(deciding)
             while True:
@@ -211,7 +169,7 @@ class GroupCycle:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
         for turns_left in reversed(range(MOST_TURNS)):
-            state.turn_seconds = MEMBER_TURN_SECONDS if turns_left else None
+            state.turn_seconds = MEMBER_SLICE_SECONDS if turns_left else None
             decision = await self._attempt_at(ask)
             if state.unfinished is None:
                 break
@@ -226,7 +184,7 @@ class GroupCycle:
         ask.prepare()
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
-    def _keep(self, taken: Taken, ask: MemberRequest, decision: Decision) -> None:
+    def _keep(self, taken: GroupInCycle, ask: MemberRequest, decision: Decision) -> None:
         """Keep what explains a member's decision, and log it; of trials on a fork nothing is."""
         if ask.world is not self.world:
             return
@@ -235,9 +193,9 @@ class GroupCycle:
             log_decision(ask.pod, taken.profile.scheduler_name, decision)
         if decision.failure is None:
             attempts, now = taken.queued[uid].attempts, self.world.clock.monotonic()
-            taken.records[uid] = self.hand_over.records.made(decision, attempts, now)
+            taken.records[uid] = self.submit.records.made(decision, attempts, now)
 
-    def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
+    def _check_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""
         assumed, entries = self.world.cache.assumed_pods, self.world.queue.entries
         context = GroupContext(self.world, taken.profile)
@@ -247,7 +205,7 @@ class GroupCycle:
             if result.assumed is not None and gone:
                 undo_results(context, [result])
                 result.assumed, result.failure = None, Failure.error("the pod is gone")
-        if not self._request(taken).is_met_by(decision.attempt):
+        if not taken.request(self.world).is_met_by(decision.attempt):
             undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"

@@ -1,42 +1,62 @@
-"""What events of pods and groups mean to groups: who is a member, and who may be tried now.
+"""Events of pods and groups: they keep the book of groups, and open and close gates of members.
 
-`scheduler.event_handlers` calls it for members and for objects of both APIs. Invariant: after an
-event the book shows it, and every member whose group it has opened is on its way to activeQ.
+`scheduler.event_handlers` calls `GroupEvents` for members and for objects of both APIs. Members
+that ran to their end are left out of the pods' watch, so that `FinishedMembers` looks them up when
+a member on a node has gone, or when a group that has run is found with too few pods. Invariants:
+after an event the book shows it, and every member whose group it has opened is on its way to
+activeQ; a group is looked up at most once at a time, however many of its pods go.
 """
 
+import asyncio
+import logging
+from collections.abc import Callable
+from contextvars import Context
 from typing import Final
+from urllib.parse import quote
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place
+from stellwerk.errors import SchedulerError
+from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import parse_coscheduling_group, parse_pod_group
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
-from stellwerk.scheduler.gangs.finished_members import FinishedMembers
-from stellwerk.scheduler.gangs.give_back import GiveBack
-from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.models.pod_group_key import (
+    COSCHEDULING_API,
+    COSCHEDULING_LABEL,
+    WORKLOAD_API,
+    PodGroupKey,
+)
+from stellwerk.scheduler.gangs.group_conditions import GroupConditions
+from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
 from stellwerk.world.gangs.queue_order import activate_admissible, after_change
 from stellwerk.world.world import World
 
+logger = logging.getLogger(__name__)
 GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
 """Kinds as `handlers.watched` calls them, and the API of each."""
+LOOK_UP_DELAY_SECONDS: Final = 0.5
+"""Several members often end together."""
+RETRY_SECONDS: Final = 5.0
+"""After this the API is asked again where it gave no answer."""
+_FINISHED: Final = "fieldSelector=" + quote("status.phase!=Running,status.phase!=Pending", safe="")
 
 
 class GroupEvents:
     """Keeps the book of groups in step with what is watched, and opens gates."""
 
-    def __init__(self, world: World, reports: GroupReports) -> None:
+    def __init__(self, world: World, conditions: GroupConditions) -> None:
         self._world = world
         self._book = world.pod_groups
-        self._reports = reports
-        self._give_back = GiveBack(world, reports.outbox)
-        self._finished = FinishedMembers(world, reports.outbox.client, self._on_found)
+        self._conditions = conditions
+        self._rollback = GroupRollback(world, conditions.outbox)
+        self._finished = FinishedMembers(world, conditions.outbox.client, self._on_found)
 
     def on_pod(self, pod: PodInfo) -> None:
         """A pod that is or was a member, before the queue sees it."""
         left = self._book.put_pod(pod, pod.group)
         if left is not None:
-            self._reports.look(left)
+            self._conditions.check_later(left)
         if pod.group is not None:
             self._changed(pod.group)
 
@@ -55,19 +75,19 @@ class GroupEvents:
         if has_run and "deletionTimestamp" not in obj["metadata"]:
             self._finished.look_up(key)
         self._changed(key)
-        self._wake_one(key)
+        self._activate_one(key)
 
     def _on_found(self, key: PodGroupKey) -> None:
         """More members have finished than were known."""
         self._changed(key)
-        self._wake_one(key)
+        self._activate_one(key)
 
     def on_profiles(self, namespace: str = "") -> None:
         """Pods of a namespace, or of all, may have other profiles than before."""
         for key in self._book.recount(namespace):
             self._changed(key)
 
-    def _wake_one(self, key: PodGroupKey) -> None:
+    def _activate_one(self, key: PodGroupKey) -> None:
         """The group has another size: have it tried, were it but for one that it waited for."""
         members, entries = self._book.groups.get(key), self._world.queue.entries
         for uid, pod in members.pods.items() if members is not None else ():
@@ -103,7 +123,7 @@ class GroupEvents:
             queue = self._book.queues.of(before) if before is not None else None
             self._book.put_group(parsed)
             if before is not None and before.asks_for != parsed.asks_for:
-                self._wake_one(key)
+                self._activate_one(key)
                 activate_admissible(self._world, queue)
         self._changed(key)
 
@@ -118,20 +138,20 @@ class GroupEvents:
             group = members.group
             if members.is_closed is not closed:
                 members.is_closed = closed
-                (self._gate if closed else self._let_in)(members)
-            if members.lacks_finished and self._reports.is_served(key):
+                (self._gate if closed else self._activate_gated)(members)
+            if members.lacks_finished and self._conditions.is_served(key):
                 self._finished.look_up(key, waiting_only=True)
             after_change(self._world, members)
             if group is not None and group.give_back_seconds is not None:
-                self._give_back.look(members)
-        self._reports.look(key)
+                self._rollback.check(members)
+        self._conditions.check_later(key)
 
     def _gate(self, members: GroupMembers) -> None:
         """Members that were refused wait for their group from here on, and no more for room."""
         for uid in members.pods:
             self._world.queue.rerun_pre_enqueue(uid, Place.UNSCHEDULABLE)
 
-    def _let_in(self, members: GroupMembers) -> None:
+    def _activate_gated(self, members: GroupMembers) -> None:
         """Have the members that wait for their group asked about again, in order of arrival."""
         entries = self._world.queue.entries
         gated = [
@@ -141,3 +161,76 @@ class GroupEvents:
         ]
         if gated:
             self._world.activate(gated)
+
+
+class FinishedMembers:
+    """Lists the finished pods of groups, in the background."""
+
+    def __init__(
+        self, world: World, client: ClusterClient, on_found: Callable[[PodGroupKey], None]
+    ) -> None:
+        """`on_found` is called with a group of which more pods have finished than were known."""
+        self._world, self._client, self._on_found = world, client, on_found
+        self._tasks: dict[PodGroupKey, asyncio.Task[None]] = {}
+        self._wanted: dict[PodGroupKey, bool] = {}
+        """Groups to be looked up; False: only if they still wait by then."""
+
+    def look_up(self, key: PodGroupKey, *, waiting_only: bool = False) -> None:
+        """Find out which members of a group have finished.
+
+        `waiting_only`: unless the group gets all its pods before long, as while they are listed.
+        """
+        self._wanted[key] = self._wanted.get(key, False) or not waiting_only
+        if key in self._tasks:
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._look_up(key), name=f"finished pods of {key.shown}", context=Context()
+        )
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    async def _look_up(self, key: PodGroupKey) -> None:
+        delay_seconds = LOOK_UP_DELAY_SECONDS
+        while key in self._wanted:
+            await asyncio.sleep(delay_seconds)
+            is_due = self._wanted.pop(key)
+            members = self._world.pod_groups.groups.get(key)
+            if members is None or not (is_due or members.lacks_finished):
+                return
+            if not await self._list(key):
+                self._wanted[key] = is_due or self._wanted.get(key, False)
+                delay_seconds = RETRY_SECONDS
+
+    async def _list(self, key: PodGroupKey) -> bool:
+        """Ask for the finished pods of a group; False: there was no answer."""
+        path = f"/api/v1/namespaces/{quote(key.namespace, safe='')}/pods?{_FINISHED}"
+        if key.api == COSCHEDULING_API:
+            path += f"&labelSelector={quote(f'{COSCHEDULING_LABEL}={key.name}', safe='')}"
+        try:
+            pods, _ = await self._client.list(path)
+        except SchedulerError as failure:
+            logger.warning("cannot look up finished pods of %s: %s", key.shown, failure)
+            return False
+        members = self._world.pod_groups.groups.get(key)
+        if members is None:
+            return True
+        members.is_looked_up = True
+        found = {
+            pod["metadata"]["uid"]: pod["status"]["phase"]
+            for pod in pods
+            if _is_member(pod, key) and pod["metadata"]["uid"] not in members.pods
+        }
+        if found != members.finished:
+            members.finished = found
+            self._on_found(key)
+        return True
+
+
+def _is_member(pod: JsonObject, key: PodGroupKey) -> bool:
+    if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
+        return False
+    if key.api == COSCHEDULING_API:
+        labels = pod["metadata"].get("labels") or {}
+        return bool(labels.get(COSCHEDULING_LABEL) == key.name)
+    group = (pod.get("spec") or {}).get("schedulingGroup") or {}
+    return bool(group.get("podGroupName") == key.name)

@@ -1,4 +1,4 @@
-"""Carries out what a group's preemption decided: evicts the victims, the last one after the others.
+"""The eviction of a group's victims, the last one after the others.
 
 The group cycle starts it; until the last victim is terminating, the members are gated. Invariant:
 at most one preemption of a group is under way, and however it ends, its members are let go.
@@ -6,26 +6,25 @@ at most one preemption of a group is under way, and however it ends, its members
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from stellwerk.errors import Conflict, NotFound, SchedulerError, Throttled, Unavailable
-from stellwerk.models.object_reference import ObjectReference, pod_reference
+from stellwerk.errors import SchedulerError
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.scheduler.outbox import Outbox
-from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, PreemptionExecutor
-from stellwerk.world.pod_status import disruption_patch
+from stellwerk.scheduler.preemption import EvictionReason, Evictor
+from stellwerk.world.effects import VictimOutcome
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 32
 """So many victims are evicted at the same time."""
-_REASON: Final = "PreemptionByScheduler"
-_ACCOMMODATES: Final = "preempting to accommodate a higher priority podgroup"
+_ENDS_LATER: Final = frozenset({VictimOutcome.TERMINATING, VictimOutcome.DELETED})
+"""The outcomes that are followed by the victim's end, which wakes the members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,7 @@ class GroupEvictions:
     """One task per group that preempts."""
 
     world: World
-    outbox: Outbox
-    preemption: PreemptionExecutor
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    evictor: Evictor
     _under_way: dict[PodGroupKey, asyncio.Task[None]] = field(default_factory=dict)
 
     def start(self, eviction: GroupEviction) -> None:
@@ -74,11 +71,13 @@ class GroupEvictions:
     async def _carry_out(self, eviction: GroupEviction) -> None:
         missed = False
         try:
+            reason = _reason(eviction)
             *others, last = eviction.victims
             for part in range(0, len(others), AT_ONCE):
-                evicting = (self._evict(eviction, each) for each in others[part : part + AT_ONCE])
-                missed |= not all(await asyncio.gather(*evicting))
-            missed |= not await self._evict(eviction, last)
+                together = others[part : part + AT_ONCE]
+                evicting = (self.evictor.evict(each, reason) for each in together)
+                missed |= not _ENDS_LATER.issuperset(await asyncio.gather(*evicting))
+            missed |= await self.evictor.evict(last, reason) not in _ENDS_LATER
         except SchedulerError as failure:
             logger.warning("preemption for %s: %s", eviction.group.key.shown, failure)
             missed = True
@@ -95,52 +94,7 @@ class GroupEvictions:
         if at_once or gone:
             world.activate(eviction.members)
 
-    async def _evict(self, eviction: GroupEviction, victim: PodInfo) -> bool:
-        """Evict one victim; False if it was gone already.
 
-        Raises:
-            SchedulerError: it could not be evicted, in spite of retries.
-        """
-        if self.preemption.keep_from_node(victim):
-            self._record(eviction, victim, " (in kube-scheduler memory).")
-            return False
-        client = self.outbox.client
-        patch = disruption_patch(
-            victim,
-            self.world.clock.now(),
-            reason=_REASON,
-            message=f"{eviction.profile_name}: {_ACCOMMODATES}",
-        )
-        try:
-            if patch is not None:
-                await self._patiently(
-                    lambda: client.patch_pod_status(victim.namespace, victim.name, patch)
-                )
-            await self._patiently(
-                lambda: client.delete_pod(victim.namespace, victim.name, victim.uid)
-            )
-        except (NotFound, Conflict):
-            return False
-        self._record(eviction, victim, "")
-        return True
-
-    async def _patiently(self, call: Callable[[], Awaitable[object]]) -> None:
-        for delay_seconds in RETRY_DELAYS_SECONDS:
-            try:
-                await call()
-            except (Throttled, Unavailable):
-                await self.sleep(delay_seconds)
-            else:
-                return
-        await call()
-
-    def _record(self, eviction: GroupEviction, victim: PodInfo, suffix: str) -> None:
-        self.outbox.recorder.event(
-            pod_reference(victim),
-            "Normal",
-            "Preempted",
-            "Preempting",
-            f"Preempted by podgroup {eviction.group.uid} on node cluster{suffix}",
-            reporting_controller=eviction.profile_name,
-            related=eviction.reference,
-        )
+def _reason(eviction: GroupEviction) -> EvictionReason:
+    note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+    return EvictionReason(eviction.profile_name, "podgroup", note, related=eviction.reference)

@@ -3,28 +3,33 @@
 The scheduler's group cycle, explanations, reruns and replays drive `decide_group`. Of several
 placements some are tried and the best one is taken (`PlacementChoice`). Invariants: when a decision
 says that the group is placed, the members with nodes are assumed there, and they are enough;
-otherwise the World is as it was. What is tried, and which placement is best, follows from scores
-and then from the labels' values, never from chance.
+otherwise the World is as it was, and `member_failures` and `reserve_nodes` say what follows. What
+is tried, and which placement is best, follows from scores and then from the labels' values, never
+from chance.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
-from stellwerk.framework.placement_sums import PlacementSums, joined
+from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.snapshot.columns import IntColumn
+from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_attempt import (
     HAS_CONSTRAINTS,
     PREEMPTED_BY_GROUP,
     GroupAttempt,
     GroupContext,
+    MemberResult,
     Steps,
     capacity,
     place,
@@ -41,9 +46,15 @@ from stellwerk.world.gangs.placements import (
     placement_sums,
     sums,
 )
+from stellwerk.world.gangs.queue_order import gang_args, is_first
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
+WAITING_FOR_OTHERS: Final = (
+    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
+    "one or more plugins asked to wait and no plugin rejected pod"
+)
+OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 NO_PLACEMENTS: Final = "no feasible placements found"
 MOST_TRIED: Final = 10
@@ -192,7 +203,7 @@ def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
 
 
 def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
-    """Why the cluster as a whole has no room for minResources; empty: it has."""
+    """The resources that the whole cluster lacks for minResources, in a sentence; empty: none."""
     snapshot = world.cache.update_snapshot()
     short = []
     for resource, wanted in group.min_resources.items():
@@ -207,6 +218,82 @@ def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
     if not short:
         return ""
     return f"not enough room in the cluster for minResources: insufficient {', '.join(short)}"
+
+
+# --- what follows for a group that is not placed ------------------------------------------------
+
+
+def member_failures(decision: GroupDecision) -> dict[str, Failure]:
+    """The failure of each member of a group that is not placed, by uid.
+
+    It is the member's own, or else that of the group. Of members that are alike, one waits for
+    events in place of all: a change that may help it brings the others along.
+    """
+    attempt = decision.attempt
+    as_group = decision.same_for_all or decision.preemption is not None
+    message = decision.message if as_group else WAITING_FOR_OTHERS
+    of_group = Failure(message, decision.rejected_by, rejected=True)
+    failures = {pod.uid: of_group for pod in decision.request.members}
+    awake: set[Hashable] = set()
+    for result in attempt.results:
+        failures[result.pod.uid] = _woken_once(result, awake) or of_group
+    if attempt.broken:
+        others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
+        return {uid: others if each.rejected else each for uid, each in failures.items()}
+    return failures
+
+
+def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
+    """A member's own failure; events wake the first of those that are alike, and no other."""
+    failure, pod = result.failure, result.pod
+    if failure is None or not failure.rejected:
+        return failure
+    likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)
+    if likeness not in awake or pod.volumes:
+        awake.add(likeness)
+        return failure
+    return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The nodes that members are nominated to while victims end, or others by themselves."""
+
+    nodes: Mapping[str, str]
+    """By uid; empty: they are kept no longer."""
+    left_seconds: float
+    """How long they are kept, at most 0 if the time is over; the first of its queue keeps them."""
+
+
+def reserve_nodes(
+    world: World, profile: ServedProfile, members: GroupMembers, decision: GroupDecision
+) -> Reservation | None:
+    """Note the reservation of a group that is not placed; None: nothing makes room for it."""
+    preemption = decision.preemption
+    members.lacks_placement = not decision.placements
+    members.ending = preemption.ending if preemption is not None else None
+    if preemption is None:
+        members.reserved_since = None
+        return None
+    now, since = world.clock.monotonic(), members.reserved_since
+    if since is None or preemption.victims:
+        members.reserved_since = since = now
+    group = members.group
+    given_seconds = group.schedule_timeout_seconds if group is not None else None
+    limit_seconds = given_seconds or gang_args(profile).reservation_seconds
+    left_seconds = since + limit_seconds - now
+    is_kept = left_seconds > 0 or is_first(world, members)
+    return Reservation(preemption.nodes if is_kept else {}, left_seconds)
+
+
+def end_reservation(world: World, key: PodGroupKey) -> None:
+    """Have a group tried a last time with its reservation, which ends if that is in vain."""
+    members = world.pod_groups.groups.get(key)
+    if members is not None and members.reserved_since is not None:
+        world.activate([pod for pod in members.pods.values() if not pod.node_name])
+
+
+# --- several placements -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +356,7 @@ class PlacementChoice:
         if not self._chosen:
             return None
         return self._chosen[
-            int(self._scores(joined([each.sums for each in self._chosen])).argmax())
+            int(self._scores(joined_placements([each.sums for each in self._chosen])).argmax())
         ]
 
     def _scores(self, placements: PlacementSums) -> IntColumn:

@@ -1,20 +1,99 @@
-"""The request of a group: its members, and when it counts as placed.
+"""Taking up a group: its members from the queue, why it is not to be tried, and its request.
 
-The group cycle, explanations and reruns have one made, group decisions read it. Invariant: whether
-a group is placed is decided here alone.
+The scheduler's group cycle and reruns take a group up (`take_members`, `why_untried`); explanations
+have a request made, too, and group decisions read it. Invariants: each member that was taken is in
+`TakenGroup.queued` or `skipped`; whether a group is placed is decided by its request alone.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from stellwerk.backend.pod_groups import GroupMembers
-from stellwerk.models.group_annotations import ROLE_LABEL
+from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.world.gangs.group_attempt import GroupAttempt
-from stellwerk.world.gangs.queue_order import gang_args, reserves_capacity
+from stellwerk.world.gangs.queue_order import (
+    gang_args,
+    member_position,
+    reserves_capacity,
+    why_inadmissible,
+)
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+
+@dataclass(slots=True)
+class TakenGroup:
+    """The members of a group that are taken from the queue, to be decided together."""
+
+    members: GroupMembers
+    profile: ServedProfile
+    queued: dict[str, QueuedPod]
+    """By uid; the one that was popped comes first."""
+    skipped: list[QueuedPod] = field(default_factory=list)
+    """Those that turned out to be terminating, or assumed already: the queue is done with them."""
+
+    def request(self, world: World) -> "GroupRequest":
+        """The request for a node for each member, in the order in which they are tried."""
+        in_order = [each.pod for each in sorted(self.queued.values(), key=member_position)]
+        return request_for(world, self.profile, self.members, in_order)
+
+
+def take_members(world: World, taken: TakenGroup) -> Iterator[None]:
+    """Take the other members that can be tried from the queue, in steps."""
+    queue = world.queue
+    for uid, pod in list(taken.members.pods.items()):
+        yield
+        if not pod.node_name and uid not in taken.queued:
+            other = queue.pop_with_group(uid)
+            if other is not None:
+                taken.queued[uid] = other
+    for uid, each in list(taken.queued.items()):
+        if each.newest.terminating or uid in world.cache.assumed_pods:
+            del taken.queued[uid]
+            queue.done(uid)
+            taken.skipped.append(each)
+
+
+class Untried(Enum):
+    """The reasons for which a group that was taken up is put back without an attempt."""
+
+    PROFILES_DIFFER = auto()
+    """An error: its members are not all of one profile."""
+    TOO_FEW = auto()
+    """Its members are gated, or wait for others that are."""
+    INADMISSIBLE = auto()
+    """Another group of its queue comes first."""
+
+
+def why_untried(world: World, taken: TakenGroup) -> tuple[Untried, str] | None:
+    """The reason for which a group is not to be tried, and its message; None: it is."""
+    differ = _why_different(world, taken)
+    if differ:
+        return Untried.PROFILES_DIFFER, differ
+    group, placed = taken.members.group, world.pod_groups.placed(taken.members)
+    closed = world.pod_groups.why_closed(taken.members)
+    # Plugins may keep others from the queue.
+    if closed or (group is not None and len(taken.queued) + placed < group.min_count):
+        return Untried.TOO_FEW, closed
+    inadmissible = why_inadmissible(world, taken.members)
+    return (Untried.INADMISSIBLE, inadmissible) if inadmissible else None
+
+
+def _why_different(world: World, taken: TakenGroup) -> str:
+    """The reason for which members cannot be decided together: they are not all of one profile."""
+    pods = [each.pod for each in taken.queued.values()]
+    names = {pod.spec.scheduler_name for pod in pods}
+    rule = "have the same .spec.schedulerName set"
+    if len(names) == 1:
+        names = {world.profiles.profile_name(pod) for pod in pods}
+        rule = "be matched by the selector of the same SchedulerProfile"
+    if len(names) == 1:
+        return ""
+    shown = " and ".join(f'"{name}"' for name in sorted(names))
+    return f"all pods in a single pod group should {rule}, got: {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +132,7 @@ class GroupRequest:
 
     @property
     def needed(self) -> int:
-        """How many more members have to be placed, at least one."""
+        """The number of further members that have to be placed, at least one."""
         return max(1, self.group.min_count - len(self.scheduled) - self.finished)
 
 

@@ -8,6 +8,7 @@ World alone, and a group that was put back is tried again once the one that it w
 been tried, placed or lost.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from stellwerk.backend.pod_groups import GroupMembers, GroupQueue
@@ -124,13 +125,15 @@ def requeue_untried(world: World, queued: QueuedPod) -> None:
     )
 
 
-def note_inadmissible(world: World, members: GroupMembers) -> None:
-    """Note that a group was put back for the first of its queue, and follows when that has gone."""
+def requeue_inadmissible(world: World, members: GroupMembers, taken: Iterable[QueuedPod]) -> None:
+    """Put the members of a group back that follows the first of its queue."""
     queue = queue_of(world, members)
     if queue is not None:
         first = first_of(world, queue)
         queue.inadmissible[members.key] = None
         queue.first = first.key if first is not None else None
+    for queued in taken:
+        requeue_untried(world, queued)
 
 
 def after_attempt(world: World, members: GroupMembers) -> None:

@@ -11,7 +11,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, Unavailable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.gangs import group_cycle
-from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND, WAITING
+from stellwerk.scheduler.gangs.group_conditions import PARTLY_BOUND, WAITING
 from stellwerk.serving.exposition import exposition
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.group_attempt import MemberRequest, decided_at_once

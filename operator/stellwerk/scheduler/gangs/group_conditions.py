@@ -1,0 +1,472 @@
+"""The conditions of groups in their status, the events on them, and the conditions of their pods.
+
+Group events and group cycles state what is so, tasks write it, as `updatePodGroupCondition` does
+upstream. Beside PodGroupScheduled a group has conditions of Stellwerk's own, and a group of
+coscheduling the phase and the counters of its plugin's controller. Invariants: nothing is written
+inside the scheduling coroutine, of a group at most one write is under way, nothing is written that
+the API shows already; PodGroupScheduled is never taken back: a group that waits again has a
+condition of its own for that; a group that never waited and whose annotations can be used has no
+condition of ours; phase and counters follow from the book of groups alone, so that they are the
+same after a restart.
+"""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextvars import Context
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.queued_pod import Place
+from stellwerk.errors import NotFound, NotLeader, SchedulerError
+from stellwerk.models.foreign_text import shown
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.object_reference import ObjectReference, pod_reference
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
+from stellwerk.world.world import World
+
+logger = logging.getLogger(__name__)
+WAITING_FOR_PODS: Final = "WaitingForPods"
+"""Reason of a group's condition, and of its pods', while too few of them exist."""
+INADMISSIBLE: Final = "WaitingForTurn"
+"""The same where another group of its queue comes first."""
+PLACED: Final = "scheduling.stellwerk.dev/Placed"
+"""Its message begins with placed and needed pods, such as `2/4`; True: that is enough."""
+ANNOTATIONS: Final = "scheduling.stellwerk.dev/AnnotationsUsable"
+PARTLY_BOUND: Final = "scheduling.stellwerk.dev/PartlyBound"
+"""Only of groups that are given back after a time: since when too few of their pods are bound."""
+WAITING: Final = "scheduling.stellwerk.dev/Waiting"
+"""Only of groups that were placed before, and wait again: PodGroupScheduled stays True."""
+OWN_TYPES: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING})
+CHECK_DELAY_SECONDS: Final = 1.0
+"""A group that is complete sooner than this is never said to wait."""
+_WRITERS: Final = 4
+_VERSIONS: Final = {WORKLOAD_API: "v1alpha2", COSCHEDULING_API: "v1alpha1"}
+_PATCHES: Final = {
+    WORKLOAD_API: "application/strategic-merge-patch+json",
+    COSCHEDULING_API: "application/merge-patch+json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledCondition:
+    """Whether a group is placed, and why not: a condition without its times."""
+
+    status: str
+    reason: str
+    message: str = ""
+
+
+SCHEDULED: Final = ScheduledCondition("True", "Scheduled")
+COUNTS_ONLY: Final = ScheduledCondition("", "")
+"""Nothing but the counts of pods."""
+
+
+@dataclass(slots=True)
+class GroupConditions:
+    """The conditions that are on their way to the API."""
+
+    world: World
+    outbox: Outbox
+    _pending: OrderedDict[PodGroupKey, list[ScheduledCondition]] = field(
+        default_factory=OrderedDict
+    )
+    """What is to be written: at most the counts, and the newest of everything else."""
+    _writing: set[PodGroupKey] = field(default_factory=set)
+    _writers: set[asyncio.Task[None]] = field(default_factory=set)
+    _last_event: dict[PodGroupKey, ScheduledCondition] = field(default_factory=dict)
+    """The condition of each group as its last event told it."""
+    _checks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
+    """Groups that are to be looked at when some time has passed."""
+
+    # --- what cycles say ------------------------------------------------------------------------
+
+    def scheduled(self, key: PodGroupKey) -> None:
+        """Enough members have a node."""
+        members = self.world.pod_groups.groups.get(key)
+        if members is not None:
+            members.was_placed = True
+        self._write_later(key, SCHEDULED)
+
+    def unschedulable(self, key: PodGroupKey, message: str) -> None:
+        """There is no room for enough members, unless enough of them have theirs."""
+        if not self._is_satisfied(key):
+            self._write_later(key, ScheduledCondition("False", UNSCHEDULABLE, message))
+
+    def error(self, key: PodGroupKey, message: str) -> None:
+        """Something broke."""
+        if not self._is_satisfied(key):
+            self._write_later(key, ScheduledCondition("False", SCHEDULER_ERROR, message))
+
+    def inadmissible(self, members: GroupMembers, message: str) -> None:
+        """Another group of its queue comes first."""
+        if not self._is_satisfied(members.key):
+            self._write_later(members.key, ScheduledCondition("False", INADMISSIBLE, message))
+        for pod in members.pods.values():
+            if not (pod.terminating or pod.spec.scheduling_gates or pod.node_name):
+                self.outbox.reports.put(Report(pod, INADMISSIBLE, message))
+
+    def check_later(self, key: PodGroupKey) -> None:
+        """The group or its members have changed: see some time later whether it waits."""
+        if key not in self.world.pod_groups.groups:
+            self._last_event.pop(key, None)
+        if key in self._checks or not self.is_served(key):
+            return
+        loop = asyncio.get_running_loop()
+        self._checks[key] = loop.call_later(CHECK_DELAY_SECONDS, self._check, key)
+
+    def check_all(self) -> None:
+        """Scheduling begins: groups may have been waiting for long."""
+        for key in self.world.pod_groups.groups:
+            self.check_later(key)
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def is_served(self, key: PodGroupKey) -> bool:
+        """Whether a member is of a profile that places groups."""
+        members = self.world.pod_groups.groups.get(key)
+        if members is None:
+            return False
+        profiles = self.world.profiles
+        return any(
+            (profile := profiles.served.get(name)) is not None and profile.places_groups
+            for name in {profiles.profile_name(pod) for pod in members.pods.values()}
+        )
+
+    def _check(self, key: PodGroupKey) -> None:
+        del self._checks[key]
+        book = self.world.pod_groups
+        members = book.groups.get(key)
+        if members is None or not members.pods or not self.is_served(key):
+            return
+        self._write_later(key, COUNTS_ONLY)
+        if self._is_satisfied(key):
+            if key.api == WORKLOAD_API:
+                self._write_later(key, SCHEDULED)
+            return
+        closed, kept = book.why_closed(members), self._why_kept(members)
+        if closed or kept:
+            self._write_later(key, ScheduledCondition("False", WAITING_FOR_PODS, closed or kept))
+        if closed:
+            self._report_pods(members)
+
+    def _why_kept(self, members: GroupMembers) -> str:
+        """The plugins that keep so many members from the queue that the group lacks them."""
+        entries, preempting = self.world.queue.entries, self.world.preempting
+        kept = Counter(
+            entry.gating_plugin
+            for uid, pod in members.pods.items()
+            if (entry := entries.get(uid)) is not None and entry.place is Place.GATED
+            if not (pod.spec.scheduling_gates or uid in preempting)
+            if entry.gating_plugin != GANG_SCHEDULING
+        )
+        needed = members.group.min_count if members.group is not None else 0
+        ready = self.world.pod_groups.existing(members) - kept.total()
+        if not kept or ready >= needed:
+            return ""
+        by = ", ".join(f"{count} by {name}" for name, count in sorted(kept.items()))
+        return f"waiting for pods that are kept from the queue: {ready} of {needed} are not ({by})"
+
+    def _report_pods(self, members: GroupMembers) -> None:
+        """Say of each pod that waits that it does; without counts, which change with each pod."""
+        group = members.group
+        name = members.key.name
+        message = f'waiting for the pod group "{name}" to exist'
+        if group is not None:
+            message = f'waiting for enough pods of the pod group "{name}" to exist'
+        entries = self.world.queue.entries
+        for uid, pod in members.pods.items():
+            entry = entries.get(uid)
+            if pod.terminating or pod.spec.scheduling_gates:
+                continue
+            if entry is not None and entry.place is Place.GATED:
+                self.outbox.reports.put(Report(pod, WAITING_FOR_PODS, message))
+                if all(each.get("message") != message for each in pod.conditions):
+                    self._pod_event(pod, message)
+
+    def _pod_event(self, pod: PodInfo, message: str) -> None:
+        """An event on a pod that waits for its group: `kubectl describe pod` shows no condition."""
+        self.outbox.recorder.event(
+            pod_reference(pod),
+            "Warning",
+            WAITING_FOR_PODS,
+            "Scheduling",
+            message,
+            reporting_controller=pod.spec.scheduler_name,
+        )
+
+    def _is_satisfied(self, key: PodGroupKey) -> bool:
+        """Whether enough members have a node, whatever becomes of the others."""
+        members = self.world.pod_groups.groups.get(key)
+        return members is not None and self.world.pod_groups.is_satisfied(members)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _write_later(self, key: PodGroupKey, stated: ScheduledCondition) -> None:
+        others = [
+            each
+            for each in self._pending.get(key, ())
+            if (each is COUNTS_ONLY) != (stated is COUNTS_ONLY)
+        ]
+        self._pending[key] = [*others, stated]
+        if len(self._writers) < _WRITERS:
+            writer = asyncio.get_running_loop().create_task(
+                self._write_all(), name="group reports", context=Context()
+            )
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+
+    async def _write_all(self) -> None:
+        while (key := self._next()) is not None:
+            statements = self._pending.pop(key)
+            members = self.world.pod_groups.groups.get(key)
+            group = members.group if members is not None else None
+            if members is None or group is None:
+                self._last_event.pop(key, None)
+                continue
+            self._writing.add(key)
+            try:
+                for stated in statements:
+                    await self._write(members.group or group, stated)
+            finally:
+                self._writing.discard(key)
+
+    def _next(self) -> PodGroupKey | None:
+        return next((key for key in self._pending if key not in self._writing), None)
+
+    async def _write(self, group: PodGroup, stated: ScheduledCondition) -> None:
+        patch = self._patch(group, stated)
+        has_news = patch is not None or group.key.api == COSCHEDULING_API
+        if has_news and stated.reason and self._last_event.get(group.key) != stated:
+            self._last_event[group.key] = stated
+            self._event(group, stated)
+        if patch is None:
+            return
+        key = group.key
+        path = (
+            f"/apis/{key.api}/{_VERSIONS[key.api]}/namespaces/{quote(key.namespace, safe='')}"
+            f"/podgroups/{quote(key.name, safe='')}/status"
+        )
+        try:
+            await self.outbox.client.patch(path, patch, content_type=_PATCHES[key.api])
+        except NotLeader:
+            logger.debug("%s is reported on by the process that leads", key.shown)
+        except NotFound:
+            logger.debug("%s is gone, its condition is not needed any more", key.shown)
+        except SchedulerError as failure:
+            logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
+
+    def _patch(self, group: PodGroup, stated: ScheduledCondition) -> dict[str, Any] | None:
+        if group.key.api != WORKLOAD_API:
+            members = self.world.pod_groups.groups[group.key]
+            status = coscheduling_status(members, self.world.clock.now())
+            return {"status": status} if status else None
+        if stated is COUNTS_ONLY:
+            members = self.world.pod_groups.groups[group.key]
+            return own_conditions(
+                members, self.world.pod_groups.placed(members), self.world.clock.now()
+            )
+        members = self.world.pod_groups.groups[group.key]
+        return _conditions(group, stated, self.world.clock.now(), was_placed=members.was_placed)
+
+    def _event(self, group: PodGroup, stated: ScheduledCondition) -> None:
+        """An event on the group, under the name of one of the profiles that place it."""
+        key = group.key
+        members = self.world.pod_groups.groups[key]
+        profile_name = self.world.profiles.profile_name
+        names = sorted({profile_name(pod) for pod in members.pods.values()})
+        is_placed = stated.status == "True"
+        self.outbox.recorder.event(
+            group_reference(group),
+            "Normal" if is_placed else "Warning",
+            "Scheduled" if is_placed else "FailedScheduling",
+            "Scheduling",
+            stated.message or f"enough pods of the group {key.shown} have a node",
+            reporting_controller=names[0] if names else "stellwerk",
+        )
+
+
+def group_reference(group: PodGroup) -> ObjectReference:
+    """A group as the object of an event."""
+    key = group.key
+    api_version = f"{key.api}/{_VERSIONS[key.api]}"
+    return ObjectReference(
+        "PodGroup", api_version, key.namespace, key.name, group.uid, group.resource_version
+    )
+
+
+def _conditions(
+    group: PodGroup, stated: ScheduledCondition, now: datetime, *, was_placed: bool
+) -> dict[str, Any] | None:
+    """The patch of the status of a group that is placed, or waits; None: it says so already.
+
+    PodGroupScheduled is True for good once enough members had a node. `was_placed`: whether they
+    had in this process, though the status may not show it yet.
+    """
+    is_placed = stated.status == "True"
+    lasting = SCHEDULED if was_placed or group.was_placed else stated
+    wanted = {"status": lasting.status, "reason": lasting.reason, "message": shown(lasting.message)}
+    types = [each["type"] for each in group.conditions if each["type"] not in OWN_TYPES]
+    present = next((each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {})
+    condition = {name: value for name, value in wanted.items() if present.get(name) != value}
+    waiting = None
+    if is_placed:
+        waiting = waiting_condition(group, "", "", now)
+    elif lasting is SCHEDULED:
+        waiting = waiting_condition(group, stated.reason, stated.message, now)
+    changed = [] if waiting is None else [waiting]
+    patch: dict[str, Any] = {}
+    if condition:
+        if "status" in condition:
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        changed.insert(0, {"type": POD_GROUP_SCHEDULED, **condition})
+        if types:
+            order = types if present else [*types, POD_GROUP_SCHEDULED]
+            order = order if waiting is None else [*order, WAITING]
+            patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
+    return {"status": {"conditions": changed, **patch}} if changed else None
+
+
+def waiting_condition(
+    group: PodGroup, reason: str, message: str, now: datetime
+) -> dict[str, Any] | None:
+    """The condition that a group which was placed before waits again; without a reason: no more.
+
+    None: its status says so already.
+    """
+    known = {each["type"]: each for each in group.conditions}
+    if not reason and WAITING not in known:
+        return None
+    wanted = {
+        "type": WAITING,
+        "status": "True" if reason else "False",
+        "reason": reason or "Scheduled",
+        "message": shown(message),
+    }
+    return _changed_condition(wanted, known, now)
+
+
+def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObject | None:
+    """The patch of the status; None: it says all that already."""
+    group = members.group
+    if group is None:
+        return None
+    known = {each["type"]: each for each in group.conditions}
+    changed = [
+        each
+        for wanted in (
+            *_own_wanted(group, placed, known),
+            *_own_partly_bound(group, members, known),
+        )
+        if (each := _changed_condition(wanted, known, now)) is not None
+    ]
+    return {"status": {"conditions": changed}} if changed else None
+
+
+def _own_wanted(group: PodGroup, placed: int, known: JsonObject) -> Iterator[dict[str, Any]]:
+    needed = max(1, group.min_count)
+    is_enough = placed >= needed
+    if PLACED in known or not is_enough:
+        yield {
+            "type": PLACED,
+            "status": "True" if is_enough else "False",
+            "reason": "EnoughPods" if is_enough else "TooFewPods",
+            "message": f"{placed}/{needed} pods are placed",
+        }
+    if ANNOTATIONS in known or group.problems:
+        yield {
+            "type": ANNOTATIONS,
+            "status": "False" if group.problems else "True",
+            "reason": "Invalid" if group.problems else "Valid",
+            "message": shown("; ".join(group.problems)),
+        }
+
+
+def _own_partly_bound(
+    group: PodGroup, members: GroupMembers, known: JsonObject
+) -> Iterator[dict[str, Any]]:
+    seconds, is_partly = group.give_back_seconds, members.is_partly_bound
+    if seconds is not None and (is_partly or PARTLY_BOUND in known):
+        needed = group.min_count - members.succeeded
+        message = f"{members.bound}/{needed} pods are bound"
+        if is_partly:
+            message = f"{message}; what has not started is given back after {seconds:g} s"
+        yield {
+            "type": PARTLY_BOUND,
+            "status": "True" if is_partly else "False",
+            "reason": "TooFewPods" if is_partly else "NotPartly",
+            "message": message,
+        }
+
+
+def _changed_condition(
+    wanted: dict[str, Any], known: JsonObject, now: datetime
+) -> dict[str, Any] | None:
+    """A condition with its time; None: the status has it as it is."""
+    before = known.get(wanted["type"], {})
+    if all(before.get(name) == value for name, value in wanted.items()):
+        return None
+    if before.get("status") == wanted["status"]:
+        since = before.get("lastTransitionTime")
+    else:
+        since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**wanted, "lastTransitionTime": since}
+
+
+def coscheduling_status(members: GroupMembers, now: datetime) -> JsonObject | None:
+    """The fields to be changed; None if the status says it all already."""
+    group = members.group
+    if group is None:
+        return None
+    pods = members.pods.values()
+    running = sum(pod.phase == "Running" for pod in pods)
+    succeeded = sum(phase == "Succeeded" for phase in members.finished.values())
+    failed = len(members.finished) - succeeded
+    bound = sum(bool(pod.node_name) for pod in pods)
+    wanted: dict[str, Any] = {
+        "phase": _phase(members, group.min_count, bound, running),
+        "running": running,
+        "succeeded": succeeded,
+        "failed": failed,
+    }
+    owner = _owner(members)
+    if owner:
+        wanted["occupiedBy"] = owner
+    if bound and not group.status.get("scheduleStartTime"):
+        wanted["scheduleStartTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    changed = {
+        name: value
+        for name, value in wanted.items()
+        if group.status.get(name, 0 if isinstance(value, int) else "") != value
+    }
+    return changed or None
+
+
+def _phase(members: GroupMembers, needed: int, bound: int, running: int) -> str:
+    succeeded = sum(phase == "Succeeded" for phase in members.finished.values())
+    if succeeded >= needed:
+        return "Finished"
+    if len(members.finished) > succeeded and running + len(members.finished) >= needed:
+        return "Failed"
+    if running + succeeded >= needed:
+        return "Running"
+    if bound + succeeded >= needed:
+        return "Scheduled"
+    if bound:
+        return "Scheduling"
+    return "PreScheduling" if len(members.pods) >= needed else "Pending"
+
+
+def _owner(members: GroupMembers) -> str:
+    """The objects whose pods are in the group, as namespace/name."""
+    owners = {pod.owner for pod in members.pods.values() if pod.owner is not None}
+    return ", ".join(sorted(f"{members.key.namespace}/{name}" for _, name, _ in owners))

@@ -1,0 +1,63 @@
+"""Bindings of one group begin together: none is asked of the API before enough can be.
+
+The group cycle makes one for the members that it placed, binding cycles arrive at it after PreBind.
+Invariant: once the first binding of a group has been let through, all that arrive are; if too few
+can arrive, none is.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+LET_THROUGH_AT_ONCE: Final = 32
+"""So many bindings go on in one iteration of the event loop."""
+
+
+class GroupPermit:
+    """Counts the members that are ready to be bound, and those that no longer can be."""
+
+    def __init__(self, members: int, needed: int) -> None:
+        """`needed`: of these members, so many are bound or none."""
+        self._left, self._needed = members, min(needed, members)
+        self._ready = 0
+        self._answer: str | None = None
+        """Why none is bound, or an empty text; None: that is not decided."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._look()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether `arrive` answers without waiting."""
+        return self._answer is not None
+
+    async def arrive(self) -> str:
+        """One member is ready: wait for enough others; why it is not bound, or an empty text."""
+        self._ready += 1
+        self._look()
+        if self._answer is None:
+            permitted = asyncio.get_running_loop().create_future()
+            self._waiting.append(permitted)
+            await permitted
+        return self._answer or ""
+
+    def lose(self, reason: str) -> None:
+        """One member will not arrive."""
+        self._left -= 1
+        if self._left < self._needed and self._answer is None:
+            self._decide(reason)
+
+    def _look(self) -> None:
+        if self._ready >= self._needed and self._answer is None:
+            self._decide("")
+
+    def _decide(self, answer: str) -> None:
+        self._answer = answer
+        self._let_through()
+
+    def _let_through(self) -> None:
+        for _ in range(min(LET_THROUGH_AT_ONCE, len(self._waiting))):
+            permitted = self._waiting.popleft()
+            if not permitted.done():
+                permitted.set_result(None)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._let_through)

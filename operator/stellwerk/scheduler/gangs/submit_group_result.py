@@ -1,0 +1,308 @@
+"""Carrying out the decision on a group: its members go to binding tasks, or back to the queue.
+
+The group cycle calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it
+is done in slices, as deciding is. A group that could not be bound whole may ask for its bound
+members to be deleted after a time: `GroupRollback`, which group events call after each change.
+Invariants: a member that was taken is in exactly one place when it is done, and none is in two
+meanwhile; only members are deleted that have not started and that a controller makes anew, and only
+after the group's own time has passed without enough of it being bound.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.errors import Conflict, NotFound, SchedulerError
+from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.gangs.group_conditions import (
+    PARTLY_BOUND,
+    GroupConditions,
+    group_reference,
+)
+from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
+from stellwerk.scheduler.gangs.group_permit import GroupPermit
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.slices import Slices
+from stellwerk.world.failure import Failure
+from stellwerk.world.gangs.group_attempt import MemberResult
+from stellwerk.world.gangs.group_decision import (
+    GroupDecision,
+    end_reservation,
+    member_failures,
+    reserve_nodes,
+)
+from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
+from stellwerk.world.gangs.queue_order import requeue_untried
+from stellwerk.world.pod_status import NominatingInfo
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+logger = logging.getLogger(__name__)
+
+EARLY_SHARE: Final = 0.02
+"""Of the time, what groups may take that are tried again before their backoff has ended."""
+EARLY_BURST_SECONDS: Final = 0.2
+"""So much of it may be spent at once."""
+TASKS_AT_ONCE: Final = 32
+"""So many bindings are started in one iteration of the event loop: all begin in the next one."""
+WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
+CAPACITY_IS_RESERVED: Final = "room is kept for the pod group"
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupInCycle(TakenGroup):
+    """A group whose cycle is under way."""
+
+    started_seconds: float
+    slices: Slices
+    records: dict[str, DecisionRecord] = field(default_factory=dict)
+    """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
+
+
+@dataclass(slots=True)
+class SubmitGroupResult:
+    """Starts bindings, requeues what has no node, has victims evicted, and states the condition."""
+
+    world: World
+    bindings: BindingTasks
+    binding_cycle: BindingCycle
+    failures: AttemptFailures
+    conditions: GroupConditions
+    evictions: GroupEvictions
+    outbox: Outbox
+    records: DecisionRecords
+    _early_seconds: float = EARLY_BURST_SECONDS
+    """The time that is left for early attempts."""
+    _counted_seconds: float = 0.0
+    """When that was last counted."""
+    _reservation_timers: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
+    """The ends of reservations."""
+
+    async def bind_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
+        """Start the bindings of the members that have a node, and requeue the others."""
+        results = decision.attempt.results
+        placed = [each for each in results if each.assumed is not None]
+        needed = decision.request.needed if decision.request.group.is_gang else 1
+        quorum = GroupPermit(len(placed), needed) if needed > 1 else None
+        for number, result in enumerate(results):
+            await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
+            queued = taken.queued[result.pod.uid]
+            self._record_result(result, taken.profile)
+            if result.assumed is None:
+                self._requeue_failed(taken, queued, result.failure)
+                continue
+            self.records.put(taken.records[result.pod.uid])
+            attempt = BindingAttempt(
+                queued,
+                taken.profile,
+                result.state,
+                result.assumed,
+                taken.started_seconds,
+                result.evaluated,
+                result.feasible,
+                quorum=quorum,
+            )
+            self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
+        self.conditions.scheduled(taken.members.key)
+
+    async def requeue_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
+        """Requeue the members, each with its own reason, and state the group's."""
+        preemption, results = decision.preemption, decision.attempt.results
+        for result in results:
+            self._record_result(result, taken.profile)
+        failures = member_failures(decision)
+        if decision.attempt.broken:
+            self.conditions.error(taken.members.key, decision.message)
+        else:
+            self.conditions.unschedulable(taken.members.key, _group_message(decision))
+        evicts = preemption is not None and bool(preemption.victims)
+        if evicts:
+            # Before the members are requeued: they are gated until their victims are evicted.
+            self.world.preempting.update(taken.queued)
+        self._start_follow_ups(results)
+        nodes = self._reserve_nodes(taken, decision)
+        waits_backoff_out = self._early_seconds < 0
+        for uid, failure in failures.items():
+            await taken.slices.pass_on()
+            taken.queued[uid].waits_backoff_out = waits_backoff_out
+            self._requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
+        if preemption is not None and evicts:
+            self._evict(taken, decision.request, preemption.victims)
+        self._count_early_seconds(self.world.clock.monotonic() - taken.started_seconds)
+
+    def _reserve_nodes(self, taken: GroupInCycle, decision: GroupDecision) -> Mapping[str, str]:
+        """The nodes to which members are nominated while room is made, for a limited time."""
+        key = taken.members.key
+        timer = self._reservation_timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        reservation = reserve_nodes(self.world, taken.profile, taken.members, decision)
+        if reservation is None:
+            return {}
+        if reservation.left_seconds > 0:
+            self._reservation_timers[key] = asyncio.get_running_loop().call_later(
+                reservation.left_seconds, self._end_reservation, key
+            )
+        return reservation.nodes
+
+    def _end_reservation(self, key: PodGroupKey) -> None:
+        del self._reservation_timers[key]
+        end_reservation(self.world, key)
+
+    def _count_early_seconds(self, seconds: float) -> None:
+        """Count what an attempt in vain took against the time for early ones.
+
+        An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
+        so that many that fit nowhere cost next to nothing however often the cluster changes.
+        """
+        now = self.world.clock.monotonic()
+        earned = EARLY_SHARE * (now - self._counted_seconds)
+        self._early_seconds = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - seconds
+        self._counted_seconds = now
+
+    def _evict(
+        self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]
+    ) -> None:
+        group = request.group
+        members = [each.pod for each in taken.queued.values()]
+        name = taken.profile.scheduler_name
+        self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
+
+    def _start_follow_ups(self, results: Sequence[MemberResult]) -> None:
+        """Start what PostFilter wants done in the cluster, once for members that want the same."""
+        acts = {act.act: act for each in results if (act := each.follow_up) is not None}
+        for act in acts.values():
+            self.outbox.follow_ups.start(act)
+
+    def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
+        """Record what a member's attempt has measured, and what broke in it."""
+        if result.assumed is None:
+            profile.framework.metrics_recorder.attempt(result.state)
+        for raised in result.plugin_failures:
+            logger.error("%s: %s", result.pod.key, raised, exc_info=raised)
+            self.failures.count(raised, profile)
+
+    def _requeue_failed(
+        self,
+        taken: GroupInCycle,
+        queued: QueuedPod,
+        failure: Failure | None,
+        nominated_to: str = "",
+    ) -> None:
+        """Requeue a member; the nomination that it had is replaced or taken away."""
+        failure = failure or Failure.error("no verdict")
+        if failure.rejected:
+            failure = replace(failure, nomination=NominatingInfo(nominated_to))
+        self.failures.handle(queued, taken.profile, failure, taken.started_seconds)
+
+    async def fail_members(self, taken: GroupInCycle, failure: Failure) -> None:
+        """Requeue every member after an error."""
+        for queued in taken.queued.values():
+            await taken.slices.pass_on()
+            self._requeue_failed(taken, queued, failure)
+        self.conditions.error(taken.members.key, failure.message)
+
+    async def requeue_untried(self, taken: GroupInCycle) -> None:
+        """Gate every member again: the group fell below its size since they were let in."""
+        for queued in taken.queued.values():
+            await taken.slices.pass_on()
+            requeue_untried(self.world, queued)
+        self.conditions.check_later(taken.members.key)
+
+
+def _group_message(decision: GroupDecision) -> str:
+    if decision.preemption is None:
+        return decision.message
+    why = CAPACITY_IS_RESERVED if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
+    return f"{decision.message}, {why}"
+
+
+class GroupRollback:
+    """Deletes the bound members of groups that stay bound in part longer than they allow."""
+
+    def __init__(self, world: World, outbox: Outbox) -> None:
+        self._world, self._outbox = world, outbox
+        self._timers: dict[PodGroupKey, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outdated: set[PodGroupKey] = set()
+        """Groups that have not been bound in part all the time since this process began."""
+
+    def check(self, members: GroupMembers) -> None:
+        """Start the timer of a group that is bound in part, or stop it."""
+        key, group = members.key, members.group
+        if group is None or group.give_back_seconds is None or not members.is_partly_bound:
+            timer = self._timers.pop(key, None)
+            if timer is not None:
+                timer.cancel()
+            if timer is not None or members.bound:
+                self._outdated.add(key)
+        elif key not in self._timers:
+            seconds = self._left_seconds(group, group.give_back_seconds)
+            self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._end_wait, key)
+
+    def _left_seconds(self, group: PodGroup, seconds: float) -> float:
+        """The time left for the rest of a group: less where an earlier process has waited."""
+        for condition in group.conditions if group.key not in self._outdated else ():
+            if condition["type"] == PARTLY_BOUND and condition.get("status") == "True":
+                since = datetime.fromisoformat(condition["lastTransitionTime"])
+                passed = (self._world.clock.now() - since).total_seconds()
+                return min(seconds, max(0.0, seconds - passed))
+        return seconds
+
+    def _end_wait(self, key: PodGroupKey) -> None:
+        """Delete the members that are bound and may be deleted, if still too few others are."""
+        del self._timers[key]
+        self._outdated.add(key)
+        members = self._world.pod_groups.groups.get(key)
+        if members is None or members.group is None or not members.is_partly_bound:
+            return
+        bound = [pod for pod in members.pods.values() if _may_be_deleted(pod)]
+        if bound:
+            task = asyncio.get_running_loop().create_task(
+                self._delete_partly_bound(members.group, bound),
+                name=f"give back {key.shown}",
+                context=Context(),
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _delete_partly_bound(self, group: PodGroup, bound: list[PodInfo]) -> None:
+        for pod in bound:
+            try:
+                await self._outbox.client.delete_pod(pod.namespace, pod.name, pod.uid)
+            except (NotFound, Conflict):
+                continue
+            except SchedulerError as failure:
+                logger.warning("cannot give %s back: %s", pod.key, failure)
+        self._outbox.recorder.event(
+            group_reference(group),
+            "Warning",
+            "GivenBack",
+            "Scheduling",
+            f"{len(bound)} bound pods were given back: too few others could be bound for "
+            f"{group.give_back_seconds} s",
+            reporting_controller=self._world.profiles.profile_name(bound[0]),
+        )
+        members = self._world.pod_groups.groups.get(group.key)
+        if members is not None:
+            # What could not be deleted is tried again.
+            self.check(members)
+
+
+def _may_be_deleted(pod: PodInfo) -> bool:
+    """Whether a member is on a node, has not started, and will be made anew."""
+    has_begun = pod.phase not in {"", "Pending"} or bool(pod.start_time)
+    return bool(pod.node_name) and not (pod.terminating or has_begun) and pod.owner is not None
