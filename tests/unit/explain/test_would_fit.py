@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.decide import Case
+from stellwerk.explain.would_fit import WouldFit
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.corpus import SUITES, Recording
@@ -20,7 +20,7 @@ EXACT_KINDS = frozenset({"tolerate", "deletePod", "uncordon", "removeTaints", "l
 
 def suggested(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     loaded = Case(case)
-    search = Counterfactuals(loaded.world, loaded.pod, loaded.profile)
+    search = WouldFit(loaded.world, loaded.pod, loaded.profile)
     for _ in search.search():
         pass
     return [as_json(suggestion.answer()) for suggestion in search.suggestions]
@@ -158,7 +158,7 @@ def test_a_pod_that_must_not_preempt_is_told_whose_eviction_would_do() -> None:
     low = make_pod("job", cpu="2", node_name="a", priority=1, namespace="batch")
     new = make_pod("new", cpu="2", priority=10, preemptionPolicy="Never")
     loaded = Case({"id": "n", "nodes": [make_node("a", cpu="2")], "pods": [low], "pod": new})
-    search = Counterfactuals(loaded.world, loaded.pod, loaded.profile)
+    search = WouldFit(loaded.world, loaded.pod, loaded.profile)
     for _ in search.search():
         pass
     assert (search.eviction, search.eviction_node) == (("batch/job",), "a")
@@ -168,7 +168,7 @@ def test_the_world_is_as_it_was_after_the_search() -> None:
     nodes = [make_node("a", cpu="1"), make_node("b", cpu="1", unschedulable=True)]
     loaded = Case({"id": "w", "nodes": nodes, "pod": make_pod("w", cpu="2")})
     before = loaded.world.cache.snapshot.allocatable.copy()
-    search = Counterfactuals(loaded.world, loaded.pod, loaded.profile)
+    search = WouldFit(loaded.world, loaded.pod, loaded.profile)
     for _ in search.search():
         pass
     assert (loaded.world.cache.snapshot.allocatable == before).all()

@@ -3,11 +3,11 @@
 from typing import Any
 
 from stellwerk.explain.decide import Case
-from stellwerk.explain.supposed_claims import give_back
 from stellwerk.explain.what_if import what_if
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk.plugins.dynamic_resources.explain import given_back
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.device_cases import DRIVER, case, claim, device, held, request
@@ -44,8 +44,7 @@ def test_a_claim_that_another_pod_uses_stays() -> None:
     shared = held("one", "gpu-0", by="p1")
     shared["status"]["reservedFor"].append({"resource": "pods", "name": "p2", "uid": "p2"})
     loaded = Case(case(shared, devices=[device("gpu-0")]))
-    give_back(loaded.world, [parse_pod(claiming("p1", "one"))])
-    (left,) = loaded.world.objects.list("ResourceClaim")
+    (left,) = given_back(loaded.world.objects, [parse_pod(claiming("p1", "one"))])
     assert [each["uid"] for each in left["status"]["reservedFor"]] == ["p2"]
     assert left["status"]["allocation"]
 

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stellwerk.explain.decide import Case, decide
-from stellwerk.explain.gpu_report import held_gpus
 from stellwerk.explain.report import explain_on
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.gpus import GpusOfPod
+from stellwerk.models.gpu import DEVICES, MILLI
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import parse_pod
+from stellwerk.plugins.gpu.explain import held_gpus, smaller_gpu_request
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.answers import written
-from tests.support.gpu_cluster import gpu_node, gpu_pod, gpu_pod_info
+from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 
 NODES = [gpu_node("full", 1), gpu_node("half", 2), gpu_node("none", 0), gpu_node("slivers", 4)]
 PODS = [
@@ -95,3 +99,45 @@ def test_decisions_are_made_without_a_plan_and_without_typical_pods() -> None:
     assert selected == "half"
     explanation = explained(gpu_pod("new", milli=400))
     assert explanation["wouldGetNode"] == "half"
+
+
+TWO_NODES = [gpu_node("a", 4), gpu_node("b", 2)]
+PODS_ON_TWO = [
+    gpu_pod("p0", devices=2, on="a", ids="0,1"),
+    *(gpu_pod(f"s{number}", milli=600, on="b", ids=str(number)) for number in range(2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("pod", "rows", "words"),
+    [
+        pytest.param(
+            gpu_pod("n", milli=700),
+            [1],
+            [f"request 400 {MILLI} instead of 700 {MILLI}"],
+            id="share",
+        ),
+        pytest.param(
+            gpu_pod("n", devices=3),
+            [0, 1],
+            [f"request 2 {DEVICES} instead of 3 {DEVICES}"],
+            id="whole",
+        ),
+        pytest.param(
+            gpu_pod("n", milli=3000),
+            [0, 1],
+            [f"request 2000 {MILLI} instead of 3000 {MILLI}"],
+            id="whole ones in thousandths",
+        ),
+        pytest.param(gpu_pod("n", devices=1), [1], [], id="no whole device is idle"),
+        pytest.param(gpu_pod("n", milli=300), [0, 1], [], id="the share has room"),
+        pytest.param(gpu_pod("n"), [0, 1], [], id="no GPU"),
+        pytest.param(gpu_pod("n", milli=300), [], [], id="no node"),
+    ],
+)
+def test_the_most_that_a_node_could_give(
+    pod: JsonObject, rows: list[int], words: list[str]
+) -> None:
+    nodes = NodeView(gpu_cache(TWO_NODES, PODS_ON_TWO).snapshot, np.array(rows, np.intp))
+    found = smaller_gpu_request(parse_pod(pod), nodes)
+    assert [change.describe() for change in found] == words

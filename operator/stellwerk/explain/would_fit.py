@@ -6,27 +6,30 @@ suggested that was not made in a trial and decided anew, and no suggestion holds
 another.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from stellwerk.explain.candidates import Candidates
-from stellwerk.explain.changes import Change, DeletePod
-from stellwerk.explain.findings import Findings, findings
-from stellwerk.explain.gpu_changes import smaller_gpu_request
-from stellwerk.explain.held_claims import held_claims, release
 from stellwerk.explain.pods_in_the_way import PodsInTheWay
+from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.suggestions import AlikeProofs, ClosedDomain, Proof, grouped
+from stellwerk.framework.changes import Change, DeletePod, lacking
+from stellwerk.framework.filter_results import FilterResults
+from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
-from stellwerk.plugins.gpu_share import GpuShare
+from stellwerk.plugins.dynamic_resources.explain import held_claims, release
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import decide, find_nodes
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from stellwerk.framework.types import FilterResult
 
 _NODES: Final = 32
 """So many nodes are looked at closely, those first that fewest plugins turn away."""
@@ -48,7 +51,31 @@ _DOMAINS: Final = 4
 """So many domains of spread constraints are looked at."""
 
 
-class Counterfactuals:
+def filter_results(
+    world: World, pod: PodInfo, profile: ServedProfile
+) -> Generator[None, None, FilterResults]:
+    """Ask every plugin about every node, one after the other.
+
+    Raises:
+        PluginFailure: a plugin raised.
+    """
+    search = find_nodes(world, pod, profile, thorough=True)
+    yield
+    found, snapshot, framework = search.found, search.snapshot, profile.framework
+    rows = np.array(list(snapshot.row_of.values()), np.intp)
+    results: dict[str, FilterResult] = {}
+    if found.pre_filter.ok:
+        view = NodeView(snapshot, rows)
+        for plugin, result in framework.filters.each(found.state, pod, view):
+            results[plugin.name] = result
+            yield
+    diagnosis = framework.filtering.diagnose(found, pod)
+    every = FilterResults(found, rows, results, diagnosis)
+    every.keep_in(found.state)
+    return every
+
+
+class WouldFit:
     """The search for one pod on one fork; `search` goes on step by step, `suggestions` are read."""
 
     def __init__(self, world: World, pod: PodInfo, profile: ServedProfile) -> None:
@@ -56,10 +83,11 @@ class Counterfactuals:
         self._pod = pod
         self._profile = profile
         self._snapshot = world.cache.snapshot
-        self._candidates = Candidates(world, pod)
         self._in_the_way = PodsInTheWay(self._snapshot, pod)
         self._tried: set[frozenset[Change]] = set()
         self._proofs: list[Proof] = []
+        self._asked: PluginsAsked
+        """As `search` gets or makes it."""
         self.eviction: tuple[str, ...] = ()
         """Pods whose eviction would do, which preemptionPolicy Never rules out."""
         self.eviction_node = ""
@@ -69,18 +97,22 @@ class Counterfactuals:
         """What helps, the cheapest first."""
         return grouped(self._proofs)
 
-    def search(self, found: Findings | None = None) -> Iterator[None]:
+    def search(
+        self, found: FilterResults | None = None, asked: PluginsAsked | None = None
+    ) -> Iterator[None]:
         """Try changes; each step takes about as long as one decision.
 
-        `found`: what plugins say of the nodes, if they were asked already.
+        `found`: what plugins say of the nodes, if they were asked already, and `asked` they.
 
         Raises:
             PluginFailure: a plugin raised.
         """
         if found is None:
-            found = yield from findings(self._world, self._pod, self._profile)
+            found = yield from filter_results(self._world, self._pod, self._profile)
         if found.fits.any():
             return
+        state = found.found.state
+        self._asked = asked or PluginsAsked(self._snapshot, self._pod, self._profile, state)
         near = self._nearest(found)
         yield
         yield from self._of_pod(found, near)
@@ -91,7 +123,7 @@ class Counterfactuals:
 
     # --- one change -----------------------------------------------------------------------------
 
-    def _nearest(self, found: Findings) -> list[int]:
+    def _nearest(self, found: FilterResults) -> list[int]:
         """Positions of the nodes that fewest plugins turn away, those with least lacking first."""
         if not found.results:
             return []
@@ -108,26 +140,21 @@ class Counterfactuals:
         wanted = self._pod.amounts.requests
         return sum(
             amount / max(1, wanted.get(resource, 1))
-            for resource, amount in self._candidates.lacking(row).items()
+            for resource, amount in lacking(self._snapshot, row, self._pod).items()
         )
 
-    def _of_pod(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
-        rows, fails = found.rows.tolist(), found.fails
+    def _of_pod(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
+        fails = found.fails
         nearest = [at for at in near if fails[at] == fails[near[0]]]
-        edits = [
-            *self._candidates.of_pod(),
-            *self._candidates.smaller_request([rows[at] for at in nearest]),
-        ]
-        if GpuShare.name in found.results:
-            edits += smaller_gpu_request(self._snapshot, self._pod, [rows[at] for at in near])
-        for change in edits:
+        yield from self._asked.ask_about_pod(found.rows[nearest])
+        for change in self._asked.of_pod():
             self._try((change,))
             yield
 
-    def _alone(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+    def _alone(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
         limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
         for at in near:
-            for _, change in self._candidates.for_node(int(found.rows[at]), found.failing(at)):
+            for _, change in self._asked.for_node(int(found.rows[at]), found.failing(at)):
                 if len(self._tried) < limit and self._try((change,)) is not None:
                     yield
         in_the_way = self._in_the_way
@@ -144,7 +171,7 @@ class Counterfactuals:
 
     # --- several changes ------------------------------------------------------------------------
 
-    def _thinned(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+    def _thinned(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
         """For domains that only a spread constraint closes: so many pods less as they are over."""
         tried: set[ClosedDomain] = set()
         for at in near:
@@ -161,19 +188,19 @@ class Counterfactuals:
                     if len(self._proofs) > before:
                         break
 
-    def _together(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+    def _together(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
         """For each near node a change for every plugin that turns it away, less the needless."""
         status = found.found.pre_filter
         if not status.ok:
-            yield from self._smallest(tuple(self._candidates.edits_for(status.plugin)))
+            yield from self._smallest(tuple(self._asked.edits_for(status.plugin)))
         limit = len(self._tried) + _TRIES_TOGETHER
         for at in near[:_NODES_TOGETHER]:
             row = int(found.rows[at])
             by_plugin: dict[str, list[Change]] = {name: [] for name in found.failing(at)}
-            for plugin, change in self._candidates.for_node(row, by_plugin):
+            for plugin, change in self._asked.for_node(row, list(by_plugin)):
                 by_plugin[plugin].append(change)
             for plugin, changes in by_plugin.items():
-                changes.extend(self._candidates.edits_for(plugin))
+                changes.extend(self._asked.edits_for(plugin))
             options = [
                 sorted(changes, key=lambda each: each.cost)[:_PER_PLUGIN]
                 for changes in by_plugin.values()
@@ -246,10 +273,14 @@ class Counterfactuals:
         self._tried.add(together)
         pod = self._pod
         with ExitStack() as released, self._world.trial() as trial:
-            for change in changes:
-                pod = change.apply(trial, self._snapshot, pod)
-                if isinstance(change, DeletePod) and change.claims:
-                    release(self._world.objects, change.pod, released)
+            try:
+                for change in changes:
+                    pod = change.apply(trial, self._snapshot, pod)
+                    if isinstance(change, DeletePod) and change.claims:
+                        release(self._world.objects, change.pod, released)
+            except PluginFailure as failure:
+                self._asked.leave_out(failure)
+                return False
             fits = find_nodes(self._world, pod, self._profile, thorough=True).found.fits
             rows = np.flatnonzero(fits)
             if not len(rows):

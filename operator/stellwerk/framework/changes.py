@@ -1,20 +1,21 @@
 """Changes to a cluster or a pod that may let the pod fit, as values that can be tried and said.
 
-The search for what would help makes them, tries them in a trial and describes those that do.
-Invariant: a change alters the trial that it is applied to and nothing else, and its description
+Plugins propose them, the search for what would make a pod fit tries them and describes those that
+do. Invariant: a change alters the trial that it is applied to and nothing else, and its description
 says all that was altered.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, auto
 from fractions import Fraction
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import override
 
 from stellwerk.models.answers.suggestion import ChangeFields, TaintFields
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, PODS
@@ -46,6 +47,7 @@ class Cost(IntEnum):
     """A node is replaced by a larger one."""
 
 
+@runtime_checkable
 class Change(Protocol):
     """One change; equal changes compare equal."""
 
@@ -330,14 +332,26 @@ class Tolerate(Change):
         return ChangeFields(kind="tolerate", taint=fields)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class PodPart(IntEnum):
+    """What of a pod is edited; it is tried in this order."""
+
+    PLACEMENT = auto()
+    """Where it may run: its node, affinity, spread constraints."""
+    NEEDS = auto()
+    """What it does without: a port, a volume, a claim."""
+    REQUESTS = auto()
+    """How much it requests: as much as nodes have, so that it is tried alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class EditPod(Change):
     """The pod asks for less; `words` say what of."""
 
     cost: ClassVar[Cost] = Cost.RELAX
 
     words: str
-    edit: Callable[[PodInfo], PodInfo]
+    edit: Callable[[PodInfo], PodInfo] = field(compare=False)
+    part: PodPart = PodPart.PLACEMENT
 
     @property
     @override
@@ -360,6 +374,63 @@ class EditPod(Change):
     @override
     def fields(self) -> ChangeFields:
         return ChangeFields(kind="editPod", edit=self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class EditObject:
+    """An object of another kind is written otherwise; tried when no change of the others is left.
+
+    Where none helps alone, pairs are tried.
+    """
+
+    kind: str
+    """What is done, as `ChangeFields.kind`: editClaim, freeClaim."""
+    text: str
+    object_kind: str
+    obj: JsonObject
+    edit: Callable[[JsonObject], None]
+    """Makes the change in a copy of the object."""
+    group: str = ""
+    """Of several edits of a group the first that helps is enough; empty: it is alone."""
+
+    @property
+    def target(self) -> str:
+        """NAMESPACE/NAME of the object."""
+        metadata = self.obj["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+
+
+Proposal: TypeAlias = Change | EditObject
+
+
+def request_less(resource: str, amount: int, instead_of: int) -> EditPod:
+    """The pod requests less of a resource."""
+
+    def edit(pod: PodInfo) -> PodInfo:
+        requests = {**pod.amounts.requests, resource: amount}
+        amounts = replace(pod.amounts, requests=requests)
+        return replace(pod, spec=replace(pod.spec, amounts=amounts), amounts=amounts)
+
+    words = f"request {amount_text(resource, amount)} instead of "
+    return EditPod(words + amount_text(resource, instead_of), edit, PodPart.REQUESTS)
+
+
+def wanted_amounts(pod: PodInfo) -> dict[str, int]:
+    """What a pod takes of a node, its place among the pods included."""
+    requests = pod.amounts.requests
+    return {**{name: amount for name, amount in requests.items() if amount > 0}, PODS: 1}
+
+
+def lacking(snapshot: Snapshot, row: int, pod: PodInfo) -> dict[str, int]:
+    """Resource → how much of it the node lacks for the pod."""
+    node, usage = snapshot.node_at(row), snapshot.usage(row)
+    used = dict(zip(("cpu", "memory", "ephemeral-storage", PODS), usage.amounts, strict=True))
+    used |= usage.extended
+    short = {
+        resource: used.get(resource, 0) + amount - node.allocatable.get(resource, 0)
+        for resource, amount in wanted_amounts(pod).items()
+    }
+    return {resource: amount for resource, amount in short.items() if amount > 0}
 
 
 def taint_text(taint: Taint) -> str:

@@ -1,27 +1,25 @@
-"""What every filter says of every node for one pod: each plugin asked on its own.
+"""The verdicts of every filter on every node for one pod: each plugin asked on its own.
 
-Explanations and the search for what would help begin with it. Invariant: a node that no plugin
-turns away here and that is not feasible nevertheless is kept from the pod by PreFilter or by pods
-that are nominated to it, and is counted as such.
+Explanations begin with them, and the cycle state that `explain` and `propose` of plugins get holds
+them. Invariant: a node that no plugin turns away here and that is not feasible nevertheless is kept
+from the pod by PreFilter or by pods that are nominated to it, and is counted as such.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.types import Feasibility, FilterResult, Status
-from stellwerk.models.pod import PodInfo
+from stellwerk.framework.types import CycleState, Feasibility, FilterResult, Status
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.snapshot import NodeView
-from stellwerk.world.decide import find_nodes
-from stellwerk.world.profiles import ServedProfile
-from stellwerk.world.world import World
+
+_KEY: Final = "FilterResults"
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class FilterResults:
     """The verdicts of all plugins on all nodes."""
 
     found: Feasibility
@@ -31,6 +29,15 @@ class Findings:
     """Plugin → its verdicts, by position in `rows`; empty where PreFilter turned the pod away."""
     diagnosis: Diagnosis
     """The first rejection of each node, nominated pods counted."""
+
+    @classmethod
+    def of(cls, state: CycleState) -> "FilterResults | None":
+        """Those that a cycle state holds; None: nothing is being explained."""
+        return state.get(_KEY, cls)
+
+    def keep_in(self, state: CycleState) -> None:
+        """Have `explain` and `propose` find them in the cycle state."""
+        state.write(_KEY, self)
 
     @property
     def fails(self) -> IntColumn:
@@ -64,22 +71,3 @@ class Findings:
             (result.status(code), np.flatnonzero(codes == code).tolist()) for code in rejected
         ]
         return sorted(by_code, key=lambda each: -len(each[1]))
-
-
-def findings(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[None, None, Findings]:
-    """Ask every plugin about every node, one after the other.
-
-    Raises:
-        PluginFailure: a plugin raised.
-    """
-    search = find_nodes(world, pod, profile, thorough=True)
-    yield
-    found, snapshot, framework = search.found, search.snapshot, profile.framework
-    rows = np.array(list(snapshot.row_of.values()), np.intp)
-    results: dict[str, FilterResult] = {}
-    if found.pre_filter.ok:
-        view = NodeView(snapshot, rows)
-        for plugin, result in framework.filters.each(found.state, pod, view):
-            results[plugin.name] = result
-            yield
-    return Findings(found, rows, results, framework.filtering.diagnose(found, pod))
