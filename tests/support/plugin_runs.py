@@ -31,7 +31,7 @@ class PluginHandle:
     client: Any = None
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
-    background: Worker = field(default_factory=NoWorker)
+    worker: Worker = field(default_factory=NoWorker)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 
