@@ -10,8 +10,8 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.certificates import CertificateAuthority
-from stellwerk_cluster.identity.kept_secrets import KeptSecrets
-from stellwerk_cluster.identity.service_tokens import Issue, TokenError
+from stellwerk_cluster.identity.secret_files import SecretFiles
+from stellwerk_cluster.identity.service_tokens import TokenError, TokenSpec
 from stellwerk_cluster.registry.data_directory import DataDirectory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,10 +28,10 @@ def kept_cluster(directory: Path) -> Iterator[EmbeddedCluster]:
         data.close()
 
 
-def account(cluster: EmbeddedCluster) -> Issue:
+def account(cluster: EmbeddedCluster) -> TokenSpec:
     kind = cluster.api.kinds.resource("serviceaccounts")
     found = cluster.api.ensure(kind, "default", {"metadata": {"name": "robot"}})
-    return Issue(found.obj, ISSUER, 3600)
+    return TokenSpec(found.obj, ISSUER, 3600)
 
 
 def test_credentials_are_good_after_a_restart(tmp_path: Path) -> None:
@@ -57,14 +57,14 @@ def test_without_a_directory_nothing_is_kept() -> None:
 
 def test_only_its_user_reads_a_secret(tmp_path: Path) -> None:
     directory = tmp_path / "secrets"
-    KeptSecrets(directory).keep("name", b"secret")
+    SecretFiles(directory).keep("name", b"secret")
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "name").stat().st_mode) == 0o600
     assert [each.name for each in directory.iterdir()] == ["name"]
 
 
 def test_an_authority_is_made_anew_before_it_ends(tmp_path: Path) -> None:
-    kept = KeptSecrets(tmp_path)
+    kept = SecretFiles(tmp_path)
     first = CertificateAuthority(NOW, kept).certificate
     assert CertificateAuthority(NOW + timedelta(days=330), kept).certificate == first
     second = CertificateAuthority(NOW + timedelta(days=340), kept).certificate

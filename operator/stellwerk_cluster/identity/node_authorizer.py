@@ -1,6 +1,6 @@
-"""What a kubelet may do: the objects of its own node and of the pods there, and no others.
+"""The Node authorizer and NodeRestriction: a kubelet's own node and pods, and no others.
 
-The authorizer and the gate before writes for users system:node:NAME in the group system:nodes.
+The authorizer and the admission plugin for users system:node:NAME in the group system:nodes.
 Invariant: a kubelet reads no secret, config map or claim that no pod on its node refers to.
 """
 
@@ -17,12 +17,12 @@ from stellwerk_cluster.identity.authorizer import (
     ALLOWED,
     NO_OPINION,
     Authorizer,
-    Decision,
+    AuthorizerDecision,
     HeldRules,
 )
 from stellwerk_cluster.identity.bootstrap_roles import bootstrap_roles
 from stellwerk_cluster.identity.policy import rule_of
-from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
+from stellwerk_cluster.registry.user_admission import DeleteAdmission, WriteAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.attributes import Attributes
-    from stellwerk_cluster.identity.policy import Rule
+    from stellwerk_cluster.identity.policy import PolicyRule
     from stellwerk_cluster.registry.api import Api
 
 _REFERRED: Final = {
@@ -60,7 +60,7 @@ class NodeAuthorizer(Authorizer):
         self._api = api
 
     @override
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         """Whether the act is about the kubelet's own node or its pods."""
         node = node_of(user)
         if not node or asked.path:
@@ -84,7 +84,7 @@ class NodeAuthorizer(Authorizer):
         text = "node authorizer does not support user rule resolution"
         return HeldRules((), (text,), complete=False)
 
-    def _decide_referred(self, node: str, asked: Attributes) -> Decision:
+    def _decide_referred(self, node: str, asked: Attributes) -> AuthorizerDecision:
         if asked.verb not in _REFERRED[asked.group, asked.resource]:
             return _no(f"can only read resources of this type ({asked.resource})")
         if not asked.name:
@@ -94,7 +94,7 @@ class NodeAuthorizer(Authorizer):
             return ALLOWED
         return _no(f"no relationship found between node '{node}' and this object")
 
-    def _decide_account(self, node: str, asked: Attributes) -> Decision:
+    def _decide_account(self, node: str, asked: Attributes) -> AuthorizerDecision:
         if asked.subresource != "token" or asked.verb != "create" or not asked.name:
             return _no("can only create tokens for individual service accounts")
         for pod in self._pods_of(node):
@@ -108,7 +108,7 @@ class NodeAuthorizer(Authorizer):
         return (entry.obj for entry in self._api.store.collection("pods").on_node(node))
 
 
-class NodeRestriction(WriteGate, DeleteGate):
+class NodeRestriction(WriteAdmission, DeleteAdmission):
     """Refuses what a kubelet does to other nodes and their pods, and to itself where it may not."""
 
     @override
@@ -183,12 +183,12 @@ def _pod_refusal(node: str, obj: JsonObject, old: JsonObject | None) -> str:
 
 
 @cache
-def _node_rules() -> tuple[Rule, ...]:
+def _node_rules() -> tuple[PolicyRule, ...]:
     role = next(each for each in bootstrap_roles() if each.name == "system:node")
     return tuple(rule_of(each) for each in role.rules)
 
 
-def _decide_lease(node: str, asked: Attributes) -> Decision:
+def _decide_lease(node: str, asked: Attributes) -> AuthorizerDecision:
     if asked.verb not in ("get", "create", "update", "patch", "delete"):
         return _no("can only get, create, update, patch, or delete a node lease")
     if asked.namespace != _LEASES:
@@ -196,14 +196,14 @@ def _decide_lease(node: str, asked: Attributes) -> Decision:
     return _own_name(node, asked, _OWN_LEASE)
 
 
-def _own_name(node: str, asked: Attributes, why: str) -> Decision:
+def _own_name(node: str, asked: Attributes, why: str) -> AuthorizerDecision:
     if asked.verb != "create" and asked.name != node:
         return _no(why)
     return ALLOWED
 
 
-def _no(why: str) -> Decision:
-    return Decision(allowed=False, reason=why)
+def _no(why: str) -> AuthorizerDecision:
+    return AuthorizerDecision(allowed=False, reason=why)
 
 
 def _references(pod: JsonObject, api: Api) -> set[tuple[str, str, str]]:

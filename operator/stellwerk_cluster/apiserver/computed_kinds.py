@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from stellwerk_cluster.apimachinery.failures import method_not_allowed, not_found
-from stellwerk_cluster.apiserver.listing import Page, list_page
+from stellwerk_cluster.apiserver.listing import ListPage, list_page
 from stellwerk_cluster.registry.entries import Entry
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ComputedObjects(Protocol):
         ...
 
 
-class Readings:
+class ObjectReader:
     """Reads objects of all kinds: stored ones from the store, computed ones where they are made."""
 
     def __init__(self, api: Api) -> None:
@@ -67,8 +67,8 @@ class Readings:
         if kind in self._computed:
             raise method_not_allowed()
 
-    def page(self, kind: ResourceKind, options: ListOptions) -> Page:
-        """What a list shows.
+    def page(self, kind: ResourceKind, options: ListOptions) -> ListPage:
+        """The objects that a list shows.
 
         Raises:
             StatusError: as for `list_page`.
@@ -81,4 +81,4 @@ class Readings:
             Entry((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), obj, revision)
             for obj in computed.all(selection.namespace)
         )
-        return Page([each for each in entries if selection.selects(each)], revision)
+        return ListPage([each for each in entries if selection.selects(each)], revision)

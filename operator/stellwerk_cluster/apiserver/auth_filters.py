@@ -1,4 +1,4 @@
-"""The door of the API: who comes in, from where, and for what.
+"""The filters of every request: origin, authentication, impersonation, authorization.
 
 Asked by the HTTP layer about every request, before anything is looked up. Invariant: under
 AlwaysAllow a request costs a few look-ups of headers, and no object is made for it.
@@ -27,8 +27,8 @@ _MOST_HOSTS: Final = 64
 _LOCAL: Final = "localhost"
 
 
-class Access:
-    """Lets requests in: neighbours, then authentication, impersonation and authorization."""
+class AuthFilters:
+    """Checks the origin of requests, authenticates, impersonates and authorizes."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
         """Ask one who a client is, and the other what it may do."""

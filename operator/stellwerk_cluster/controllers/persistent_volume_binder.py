@@ -57,7 +57,7 @@ class _Volume:
     name: str
 
 
-class VolumeBinder(Worker):
+class PersistentVolumeBinder(Worker):
     """Takes claims and volumes through their phases."""
 
     def __init__(self, api: Api, _index: Index) -> None:

@@ -1,4 +1,4 @@
-"""What credentials rest on: the admin's token, the keys of service accounts and of the authority.
+"""The secrets behind credentials: the admin's token, the keys of service accounts and CA.
 
 Asked by what signs and checks. Invariant: with a directory, each secret is made once and found
 again by the next process; without one, it lives as long as this process and is never on disk.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LARGEST_BYTES: Final = 1 << 16
 
 
-class KeptSecrets:
+class SecretFiles:
     """The secrets of one cluster, by name."""
 
     def __init__(self, directory: Path | None = None) -> None:

@@ -1,7 +1,8 @@
-"""Who may allocate devices: the right to `resourceclaims/binding`, beside that to the status.
+"""Authorization of device allocation: `resourceclaims/binding`, beside the status.
 
-Asked by `registry.api`. Drivers report about devices in the same status, and are not to move
-allocations. Invariant: under AlwaysAllow every user passes.
+`registry.api` asks it; a module of its own as each kind of admission by user is. Drivers report
+about devices in the same status, and are not to move allocations. Invariant: under AlwaysAllow
+every user passes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.identity.attributes import Attributes
-from stellwerk_cluster.registry.gates import WriteGate
+from stellwerk_cluster.registry.user_admission import WriteAdmission
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -26,7 +27,7 @@ _CLAIMS: Final = "resourceclaims"
 _GUARDED: Final = ("allocation", "reservedFor")
 
 
-class ClaimRightsGate(WriteGate):
+class ClaimStatusAuthorization(WriteAdmission):
     """Refuses changes of allocations and reservations by users without that right."""
 
     def __init__(self, authorizer: Authorizer) -> None:
@@ -44,7 +45,7 @@ class ClaimRightsGate(WriteGate):
             return
         metadata = obj["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata.get("name", "")
-        # A gate does not see whether the request is a PUT or a PATCH: either right is enough.
+        # Admission does not see whether the request is a PUT or a PATCH: either right is enough.
         acts = (
             Attributes(verb, _GROUP, kind.version, _CLAIMS, "binding", name, namespace)
             for verb in ("update", "patch")

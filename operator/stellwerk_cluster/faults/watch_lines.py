@@ -1,7 +1,8 @@
-"""What a struck watch sends, line by line, and when.
+"""The lines that a watch with faults sends, and their times.
 
-`writer` asks for it. Pure: it is given the lines and the time, and writes nothing. Invariant: but
-for lines that a fault drops, ends or reorders, every line leaves once, whole and in order.
+`watch_writer` asks for them. Pure: it is given the lines and the time, and writes nothing.
+Invariant: but for lines that a fault drops, ends or reorders, every line leaves once, whole and in
+order.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import orjson
 from stellwerk_cluster.faults.table import (
     CutLine,
     Drop,
-    Ending,
     EventFault,
     Late,
     Reorder,
     Repeat,
     Silence,
+    StreamEnding,
     StreamError,
 )
 
@@ -69,7 +70,7 @@ NEVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """How a stream ends."""
+    """The end of a stream."""
 
     last: bytes = b""
     """What is still sent."""
@@ -86,7 +87,7 @@ class LineSchedule:
         """Disturb a watch that begins now."""
         strikes = list(strikes)
         self._endings = [
-            (strike, strike.fault) for strike in strikes if isinstance(strike.fault, Ending)
+            (strike, strike.fault) for strike in strikes if isinstance(strike.fault, StreamEnding)
         ]
         self._of_events = [
             (strike, strike.fault) for strike in strikes if isinstance(strike.fault, EventFault)
@@ -138,7 +139,7 @@ class LineSchedule:
         return lines
 
     def next_seconds(self) -> float:
-        """When there will be something to do."""
+        """The time of the next thing to do."""
         ends = [self._end_seconds(strike, ending) for strike, ending in self._endings]
         return min([self._waiting[0][0] if self._waiting else NEVER, *ends])
 
@@ -190,8 +191,8 @@ class LineSchedule:
                 self._end(strike, ending, self._recent[-1] if self._recent else b"")
                 return
 
-    def _end_seconds(self, strike: Strike, ending: Ending) -> float:
-        """When time, and no event, brings this end."""
+    def _end_seconds(self, strike: Strike, ending: StreamEnding) -> float:
+        """The time at which this end comes without an event."""
         elapsed = self._plan.elapsed_seconds
         if elapsed is None or (ending.after_events is not None and ending.after_seconds is None):
             return NEVER
@@ -204,7 +205,7 @@ class LineSchedule:
                 return NEVER
         return at_seconds
 
-    def _end(self, strike: Strike, ending: Ending, line: bytes) -> None:
+    def _end(self, strike: Strike, ending: StreamEnding, line: bytes) -> None:
         self._plan.struck[strike.title] += 1
         match ending:
             case CutLine():

@@ -1,6 +1,6 @@
 """How long events are kept, and how many."""
 
-from stellwerk_cluster.apiserver.event_expiry import EventExpiry
+from stellwerk_cluster.apiserver.event_ttl import EventExpiry
 from tests.support.node_driver import ClusterDriver
 
 

@@ -58,7 +58,7 @@ def apply(
     stored = api.store.collection(kind.storage_name).get(key)
     if stored is None and subresource:
         raise not_found(kind, key[1])
-    obj, entries = api.ownership.applied(
+    obj, entries = api.field_manager.applied(
         kind,
         stored.obj if stored is not None else None,
         config,

@@ -16,8 +16,8 @@ from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     no_such_resource,
 )
-from stellwerk_cluster.apiserver.answers import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery
+from stellwerk_cluster.apiserver.responses import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.identity.service_tokens import ALGORITHM, ISSUER
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _HOUR: Final = "public, max-age=3600"
 _HEALTH: Final = ("healthz", "livez", "readyz")
 
 
-class Documents:
+class NonResourcePaths:
     """Answers requests for documents about the API itself."""
 
     def __init__(self, kinds: KindTable, openapi: OpenApi) -> None:
@@ -144,7 +144,7 @@ def issuer_answer(
 
 
 def _configuration(request: web.BaseRequest, address: str) -> Answer:
-    """What a client has to know to check tokens."""
+    """The OpenID configuration: what a client needs to check tokens."""
     answer = json_answer(
         {
             "issuer": ISSUER,

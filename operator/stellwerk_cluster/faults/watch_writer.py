@@ -1,7 +1,7 @@
 """Between a handler that answers a watch and its socket.
 
-`server` puts a writer under every request and disturbs those of struck watches. Invariant: a writer
-that is not disturbed hands everything on as it is.
+`injector` puts a writer under every request and disturbs those of struck watches. Invariant: a
+writer that is not disturbed hands everything on as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
     from stellwerk.clock import Clock
-    from stellwerk_cluster.faults.lines import Close, LineSchedule
+    from stellwerk_cluster.faults.watch_lines import Close, LineSchedule
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _LONGEST_WAIT_SECONDS: Final = 0.5

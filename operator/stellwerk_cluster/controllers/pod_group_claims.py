@@ -29,7 +29,7 @@ _RETRY_SECONDS: Final = 2.0
 _LONGEST_PREFIX: Final = 200
 
 
-class GroupClaims:
+class PodGroupClaims:
     """Follows groups; keys of the queue are ("group", namespace, name)."""
 
     def __init__(self, api: Api, queue: WorkQueue) -> None:

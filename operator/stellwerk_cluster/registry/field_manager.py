@@ -59,7 +59,7 @@ _RECENT_SHAPES: Final = 8
 _LONGEST_ANNOTATIONS: Final = 256 << 10
 
 
-class FieldOwnership:
+class FieldManager:
     """Finds who owns what after a write."""
 
     def __init__(self, custom: CustomKinds, clock: Clock) -> None:
@@ -85,7 +85,7 @@ class FieldOwnership:
         return rendered(owned) if fields else []
 
     def _fields_of_new(self, kind: ResourceKind, writing: Writing, new: JsonObject) -> FieldSet:
-        """What the creator of an object owns; for a shape seen lately, the same set again."""
+        """The fields of an object's creator; for a shape seen lately, the same set again."""
         key = (kind.group, kind.version, kind.plural)
         recent = self._recent.setdefault(key, deque(maxlen=_RECENT_SHAPES))
         for seen, fields in recent:
@@ -191,7 +191,7 @@ class FieldOwnership:
         return self._custom.form(kind) if kind.custom else built_in_merge_type(kind.type_name)
 
     def _owned_before(self, kind: ResourceKind, live: JsonObject) -> Ownership:
-        """What was there before anything was applied has an owner of its own."""
+        """Give an owner of its own to what was there before anything was applied."""
         owner = Owner(BEFORE_FIRST_APPLY, UPDATE, kind.api_version, "")
         return updated(self._writing(kind, owner, ignored={}), _empty(kind), live, {})
 
@@ -236,7 +236,7 @@ def _applied(
 
 
 def _unchanged_since_last_applied(writing: Writing, live: JsonObject) -> FieldSet | None:
-    """What still has the value that the last client-side apply gave it; None without one."""
+    """The fields with the value that the last client-side apply gave them; None without one."""
     text = (live["metadata"].get("annotations") or EMPTY).get(LAST_APPLIED)
     if not text:
         return None
@@ -293,7 +293,7 @@ def _without_entries(obj: JsonObject) -> JsonObject:
 
 
 def _empty(kind: ResourceKind) -> JsonObject:
-    """What an object of the kind has before anything is said about it."""
+    """An object of the kind before anything is said about it."""
     return EMPTY if kind.custom else _empty_built_in(kind.type_name)
 
 

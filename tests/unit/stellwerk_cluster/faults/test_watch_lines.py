@@ -2,10 +2,10 @@ import json
 from typing import Any
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.faults.lines import NEVER, Close, LineSchedule
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.request_match import RequestAttributes
 from stellwerk_cluster.faults.table import FaultTable
+from stellwerk_cluster.faults.watch_lines import NEVER, Close, LineSchedule
 
 BOOKMARK = b'{"type":"BOOKMARK","object":{}}\n'
 

@@ -14,8 +14,8 @@ from stellwerk_cluster.apimachinery.patching import (
 )
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.api import Api
-from stellwerk_cluster.registry.applying import apply
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale
+from stellwerk_cluster.registry.server_side_apply import apply
 from stellwerk_cluster.registry.write_options import WriteOptions
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -1,7 +1,7 @@
-"""Where a write or a deletion can be refused for who asks for it, beside the rules of its kind.
+"""Admission by user: the interfaces of what refuses writes and deletions for who asks for them.
 
-`Api` asks its gates once the object is complete and before it is validated. Invariant: what the
-cluster writes itself has no user, and passes.
+`Api` asks them, beside the strategy of the kind, once the object is complete and before it is
+validated. Invariant: what the cluster writes itself has no user, and passes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.users import User
 
 
-class WriteGate(Protocol):
+class WriteAdmission(Protocol):
     """Changes or refuses an object that is about to be written."""
 
     def admit(
@@ -24,7 +24,7 @@ class WriteGate(Protocol):
         ...
 
 
-class DeleteGate(Protocol):
+class DeleteAdmission(Protocol):
     """Refuses deletions for who asks for them."""
 
     def admit_delete(

@@ -38,7 +38,7 @@ _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestInfo:
     """The kind, object and subresource that a path names."""
 
     kind: ResourceKind
@@ -55,8 +55,8 @@ class Target:
         return self.namespace or "", self.name
 
 
-def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
-    """What the parts of a path name; None if the group is not served.
+def parse_path(parts: list[str], kinds: KindTable) -> RequestInfo | None:
+    """The resource that the parts of a path name; None if the group is not served.
 
     Raises:
         StatusError: the version is served, but has no such resource (404).
@@ -81,12 +81,13 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
     if kind is None or (namespace is not None and not kind.namespaced):
         raise no_such_resource()
     name = rest[1] if len(rest) > 1 else ""
-    subresource = "/".join(rest[2:])
+    # Behind a proxy, the path is that of the server which it leads to.
+    subresource = "proxy" if rest[2:3] == ["proxy"] else "/".join(rest[2:])
     if subresource and kind.subresource(subresource) is None:
         if kind.custom and subresource in subresources():
             raise not_found(kind, name)
         raise no_such_resource()
-    return Target(kind, namespace, name, subresource, watch)
+    return RequestInfo(kind, namespace, name, subresource, watch)
 
 
 def write_options(

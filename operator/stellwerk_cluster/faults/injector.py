@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.faults.lines import LineSchedule, status_body
 from stellwerk_cluster.faults.request_match import parse_request
 from stellwerk_cluster.faults.table import (
-    Answer,
     Delay,
     FalseSuccess,
     Hang,
     HttpDate,
+    InjectedAnswer,
     LostAnswer,
     Reset,
     StreamFault,
 )
-from stellwerk_cluster.faults.writer import DisturbedWriter, reset
+from stellwerk_cluster.faults.watch_lines import LineSchedule, status_body
+from stellwerk_cluster.faults.watch_writer import DisturbedWriter, reset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,8 @@ Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 RequestFactory: TypeAlias = Callable[..., web.BaseRequest]
 
 
-class History(Protocol):
-    """What a server knows of versions, and can lose in an outage."""
+class VersionHistory(Protocol):
+    """The past versions that a server knows, and can lose in an outage."""
 
     revision: int
     """The present version."""
@@ -60,7 +60,7 @@ class History(Protocol):
         ...
 
 
-class FaultServer:
+class FaultInjector:
     """A handler with faults before it; `handle` and `request` are given to aiohttp."""
 
     def __init__(
@@ -68,7 +68,7 @@ class FaultServer:
         handler: Handler,
         plan: FaultPlan,
         clock: Clock,
-        history: History | None = None,
+        history: VersionHistory | None = None,
     ) -> None:
         """Strike the requests of `handler`.
 
@@ -165,12 +165,12 @@ class FaultServer:
     async def _in_its_place(
         self, request: web.BaseRequest, strikes: list[Strike]
     ) -> web.StreamResponse | None:
-        """What the first fault does that keeps the API's answer from the client."""
+        """The response of the first fault that keeps the API's answer from the client."""
         for strike in strikes:
             match strike.fault:
                 case Reset():
                     return _reset(request)
-                case Answer() as fault:
+                case InjectedAnswer() as fault:
                     return self._made_up(fault, strike.number)
                 case FalseSuccess():
                     return await _false_success(request)
@@ -184,7 +184,7 @@ class FaultServer:
                     pass
         return None
 
-    def _made_up(self, fault: Answer, number: int) -> web.Response:
+    def _made_up(self, fault: InjectedAnswer, number: int) -> web.Response:
         form = fault.retry_after[number % len(fault.retry_after)]
         headers: dict[str, str] = {}
         if isinstance(form, HttpDate):
@@ -254,5 +254,5 @@ def _reset(request: web.BaseRequest) -> web.Response:
 
 
 def _nowhere() -> web.Response:
-    """What aiohttp is given for a connection that has ended."""
+    """The response that aiohttp is given for a connection that has ended."""
     return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR)

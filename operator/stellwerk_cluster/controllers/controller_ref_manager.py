@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import StoreEvent
 
 
-class Adoption:
+class ControllerRefManager:
     """Finds, adopts and releases the children of one kind of workload."""
 
     def __init__(self, api: Api, index: Index, kind: ResourceKind, child: ResourceKind) -> None:
