@@ -32,9 +32,9 @@ from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
+from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
-from stellwerk.handlers.redelivery import Redelivery
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
@@ -61,15 +61,7 @@ from stellwerk.scheduler.observers.instruments import (
     plugin_failure_counter,
 )
 from stellwerk.scheduler.observers.queue_samples import sample_queues
-from stellwerk.scheduler.observers.recording import (
-    RecordedCache,
-    RecordedEventHandlers,
-    RecordedExtenderPool,
-    RecordedNominator,
-    RecordedObjects,
-    Recording,
-    recording_to,
-)
+from stellwerk.scheduler.observers.recording import Recording, recording_to
 from stellwerk.scheduler.observers.silent_watches import SilentWatches
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
@@ -143,7 +135,7 @@ class Operator:
         self._recording = recording
         self._client = client
         self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options, recording, numbers(None))
+        self.world = _world(active, metrics, clock, options, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
@@ -152,7 +144,7 @@ class Operator:
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
         self.background = ProcessBackground()
-        self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
+        self.extenders = ExtenderPool(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
         self.predicates = Predicates()
@@ -192,7 +184,7 @@ class Operator:
         """The object that turns watch events into changes of the World."""
         groups = GroupEvents(self.world, self.group_conditions)
         self.loader.moves.on_change = groups.on_profiles
-        parts = (
+        return EventHandlers(
             self.world,
             self.loader,
             outbox.reports,
@@ -206,9 +198,6 @@ class Operator:
             groups,
             options.max_pod_complexity,
         )
-        if self._recording is None:
-            return EventHandlers(*parts)
-        return RecordedEventHandlers(*parts, recording=self._recording)
 
     def _services(self, outbox: Outbox) -> Services:
         """The services that plugins are offered."""
@@ -263,7 +252,7 @@ class Operator:
             self.group_conditions,
         )
         if self._recording is not None:
-            self._recording.observe(self.world, schedule_one, self.extenders)
+            self._recording.listen(self.world, self.handlers, schedule_one, self.extenders)
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -311,13 +300,12 @@ def _world(
     metrics: Metrics,
     clock: Clock,
     options: RunOptions,
-    recording: Recording | None,
     numbers: RandomNumbers,
 ) -> World:
     """An empty World, whose queue feeds activeQ."""
-    objects = IndexedObjectStore() if recording is None else RecordedObjects(recording)
+    objects = IndexedObjectStore()
     profiles = Profiles(plugin_failure_counter(metrics), partial(objects.get, "Namespace", ""))
-    nominator = Nominator() if recording is None else RecordedNominator(recording)
+    nominator = Nominator()
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
         active.put_nowait,
@@ -328,7 +316,7 @@ def _world(
         max_unschedulable_seconds=options.max_unschedulable_seconds,
     )
     queue_metrics.serve(queue)
-    cache = Cache() if recording is None else RecordedCache(recording)
+    cache = Cache()
     return World(
         cache=cache,
         objects=objects,

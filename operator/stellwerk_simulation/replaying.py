@@ -35,6 +35,7 @@ from stellwerk.journal.entries import (
     Turn,
     WatchEvent,
 )
+from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
@@ -380,7 +381,7 @@ class Replay:
                 uid = verdict.pod.uid
                 self._assumed[uid] = _Assumption(framework, verdict.state, verdict.assumed)
 
-    def explain(self, namespace: str, name: str) -> JsonObject:
+    def explain(self, namespace: str, name: str) -> PodExplanation:
         """Why a pod is where it is, or waits, at this moment of the journal.
 
         Raises:

@@ -22,7 +22,7 @@ from stellwerk.backend.scheduling_queue import MAX_UNSCHEDULABLE_SECONDS
 from stellwerk.clock import SystemClock
 from stellwerk.framework.offline import Offline
 from stellwerk.garbage import collect_seldom
-from stellwerk.handlers.stream_turn import EVENTS_PER_TURN, TURN_SECONDS
+from stellwerk.handlers.delivery import EVENTS_PER_SLICE, SLICE_SECONDS
 from stellwerk.metrics import Metrics
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
@@ -148,8 +148,8 @@ class FloodedCluster(Offline):
         while True:
             await self._news_came.wait()
             began = time.monotonic()
-            for _ in range(min(len(self._news), EVENTS_PER_TURN)):
-                if time.monotonic() - began >= TURN_SECONDS:
+            for _ in range(min(len(self._news), EVENTS_PER_SLICE)):
+                if time.monotonic() - began >= SLICE_SECONDS:
                     break
                 event_type, pod = self._news.popleft()
                 if event_type == "ADDED" and pod["metadata"]["namespace"] == _OTHERS:

@@ -24,7 +24,7 @@ from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import SystemClock
 from stellwerk.errors import NotFound
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject

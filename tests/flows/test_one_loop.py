@@ -1,20 +1,24 @@
 """The operator, a simulation and a rerun drive one scheduling loop: the same nodes, the same times.
 
 Each story is told three times: by the operator on a virtual loop, by a simulation, and by a rerun
-of what the operator recorded.
+of what the operator recorded; those of groups by all but the simulation, which has no groups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_simulation.manifests import ARRIVES, RUNS
 from tests.support.builders import make_node, make_pod
+from tests.support.pod_groups import make_group
 from tests.support.same_workload import Workload, operated_and_rerun, simulated
 
 PRIORITIES = (1, 3, 5, 10)
+UNTIL_SECONDS = 12.0
+QUEUE = {"scheduling.stellwerk.dev/queue": "training"}
 CLASSES: Sequence[JsonObject] = [
     {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -132,3 +136,90 @@ def test_each_driver_tells_the_same_story(
     assert sorted(operator) == story
     assert sorted(simulation) == story
     assert sorted(rerun) == story
+
+
+def gang(
+    name: str,
+    size: int,
+    arrives: float,
+    runs: float | None = None,
+    *,
+    group: str = "",
+    **fields: Any,
+) -> list[JsonObject]:
+    """The members of a group, which has their name or another one."""
+    members = [pod(f"{name}{n}", arrives, runs, cpu="1", **fields) for n in range(size)]
+    for member in members:
+        member["spec"]["schedulingGroup"] = {"podGroupName": group or name}
+    return members
+
+
+def group(
+    name: str, size: int, annotations: Mapping[str, str] | None = None, **spec: Any
+) -> JsonObject:
+    made = make_group(name, size, annotations, **spec)
+    del made["metadata"]["uid"]
+    return made
+
+
+GROUP_STORIES = [
+    pytest.param(
+        [group("g", 4)],
+        [pod("a", runs=3, cpu="1"), *gang("g", 4, 0.5)],
+        ["0.0000 a on n", *(f"3.0000 g{n} on n" for n in range(4))],
+        id="a gang of four waits until it fits as a whole",
+    ),
+    pytest.param(
+        [group("g", 4, priorityClassName="p10")],
+        [*(pod(f"low{n}", cpu="2") for n in range(2)), *gang("g", 4, 1.5, priority=10)],
+        [
+            "0.0000 low0 on n",
+            "0.0000 low1 on n",
+            *(f"1.5000 g{n} on n" for n in range(4)),
+            "1.5000 low0 preempted",
+            "1.5000 low1 preempted",
+        ],
+        id="a gang evicts what it needs",
+    ),
+    pytest.param(
+        [group("g", 3)],
+        [*gang("g", 2, 0), *gang("late", 1, 2.25, group="g")],
+        ["2.2500 g0 on n", "2.2500 g1 on n", "2.2500 late0 on n"],
+        id="a gang waits for the last of its members",
+    ),
+    pytest.param(
+        [group("first", 4, QUEUE), group("second", 1, QUEUE)],
+        [pod("a", runs=3, cpu="2"), *gang("first", 4, 0.5, 2), *gang("second", 1, 1)],
+        ["0.0000 a on n", *(f"3.0000 first{n} on n" for n in range(4)), "5.0000 second0 on n"],
+        id="a gang of a queue is placed behind the first, and beside its room alone",
+    ),
+    pytest.param(
+        [group("first", 8, QUEUE), group("second", 1, QUEUE)],
+        [*gang("first", 8, 0.5), *gang("second", 1, 1)],
+        [],
+        id="a gang is held while no room can be kept for the first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("groups", "pods", "story"), GROUP_STORIES)
+def test_operator_and_rerun_tell_the_same_story_of_groups(
+    groups: Sequence[JsonObject], pods: Sequence[JsonObject], story: Sequence[str]
+) -> None:
+    args = {"strictQueues": True}
+    spec = {
+        "schedulerName": "gangs",
+        "gangScheduling": True,
+        "pluginConfig": [{"name": "GangScheduling", "args": args}],
+    }
+    workload = Workload(
+        [make_node("n", cpu="4")],
+        pods,
+        [*CLASSES, *groups],
+        {"spec": spec},
+        feature_gates=GANGS,
+    )
+    operator, rerun = operated_and_rerun(workload, UNTIL_SECONDS)
+    assert sorted(operator) == story
+    # In the end the pods that wait are deleted, one after the other.
+    assert sorted(each for each in rerun if float(each.split()[0]) < UNTIL_SECONDS) == story

@@ -1,7 +1,7 @@
 """The page and the commands ask with the user's own token: over TLS, and as far as the roles go."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,8 +11,19 @@ import pytest
 from stellwerk.app import RunOptions, run
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.commands.leader_port import LeaderPort
+from stellwerk.commands.operator_port import open_port
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import SchedulerError
+from stellwerk.models.answers.answer import PortAnswer
+from stellwerk.models.answers.listings import (
+    DecisionsPage,
+    NodesPage,
+    ProfilesPage,
+    QueueHistoryPage,
+    QueuePage,
+)
+from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -29,7 +40,13 @@ from tests.support.running_operator import install, is_active, until
 
 QUIET = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 ROLE = "stellwerk-explanations-reader"
-PATHS = ("/queue", "/queue/history", "/decisions", "/profiles", "/nodes", "/openapi/v3")
+KINDS: Mapping[str, type[PortAnswer]] = {
+    "/queue": QueuePage,
+    "/queue/history": QueueHistoryPage,
+    "/decisions": DecisionsPage,
+    "/profiles": ProfilesPage,
+    "/nodes": NodesPage,
+}
 
 
 @asynccontextmanager
@@ -95,11 +112,14 @@ async def test_each_user_sees_what_the_roles_allow(tmp_path: Path) -> None:
             assert "system:serviceaccount:stellwerk:bob" in text
             address = PortAddress(kubeconfig=str(reader), url=url, verify=False)
             async with LeaderPort(address) as leader:
-                for path in PATHS:
-                    assert await leader.get(path), path
-                assert await leader.post("/what-if", {"drain": "node-1"})
+                for path, kind in KINDS.items():
+                    assert isinstance(await leader.get(path, kind), kind)
+                answer = await leader.post("/what-if", {"drain": "node-1"}, WhatIf)
+                assert answer.drained == "node-1"
                 with pytest.raises(PortRefusal, match="404"):
-                    await leader.get("/explain/default/none")
+                    await leader.get("/explain/default/none", PodExplanation)
+            async with open_port(address) as port:
+                assert await port.written("/openapi/v3")
             # Its certificate is its own: who does not say so gets no further, and sends no token.
             with pytest.raises(SchedulerError, match="certificate"):
                 await ask_verified(url, reader)
@@ -107,4 +127,4 @@ async def test_each_user_sees_what_the_roles_allow(tmp_path: Path) -> None:
 
 async def ask_verified(url: str, kubeconfig: Path) -> None:
     async with LeaderPort(PortAddress(kubeconfig=str(kubeconfig), url=url)) as leader:
-        await leader.get("/queue")
+        await leader.get("/queue", QueuePage)

@@ -28,7 +28,8 @@ def hostile_answers() -> dict[str, Any]:
                        "plugins": {EVIL: [EVIL]}, "weights": {EVIL: 1}, "scheduledPods": 1}],
             "refused": [{"schedulerName": EVIL, "reason": EVIL}],
             "objects": [{"name": EVIL, "generation": 1, "conditions": [
-                {"type": EVIL, "status": "False", "reason": EVIL, "message": EVIL}]}]},
+                {"type": EVIL, "status": "False", "reason": EVIL, "message": EVIL,
+                 "lastTransitionTime": EVIL, "observedGeneration": 1}]}]},
         "/explain/a/bound": {
             "pod": EVIL, "state": "bound", "schedulerName": EVIL, "priority": 1, "node": EVIL,
             "note": EVIL, "preempted": {"by": EVIL, "byPriority": 1, "priority": 0, "node": EVIL,
@@ -56,17 +57,23 @@ def _waiting() -> dict[str, Any]:
         "queue": EVIL,
         "since": EVIL,
         "attempts": 1,
+        "unschedulableAttempts": 1,
+        "consecutiveErrors": 0,
         "wokenBy": [{"event": EVIL, "plugins": [EVIL]}],
     }
     return {
             "pod": EVIL, "state": "waiting", "schedulerName": EVIL, "priority": 1, "queue": queue,
             "lastAttempt": {"endedAt": EVIL, "message": EVIL}, "reason": EVIL, "nearest": EVIL,
             "lastPreemption": {"decidedAt": EVIL, "node": EVIL, "candidates": 1,
+                               "budgetViolations": 0, "others": [],
                                "nominatedNode": EVIL + "x", "victims": [
                                    {"pod": EVIL, "priority": 1}]},
+            "plugins": {EVIL: {"lines": [EVIL], "fields": {EVIL: EVIL}}},
+            "leftOut": [{"plugin": EVIL, "reason": EVIL}],
             "preemption": {"node": EVIL, "victims": [{"pod": EVIL, "priority": 1}],
                            "wouldDo": EVIL},
-            "wouldFit": [{"text": EVIL}],
+            "wouldFit": [{"text": EVIL, "changes": [], "feasibleNodes": 1, "nodes": [EVIL],
+                          "alternatives": []}],
             "verdicts": {
                 "recomputedAt": EVIL, "nodes": 1, "feasible": 0,
                 "preFilter": {"plugin": EVIL, "reasons": [EVIL]},

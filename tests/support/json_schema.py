@@ -13,8 +13,21 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def violations(value: Any, schema: Mapping[str, Any], at: str = "$") -> Iterator[str]:
-    """Everything in which a value differs from its schema; properties not described are errors."""
+Schema = Mapping[str, Any]
+
+
+def violations(value: Any, schema: Schema, named: Schema, at: str = "$") -> Iterator[str]:
+    """Everything in which a value differs from its schema; properties not described are errors.
+
+    `named`: the schemas of the document, which others refer to.
+    """
+    schema = _resolved(schema, named)
+    if value is None and schema.get("nullable"):
+        return
+    if "anyOf" in schema:
+        if all(any(violations(value, each, named)) for each in schema["anyOf"]):
+            yield f"{at} is none of {schema['anyOf']}: {value!r}"
+        return
     kind = schema.get("type")
     if kind is not None and not isinstance(value, _TYPES[kind]):
         yield f"{at} is no {kind}: {value!r}"
@@ -23,46 +36,69 @@ def violations(value: Any, schema: Mapping[str, Any], at: str = "$") -> Iterator
         yield f"{at} is {value!r}, none of {schema['enum']}"
     if kind == "array":
         for index, item in enumerate(value):
-            yield from violations(item, schema["items"], f"{at}[{index}]")
+            yield from violations(item, schema["items"], named, f"{at}[{index}]")
     if kind == "object":
-        yield from _of_object(value, schema, at)
+        yield from _of_object(value, schema, named, at)
 
 
-def _of_object(value: Mapping[str, Any], schema: Mapping[str, Any], at: str) -> Iterator[str]:
+def _resolved(schema: Schema, named: Schema) -> Schema:
+    """The schema that a reference leads to."""
+    place = schema.get("$ref")
+    return schema if place is None else _resolved(named[place.rpartition("/")[2]], named)
+
+
+def _of_object(value: Schema, schema: Schema, named: Schema, at: str) -> Iterator[str]:
     described, others = schema.get("properties", {}), schema.get("additionalProperties")
     for name in set(schema.get("required", ())) - value.keys():
         yield f"{at}.{name} is missing"
     for name, item in value.items():
         of_name = described.get(name, others)
+        if of_name is True:
+            continue
         if of_name is None:
             yield f"{at}.{name} is not described"
         else:
-            yield from violations(item, of_name, f"{at}.{name}")
+            yield from violations(item, of_name, named, f"{at}.{name}")
 
 
-def described(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Schema → the paths of its fields with their types; ? behind what may be absent."""
-    schemas = document["components"]["schemas"]
-    return {name: dict(sorted(_fields(schemas[name], ""))) for name in sorted(schemas)}
+def described(document: Schema) -> dict[str, dict[str, str]]:
+    """Path and method → the fields of body and answer with their types; ? where one may be absent.
+
+    Names of schemas, and how they are laid out, make no difference.
+    """
+    named = document["components"]["schemas"]
+    found: dict[str, dict[str, str]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            answer = operation["responses"]["200"].get("content")
+            body = operation.get("requestBody", {}).get("content")
+            for what, content in (("answer", answer), ("body", body)):
+                if content is not None:
+                    schema = content["application/json"]["schema"]
+                    fields = _fields(schema, named, "")
+                    found[f"{method} {path} {what}"] = dict(sorted(fields))
+    return found
 
 
-def _fields(schema: Mapping[str, Any], at: str) -> Iterator[tuple[str, str]]:
+def _fields(schema: Schema, named: Schema, at: str) -> Iterator[tuple[str, str]]:
+    schema = _resolved(schema, named)
     required = schema.get("required", ())
     for name, of_name in schema.get("properties", {}).items():
         path = f"{at}.{name}" if name in required else f"{at}.{name}?"
-        yield path, _type(of_name)
-        yield from _fields(of_name, path)
-    for inner, of_inner in (
-        ("[]", schema.get("items")),
-        (".*", schema.get("additionalProperties")),
-    ):
-        if of_inner is not None:
-            yield f"{at}{inner}", _type(of_inner)
-            yield from _fields(of_inner, f"{at}{inner}")
+        yield path, _type(of_name, named)
+        yield from _fields(of_name, named, path)
+    others = schema.get("additionalProperties")
+    for inner, of_inner in (("[]", schema.get("items")), (".*", others)):
+        if isinstance(of_inner, Mapping):
+            yield f"{at}{inner}", _type(of_inner, named)
+            yield from _fields(of_inner, named, f"{at}{inner}")
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema: Schema, named: Schema) -> str:
+    schema = _resolved(schema, named)
+    if "anyOf" in schema:
+        return " | ".join(_type(each, named) for each in schema["anyOf"])
     found = [schema.get("type", "anything"), schema.get("format", "")]
-    found += map(str, schema.get("enum", ()))
+    found += map(str, schema.get("enum", [schema["const"]] if "const" in schema else ()))
     found += ["or null"] if schema.get("nullable") else []
     return " ".join(filter(None, found))

@@ -12,6 +12,7 @@ import aiohttp
 from typing_extensions import override
 
 from stellwerk.client.operator_port import PortRefusal
+from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.page.answers import Port
 from stellwerk.page.server import open_page
 
@@ -41,14 +42,15 @@ class ScriptedPort(Port):
         self.asked: list[tuple[str, Mapping[str, Any] | None]] = []
 
     @override
-    async def get(self, path: str) -> dict[str, Any]:
-        return self._answer(path, None)
+    async def get(self, path: str, kind: type[Kind]) -> Kind:
+        return codec(kind).read(await self.written(path, None))
 
     @override
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._answer(path, body)
+    async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
+        return codec(kind).read(await self.written(path, body))
 
-    def _answer(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def written(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The answer as JSON."""
         self.asked.append((path, body))
         answer = self.answers.get(path.partition("?")[0])
         if answer is None:

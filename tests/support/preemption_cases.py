@@ -16,7 +16,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
-from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
+from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from tests.support.builders import make_cache, make_pod, pod_info
 

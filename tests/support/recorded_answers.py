@@ -14,10 +14,18 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from stellwerk.commands.group_tables import print_group
-from stellwerk.commands.shadow_table import print_shadow
-from stellwerk.commands.tables import print_explanation, print_what_if
+from stellwerk.commands.tables import (
+    print_explanation,
+    print_group,
+    print_shadow,
+    print_what_if,
+)
 from stellwerk.explain.decide import Case
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.group import GroupExplanation
+from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.models.answers.shadow import ShadowDiff
+from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod
@@ -42,11 +50,11 @@ Question = tuple[str, Any]
 Story = Callable[[ExplainingPort], Awaitable[Sequence[Question]]]
 
 _DATA: Final = ROOT / "tests" / "data" / "answers"
-_TABLES: Final = (
-    ("/explain/default/podgroups/", print_group),
-    ("/explain/", print_explanation),
-    ("/what-if", print_what_if),
-    ("/shadow/", print_shadow),
+_TABLES: Final[Sequence[tuple[str, type[Any], Callable[[Any, Console], None]]]] = (
+    ("/explain/default/podgroups/", GroupExplanation, print_group),
+    ("/explain/", PodExplanation, print_explanation),
+    ("/what-if", WhatIf, print_what_if),
+    ("/shadow/", ShadowDiff, print_shadow),
 )
 
 
@@ -66,9 +74,9 @@ async def answers_of(story: Story) -> dict[str, Any]:
 def printed_answer(path: str, answer: Any) -> str:
     """The answer as the command that asks for it prints it; empty: none does."""
     output = io.StringIO()
-    for beginning, show in _TABLES:
+    for beginning, kind, show in _TABLES:
         if path.startswith(beginning):
-            show(answer, Console(file=output, width=100))
+            show(codec(kind).read(answer), Console(file=output, width=100))
             break
     return output.getvalue()
 

@@ -63,6 +63,8 @@ class Workload:
     """The name of a ready profile, or a SchedulerProfile."""
     queues: bool = True
     """Whether pods that no node takes wait; otherwise they are given up."""
+    feature_gates: frozenset[str] = frozenset()
+    """Of the embedded cluster."""
 
     def arriving(self) -> list[TracePod]:
         """The pods as a simulation reads them."""
@@ -98,7 +100,11 @@ def operated(
 
     async def flow(clock: VirtualClock) -> None:
         options = ClusterOptions(
-            seed=1, heartbeats=False, kubelet=None, chosen_controllers=("disruption-controller",)
+            seed=1,
+            heartbeats=False,
+            kubelet=None,
+            chosen_controllers=("disruption-controller",),
+            feature_gates=workload.feature_gates,
         )
         background = VirtualBackground(clock, _PLAN_SECONDS)
         with patch.object(app, "ProcessBackground", lambda: background):

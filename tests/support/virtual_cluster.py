@@ -8,6 +8,7 @@ in order, and writes only through the API, so that admission, validation and con
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
-from stellwerk.handlers.watched import WATCHED, WatchedKind
+from stellwerk.handlers.delivery import WATCHED, WatchedKind, handle_event
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.recording import Recording
@@ -32,7 +33,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
 from stellwerk_cluster.apiserver.listing import parse_list_options
-from stellwerk_cluster.apiserver.requests import Target, parse_path
+from stellwerk_cluster.apiserver.request_info import RequestInfo, parse_path
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
 from stellwerk_cluster.registry.api import Api
@@ -151,7 +152,7 @@ class StoreClient(ClusterClient):
         """Refuse everything from now on: the process that called has ended."""
         self._granted = frozenset()
 
-    def _target(self, path: str, verb: str) -> Target:
+    def _target(self, path: str, verb: str) -> RequestInfo:
         target = parse_path([part for part in path.split("/") if part], self._api.kinds)
         if target is None:
             raise StatusError(404, "NotFound", f"{path} is not served")
@@ -322,7 +323,7 @@ class VirtualCluster:
 
     def _list(self) -> None:
         self._sinks = {
-            self._storage_name(watched): watched.sink(self.operator.handlers)
+            self._storage_name(watched): partial(handle_event, self.operator.handlers, watched.kind)
             for watched in self._watched
         }
         for watched in self._watched:

@@ -6,7 +6,7 @@ until it is deleted, forgotten, or confirmed elsewhere; keys are uids, because a
 arrives before the old one's deletion.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from stellwerk.models.node import NodeInfo
@@ -66,6 +66,10 @@ class Cache:
         """Namespaces changed since the last update_snapshot."""
         self._large: dict[SchedulingSpec, None] = {}
         """Specs with many terms whose pods came since the last `prepare`."""
+        self.on_forgotten: Callable[[str], None] = lambda _: None
+        """Called with the uid of a pod whose assumption was taken back."""
+        self.on_write: Callable[[], None] = lambda: None
+        """Called before the snapshot is written."""
         self.unprepared = 0
         """How often `prepare` has something to do before an update of the snapshot."""
 
@@ -136,6 +140,7 @@ class Cache:
         pod = self.assumed_pods.pop(uid, None)
         if pod is not None:
             self._take(pod)
+            self.on_forgotten(uid)
         return pod
 
     def set_pod(self, pod: PodInfo) -> PodInfo | None:
@@ -191,6 +196,8 @@ class Cache:
         """Write what changed since the last call; the only writer of the snapshot."""
         self._refuse_in_trial()
         snapshot = self.snapshot
+        if self.is_dirty:
+            self.on_write()
         if self._namespaces:
             for namespace, labels in self._namespaces.items():
                 snapshot.pair_counts.set_namespace(namespace, labels)

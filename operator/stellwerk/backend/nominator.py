@@ -5,7 +5,7 @@ asks for a node's nominated pods. Invariant: a pod is nominated to at most one n
 held here is its newest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
@@ -21,6 +21,8 @@ class Nominator(Nominations):
         self.by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
         self._changes: Changes[str] = Changes()
+        self.on_nominated: Callable[[PodInfo, str], None] = lambda *_: None
+        """Called with a pod and the node that it is nominated to from now on; empty: none."""
 
     @property
     @override
@@ -51,6 +53,7 @@ class Nominator(Nominations):
             self._node_of[pod.uid] = node_name
             self.by_node.setdefault(node_name, {})[pod.uid] = pod
             self._changes.append(node_name)
+        self.on_nominated(pod, node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a pod's update.

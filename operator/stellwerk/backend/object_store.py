@@ -122,6 +122,10 @@ class IndexedObjectStore(ObjectStore):
         self.assumptions = 0
         """How many were made so far."""
         self._latest: deque[_Assumed] = deque(maxlen=_LATEST_ASSUMED)
+        self.on_held: Callable[[str, JsonObject], None] = lambda *_: None
+        """Called with the kind and an object that a plugin holds here from now on."""
+        self.on_let_go: Callable[[str, JsonObject], None] = lambda *_: None
+        """Called with the kind and an object that a plugin held here."""
 
     # --- what event handlers write --------------------------------------------------------------
 
@@ -261,6 +265,7 @@ class IndexedObjectStore(ObjectStore):
     def hold(self, kind: str, obj: JsonObject) -> None:
         """Show an object of a kind that plugins alone write, in place of any of its name."""
         self._table(kind).write(_key(obj), obj)
+        self.on_held(kind, obj)
 
     @override
     def let_go(self, kind: str, obj: JsonObject) -> None:
@@ -268,6 +273,7 @@ class IndexedObjectStore(ObjectStore):
         table, key = self._table(kind), _key(obj)
         if key in table.objects:
             table.write(key, None)
+            self.on_let_go(kind, obj)
 
     def fork(self) -> "IndexedObjectStore":
         """A store of the same objects and assumptions; neither side sees what the other changes."""

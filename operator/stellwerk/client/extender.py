@@ -21,7 +21,7 @@ import orjson
 from stellwerk import __version__
 from stellwerk.client.extender_answers import ExtenderAnswer
 from stellwerk.client.extender_pause import PROBE_SECONDS, TIMEOUTS_IN_A_ROW, ExtenderPause
-from stellwerk.client.extender_tls import extender_context
+from stellwerk.client.extender_tls import ExtenderFiles, extender_context
 from stellwerk.client.fence import open_fence
 from stellwerk.client.fenced_sessions import fence_traces
 from stellwerk.errors import ExtenderError, SchedulerError
@@ -112,6 +112,7 @@ class HttpExtender:
         clock: Clock,
         metrics: Metrics,
         fence: Fence | None = None,
+        files: ExtenderFiles | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -121,10 +122,12 @@ class HttpExtender:
             clock: for durations.
             metrics: measures calls.
             fence: holds bindings back while the lease is not held; open by default.
+            files: reads certificates, for all extenders of a process.
         """
         self.spec = spec
         self._headers = {**_HEADERS, **_authorization(spec.user_info)}
         self._get_object = get_object
+        self._files = files or ExtenderFiles()
         self._clock = clock
         self._metrics = metrics
         self._fence = fence or open_fence()
@@ -291,7 +294,7 @@ class HttpExtender:
         connections = self._connections
         async with connections.opening:
             if connections.session is None:
-                context = await extender_context(self.spec, self._get_object)
+                context = await extender_context(self.spec, self._get_object, self._files)
                 connections.session = aiohttp.ClientSession(
                     connector=aiohttp.TCPConnector(
                         limit=0, ssl=context or True, keepalive_timeout=_IDLE_SECONDS

@@ -1,4 +1,4 @@
-"""Questions to the operator's own port, as JSON.
+"""Questions to the operator's own port.
 
 Commands, the demo and the page ask through it. Invariant: an answer that is none becomes one line
 that says why, and no answer is larger than what is read of it.
@@ -12,9 +12,12 @@ import aiohttp
 import orjson
 
 from stellwerk.errors import SchedulerError
+from stellwerk.models.answers.answer import Kind, codec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from stellwerk.models.json_values import JsonObject
 
 MOST_BYTES: Final = 32 << 20
 """Of one answer."""
@@ -49,20 +52,32 @@ class OperatorPort:
         self._url = url.rstrip("/")
         self._authorization = authorization
 
-    async def get(self, path: str) -> dict[str, Any]:
-        """Ask for a path.
+    async def get(self, path: str, kind: type[Kind]) -> Kind:
+        """The answer to a path.
+
+        Raises:
+            MalformedAnswer: it is another kind of answer.
+            NoAnswer: nothing answers, or no JSON.
+            PortRefusal: the answer is a refusal.
+        """
+        return codec(kind).read(await self.written(path))
+
+    async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
+        """The answer to a body; raises as `get`."""
+        return codec(kind).read(await self.written(path, body))
+
+    async def written(self, path: str, body: Mapping[str, Any] | None = None) -> JsonObject:
+        """The answer as the operator wrote it, for programs.
 
         Raises:
             NoAnswer: nothing answers, or no JSON.
             PortRefusal: the answer is a refusal.
         """
-        return await self._ask("GET", path, None)
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a body to a path; raises as `get`."""
+        if body is None:
+            return await self._ask("GET", path, None)
         return await self._ask("POST", path, orjson.dumps(body))
 
-    async def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+    async def _ask(self, method: str, path: str, body: bytes | None) -> JsonObject:
         authorization = None if self._authorization is None else await self._authorization()
         headers = {"Authorization": authorization} if authorization else {}
         try:
@@ -71,7 +86,7 @@ class OperatorPort:
             ) as response:
                 text = await _read(response)
                 if response.status == _OK:
-                    answer: dict[str, Any] = orjson.loads(text)
+                    answer: JsonObject = orjson.loads(text)
                     return answer
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
             raise NoAnswer(f"no answer from {self._url}{path}: {error}") from error

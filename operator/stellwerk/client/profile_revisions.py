@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from stellwerk.errors import ConfigurationError, NotFound
 from stellwerk.framework.services import ClusterClient
+from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.models.profile_revision import (
@@ -56,20 +57,20 @@ class History:
             f"SchedulerProfile {name} has no revision {number}; kept are: {kept}"
         )
 
-    def as_json(self) -> JsonObject:
-        """For programs, newest first."""
+    def answer(self) -> ProfileHistory:
+        """The history as it is shown, newest first."""
         listed = [
-            {
-                "revision": each.number,
-                "generation": each.generation,
-                "acceptedAt": each.accepted_at,
-                "replacedAt": newer.accepted_at if newer else "",
-                "scheduledPods": each.scheduled_pods,
-                "spec": each.spec,
-            }
+            AcceptedSpec(
+                revision=each.number,
+                generation=each.generation,
+                accepted_at=each.accepted_at,
+                replaced_at=newer.accepted_at if newer else "",
+                scheduled_pods=each.scheduled_pods,
+                spec=each.spec,
+            )
             for each, newer in zip_longest(self.revisions, self.revisions[1:])
         ]
-        return {"profile": self.profile["metadata"]["name"], "revisions": listed[::-1]}
+        return ProfileHistory(profile=self.profile["metadata"]["name"], revisions=listed[::-1])
 
 
 @dataclass(frozen=True, slots=True)

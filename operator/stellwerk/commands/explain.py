@@ -49,11 +49,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _explain(address: PortAddress, path: str, form: str, *, watch: bool) -> None:
-    from stellwerk.commands.group_tables import print_group  # noqa: PLC0415
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.output import show  # noqa: PLC0415
-    from stellwerk.commands.tables import print_explanation  # noqa: PLC0415
+    from stellwerk.commands.output import Shown, show  # noqa: PLC0415
+    from stellwerk.commands.tables import print_explanation, print_group  # noqa: PLC0415
+    from stellwerk.models.answers.group import GroupExplanation  # noqa: PLC0415
+    from stellwerk.models.answers.pod import PodExplanation  # noqa: PLC0415
 
-    print_it = print_group if "/podgroups/" in path else print_explanation
     async with open_port(address) as port:
-        await show(lambda: port.get(path), form, print_it, watch=watch)
+        if "/podgroups/" in path:
+            group = Shown(GroupExplanation, print_group)
+            await show(lambda: port.written(path), form, group, watch=watch)
+        else:
+            pod = Shown(PodExplanation, print_explanation)
+            await show(lambda: port.written(path), form, pod, watch=watch)

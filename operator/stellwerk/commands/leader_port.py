@@ -14,11 +14,10 @@ from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.commands.operator_port import open_port
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import SchedulerError
+from stellwerk.models.answers.answer import Kind
 
 _PAUSE_SECONDS: Final = 3.0
 """After a failure, before the leader is looked for again."""
-
-Answer = dict[str, Any]
 
 
 class LeaderPort:
@@ -38,15 +37,15 @@ class LeaderPort:
     async def __aexit__(self, *_: object) -> None:
         await self._close(self._port)
 
-    async def get(self, path: str) -> Answer:
-        """Ask for a path; raises as `OperatorPort.get`."""
-        return await self._ask(lambda port: port.get(path))
+    async def get(self, path: str, kind: type[Kind]) -> Kind:
+        """The answer to a path; raises as `OperatorPort.get`."""
+        return await self._ask(lambda port: port.get(path, kind))
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """Send a body to a path; raises as `OperatorPort.get`."""
-        return await self._ask(lambda port: port.post(path, body))
+    async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
+        """The answer to a body; raises as `OperatorPort.get`."""
+        return await self._ask(lambda port: port.post(path, body, kind))
 
-    async def _ask(self, question: Callable[[OperatorPort], Awaitable[Answer]]) -> Answer:
+    async def _ask(self, question: Callable[[OperatorPort], Awaitable[Kind]]) -> Kind:
         """Ask; where the port is lost or leads no more, ask once more through a new one."""
         port = await self._opened()
         try:

@@ -39,6 +39,7 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
     import webbrowser  # noqa: PLC0415
 
     from stellwerk.commands.leader_port import LeaderPort  # noqa: PLC0415
+    from stellwerk.models.answers.listings import ProfilesPage  # noqa: PLC0415
     from stellwerk.page.server import open_page  # noqa: PLC0415
 
     stopped = asyncio.Event()
@@ -47,7 +48,7 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
         loop.add_signal_handler(each, stopped.set)
     async with LeaderPort(address) as leader:
         # A mistake in the arguments is said now, and not in the browser.
-        await leader.get("/profiles")
+        await leader.get("/profiles", ProfilesPage)
         async with open_page(leader, number) as url:
             sys.stdout.write(f"Page: {url}\n")
             sys.stdout.write("It asks the operator with your credentials. Stop: Ctrl-C\n")

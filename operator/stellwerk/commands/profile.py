@@ -66,16 +66,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from stellwerk.commands.output import show  # noqa: PLC0415
-    from stellwerk.commands.profile_table import print_history  # noqa: PLC0415
+    from stellwerk.commands.output import Shown, show_written  # noqa: PLC0415
+    from stellwerk.commands.tables import print_history  # noqa: PLC0415
+    from stellwerk.models.answers.answer import codec  # noqa: PLC0415
+    from stellwerk.models.answers.profile_history import ProfileHistory  # noqa: PLC0415
 
     history = await _history(options)
-    answer = history.as_json()
-
-    async def answered() -> "JsonObject":
-        return answer
-
-    await show(answered, options.output, print_history)
+    written = codec(ProfileHistory).as_json(history.answer())
+    show_written(written, options.output, Shown(ProfileHistory, print_history))
 
 
 async def _history(options: argparse.Namespace) -> "History":

@@ -7,13 +7,12 @@ which is named; what is printed was computed from the entries before it.
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.table import Table
 
-from stellwerk.commands.output import show
 from stellwerk.commands.tables import console, print_explanation
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
@@ -152,12 +151,7 @@ async def _explain(file: Path, key: str) -> int:
     if not attempts:
         raise ConfigurationError(f"--until {key}: {file} holds no decision for this pod")
     replayed = _run(open_journal(file), (wanted, attempts))
-    answer = replayed.explain(namespace or "default", name)
-
-    async def told() -> Mapping[str, Any]:
-        return answer
-
-    await show(told, "table", print_explanation)
+    print_explanation(replayed.explain(namespace or "default", name), console())
     return 0
 
 

@@ -37,8 +37,9 @@ def run(options: argparse.Namespace) -> int:
 
 async def _show(address: PortAddress, path: str, form: str) -> None:
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.output import show  # noqa: PLC0415
-    from stellwerk.commands.shadow_table import print_shadow  # noqa: PLC0415
+    from stellwerk.commands.output import Shown, show  # noqa: PLC0415
+    from stellwerk.commands.tables import print_shadow  # noqa: PLC0415
+    from stellwerk.models.answers.shadow import ShadowDiff  # noqa: PLC0415
 
     async with open_port(address) as port:
-        await show(lambda: port.get(path), form, print_shadow)
+        await show(lambda: port.written(path), form, Shown(ShadowDiff, print_shadow))

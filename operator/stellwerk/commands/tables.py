@@ -1,14 +1,14 @@
-"""Explanations as tables for people: colour where there is a terminal, no wider than it is.
+"""Answers as tables for people: colour where there is a terminal, no wider than it is.
 
-The commands print them, and so does the demo. Invariant: nothing is shown that is not in the
-explanation's JSON.
+The commands print them. Invariant: nothing is shown that is not in the answer, and a text of a user
+is printed as it is, never as markup.
 """
 
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TextIO
 
 from rich.console import Console
@@ -17,17 +17,31 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from stellwerk.explain.device_text import device_lines
-from stellwerk.explain.gpu_report import gpu_lines
+from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
+from stellwerk.models.answers.pod import (
+    DecisionFields,
+    LastPreemption,
+    PodExplanation,
+    PreemptedBy,
+    PreemptionNow,
+    RankedNode,
+    RecomputedExplanation,
+    ScoreFields,
+    VictimFields,
+)
+from stellwerk.models.answers.profile_history import ProfileHistory
+from stellwerk.models.answers.shadow import ShadowDiff
+from stellwerk.models.answers.suggestion import Suggestion
+from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.foreign_text import printable
 
 _WIDTH: Final = 100
 """Where there is no terminal."""
 _MOST_NODES: Final = 10
 _NODE_WIDTH: Final = 30
 """What rank, name and total of a node take."""
+_MOST_DIFFERENCES: Final = 50
 _WORD: Final = re.compile(r"[A-Z]+[a-z0-9]*|[^A-Z]+")
-
-Json = Mapping[str, Any]
 
 
 class _Tables(Console):
@@ -47,114 +61,117 @@ def console(output: TextIO | None = None) -> Console:
     return _Tables(file=output, highlight=False, width=width, no_color=True)
 
 
-def print_explanation(explanation: Json, to: Console) -> None:
+# --- a pod --------------------------------------------------------------------------------------
+
+
+def print_explanation(explanation: PodExplanation, to: Console) -> None:
     """One pod's explanation."""
     to.print(_headline(explanation))
-    if "preempted" in explanation:
-        _print_preempted(explanation["preempted"], to)
-    if "lastPreemption" in explanation:
-        _print_last_preemption(explanation["lastPreemption"], to)
-    for field in ("note", "reason"):
-        if field in explanation:
-            to.print(escape(f"{explanation[field]}"))
-    if "nearest" in explanation:
-        to.print(f"Nearest name: [bold]{escape(explanation['nearest'])}[/]")
-    if "decision" in explanation:
-        _print_decision(explanation["decision"], explanation.get("node", ""), to)
-    if "queue" in explanation:
-        _print_queue(explanation, to)
-    if "verdicts" not in explanation:
+    if explanation.preempted is not None:
+        _print_preempted(explanation.preempted, to)
+    if explanation.last_preemption is not None:
+        _print_last_preemption(explanation.last_preemption, to)
+    for text in (explanation.note, explanation.reason):
+        if text is not None:
+            to.print(escape(text))
+    if explanation.nearest is not None:
+        to.print(f"Nearest name: [bold]{escape(explanation.nearest)}[/]")
+    if explanation.decision is not None:
+        _print_decision(explanation.decision, explanation.node or "", to)
+    _print_queue(explanation, to)
+    if explanation.verdicts is None:
         _print_devices(explanation, to)
-    if "verdicts" in explanation:
-        _print_verdicts(explanation, to)
+    else:
+        gated = explanation.queue is not None and explanation.queue.gated_by is not None
+        _print_verdicts(explanation, to, held_back=gated)
 
 
-def _headline(explanation: Json) -> Text:
+def _headline(explanation: PodExplanation) -> Text:
     """The pod, its state, and whose it is."""
-    headline = Text.assemble((explanation["pod"], "bold"), f" is {explanation['state']}")
-    if "node" in explanation:
-        headline.append(f" on {explanation['node']}")
-    if "schedulerName" in explanation:
-        selecting = explanation.get("selectedBy")
+    headline = Text.assemble((explanation.pod, "bold"), f" is {explanation.state}")
+    if explanation.node is not None:
+        headline.append(f" on {explanation.node}")
+    if explanation.scheduler_name is not None:
+        selecting = explanation.selected_by
         by = f"by the selector of {selecting}, " if selecting else ""
-        whose = f"schedulerName {explanation['schedulerName']}"
-        headline.append(f" ({by}{whose}, priority {explanation['priority']})")
+        whose = f"schedulerName {explanation.scheduler_name}"
+        headline.append(f" ({by}{whose}, priority {explanation.priority})")
     return headline
 
 
-def _print_preempted(victim: Json, to: Console) -> None:
+def _print_preempted(victim: PreemptedBy, to: Console) -> None:
     text = (
-        f"Preempted at {victim['decidedAt']} on {victim['node']} by {victim['by']}, which has "
-        f"priority {victim['byPriority']}; its own is {victim['priority']}."
+        f"Preempted at {victim.decided_at} on {victim.node} by {victim.by}, which has "
+        f"priority {victim.by_priority}; its own is {victim.priority}."
     )
     to.print(f"[red]{escape(text)}[/]")
 
 
-def _print_last_preemption(last: Json, to: Console) -> None:
-    victims = ", ".join(f"{each['pod']} ({each['priority']})" for each in last["victims"])
+def _print_last_preemption(last: LastPreemption, to: Console) -> None:
     to.print(
         escape(
-            f"At {last['decidedAt']} it preempted {victims} on {last['node']}, one of "
-            f"{last['candidates']} candidates, with {last['budgetViolations']} violations of "
+            f"At {last.decided_at} it preempted {_victims(last.victims)} on {last.node}, one of "
+            f"{last.candidates} candidates, with {last.budget_violations} violations of "
             "disruption budgets."
         )
     )
-    if last["nominatedNode"] != last["node"]:
-        to.print(escape(f"It is nominated to {last['nominatedNode'] or 'no node'} now."))
-    for each in last.get("tookPlace") or ():
-        got = "got" if each["bound"] else "was nominated to"
-        text = f"{each['pod']}, of priority {each['priority']}, {got} that node at"
-        to.print(escape(f"{text} {each['decidedAt']}."))
+    if last.nominated_node != last.node:
+        to.print(escape(f"It is nominated to {last.nominated_node or 'no node'} now."))
+    for each in last.took_place or ():
+        got = "got" if each.bound else "was nominated to"
+        text = f"{each.pod}, of priority {each.priority}, {got} that node at {each.decided_at}."
+        to.print(escape(text))
 
 
-def _print_decision(decision: Json, chosen: str, to: Console) -> None:
-    tie = "no tie" if decision["tied"] < 2 else f"a tie of {decision['tied']}"  # noqa: PLR2004 two
+def _victims(victims: Iterable[VictimFields]) -> str:
+    return ", ".join(f"{each.pod} ({each.priority})" for each in victims)
+
+
+def _print_decision(decision: DecisionFields, chosen: str, to: Console) -> None:
+    tie = "no tie" if decision.tied < 2 else f"a tie of {decision.tied}"  # noqa: PLR2004 two
     to.print(
-        f"Decided at {decision['decidedAt']}: {decision['feasible']} of {decision['nodes']} nodes "
-        f"feasible, {tie}, attempt {decision['attempts']}."
+        f"Decided at {decision.decided_at}: {decision.feasible} of {decision.nodes} nodes "
+        f"feasible, {tie}, attempt {decision.attempts}."
     )
-    best = decision["best"][:_MOST_NODES]
+    best = decision.best[:_MOST_NODES]
     if best:
         to.print(_score_table(best, chosen, to.width))
         to.print("[dim]raw → normalised × weight = weighted[/]")
-    elif decision["nominated"]:
+    elif decision.nominated:
         to.print("It went to the node that it was nominated to; no other was looked at.")
     else:
         to.print("There was one feasible node, and nothing to score.")
-    if "others" in decision:
-        others = decision["others"]
-        to.print(f"Why the others were not, counted at {others['countedAt']}:")
+    if decision.others is not None:
+        others = decision.others
+        to.print(f"Why the others were not, counted at {others.counted_at}:")
         to.print(
-            _reason_table(
-                (each["plugin"], each["nodes"], each["reasons"], ()) for each in others["reasons"]
-            )
+            _reason_table((each.plugin, each.nodes, each.reasons, ()) for each in others.reasons)
         )
 
 
-def _score_table(best: Sequence[Json], chosen: str, width: int) -> Table:
+def _score_table(best: Sequence[RankedNode], chosen: str, width: int) -> Table:
     """Nodes in rows, plugins in columns; their names on several lines where they are too wide."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("NODE", overflow="fold")
     table.add_column("TOTAL", justify="right")
-    plugins = list(best[0]["scores"])
+    plugins = list(best[0].scores)
     words = " " if sum(len(plugin) + 2 for plugin in plugins) < width - _NODE_WIDTH else "\n"
     for plugin in plugins:
         name = plugin if words == " " else words.join(_WORD.findall(plugin)) or plugin
         table.add_column(escape(name), justify="right", overflow="fold")
     for node in best:
-        cells = [_score_text(node["scores"][plugin]) for plugin in plugins]
-        style = "bold green" if node["node"] == chosen else ""
-        total = f"{node['total']}"
-        table.add_row(f"{node['rank']}", escape(node["node"]), total, *cells, style=style)
+        cells = [_score_text(node.scores[plugin]) for plugin in plugins]
+        style = "bold green" if node.node == chosen else ""
+        table.add_row(f"{node.rank}", escape(node.node), f"{node.total}", *cells, style=style)
     return table
 
 
-def _score_text(score: Json) -> str:
-    weight = score["weighted"] // score["normalized"] if score["normalized"] else 1
-    if weight == 1 and score["raw"] == score["normalized"]:
-        return f"{score['weighted']}"
-    return f"{score['raw']} → {score['normalized']}×{weight}={score['weighted']}"
+def _score_text(score: ScoreFields) -> str:
+    weight = score.weighted // score.normalized if score.normalized else 1
+    if weight == 1 and score.raw == score.normalized:
+        return f"{score.weighted}"
+    return f"{score.raw} → {score.normalized}×{weight}={score.weighted}"
 
 
 def _reason_table(rows: Iterable[tuple[str, int, Sequence[str], Sequence[str]]]) -> Table:
@@ -171,98 +188,241 @@ def _reason_table(rows: Iterable[tuple[str, int, Sequence[str], Sequence[str]]])
     return table
 
 
-def _print_queue(explanation: Json, to: Console) -> None:
-    queue = explanation["queue"]
-    place = f"In {queue['queue']} since {queue['since']}"
-    if queue.get("position") is not None:
-        place += f", {queue['position']} pods before it"
-    place += f"; {queue['attempts']} attempt{'' if queue['attempts'] == 1 else 's'}"
-    if "nextRetry" in queue:
-        place += f", next at the latest at {queue['nextRetry']}"
+def _print_queue(explanation: PodExplanation, to: Console) -> None:
+    queue, last = explanation.queue, explanation.last_attempt
+    if queue is None:
+        return
+    place = f"In {queue.queue} since {queue.since}"
+    if queue.position is not None:
+        place += f", {queue.position} pods before it"
+    place += f"; {queue.attempts} attempt{'' if queue.attempts == 1 else 's'}"
+    if queue.next_retry is not None:
+        place += f", next at the latest at {queue.next_retry}"
     to.print(escape(f"{place}."))
-    if "gatedBy" in queue:
-        to.print(f"[yellow]Held back by {escape(queue['gatedBy'])}.[/]")
-    last = explanation.get("lastAttempt")
-    if last:
-        message = f": {last['message']}" if last.get("message") else ""
-        to.print(escape(f"Last attempt ended at {last['endedAt']}{message}"))
-    woken = queue.get("wokenBy")
-    if woken:
-        events = ", ".join(each["event"] for each in woken)
+    if queue.gated_by is not None:
+        to.print(f"[yellow]Held back by {escape(queue.gated_by)}.[/]")
+    if last is not None:
+        message = f": {last.message}" if last.message else ""
+        to.print(escape(f"Last attempt ended at {last.ended_at}{message}"))
+    if queue.woken_by:
+        events = ", ".join(each.event for each in queue.woken_by)
         to.print(f"Woken by: [cyan]{escape(events)}[/]")
 
 
-def _print_verdicts(explanation: Json, to: Console) -> None:
-    verdicts = explanation["verdicts"]
-    to.print(f"\nVerdicts, computed anew at {verdicts['recomputedAt']}:")
-    if "error" in verdicts:
-        to.print(f"[red]{escape(verdicts['error'])}[/]")
+# --- what is computed anew ----------------------------------------------------------------------
+
+
+def _print_verdicts(
+    explanation: PodExplanation | RecomputedExplanation, to: Console, *, held_back: bool = False
+) -> None:
+    verdicts = explanation.verdicts
+    if verdicts is None:
         return
-    pre_filter = verdicts.get("preFilter")
-    if pre_filter:
-        text = f"{pre_filter['plugin']}: {', '.join(pre_filter['reasons'])}"
+    to.print(f"\nVerdicts, computed anew at {verdicts.recomputed_at}:")
+    if verdicts.error is not None:
+        to.print(f"[red]{escape(verdicts.error)}[/]")
+        return
+    if verdicts.pre_filter is not None:
+        text = f"{verdicts.pre_filter.plugin}: {', '.join(verdicts.pre_filter.reasons)}"
         to.print(f"[red]All nodes: {escape(text)}[/]")
-    if verdicts["byPlugin"]:
+    if verdicts.by_plugin:
         to.print(
             _reason_table(
-                (by_plugin["plugin"], each["nodes"], each["reasons"], each["examples"])
-                for by_plugin in verdicts["byPlugin"]
-                for each in by_plugin["verdicts"]
+                (by_plugin.plugin, each.nodes, each.reasons, each.examples)
+                for by_plugin in verdicts.by_plugin
+                for each in by_plugin.verdicts
             )
         )
     _print_devices(explanation, to)
-    if "wouldGetNode" in explanation:
-        held_back = "gatedBy" in explanation.get("queue", {})
+    if explanation.would_get_node is not None:
         when = "if it were not held back" if held_back else "now"
-        to.print(f"[green]It would get {escape(explanation['wouldGetNode'])} {when}.[/]")
+        to.print(f"[green]It would get {escape(explanation.would_get_node)} {when}.[/]")
         return
-    _print_preemption(explanation.get("preemption") or {}, to)
-    _print_suggestions(explanation.get("wouldFit") or (), to)
+    if explanation.preemption is not None:
+        _print_preemption(explanation.preemption, to)
+    _print_suggestions(explanation.would_fit or (), to)
 
 
-def _print_devices(explanation: Json, to: Console) -> None:
-    of_claims = device_lines(explanation["devices"]) if "devices" in explanation else ()
-    of_gpus = gpu_lines(explanation["gpus"]) if "gpus" in explanation else ()
-    for line in (*of_claims, *of_gpus):
-        to.print(escape(line))
+def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Console) -> None:
+    for report in (explanation.devices, explanation.gpus):
+        for line in report.lines() if report is not None else ():
+            to.print(escape(line))
+    for plugin, facts in (explanation.plugins or {}).items():
+        for line in facts.lines:
+            to.print(escape(f"{plugin}: {line}"))
+    for each in explanation.left_out or ():
+        to.print(f"[yellow]Left out is {escape(each.plugin)}: {escape(each.reason)}[/]")
 
 
-def _print_preemption(preemption: Json, to: Console) -> None:
-    if "victims" in preemption:
-        victims = ", ".join(f"{each['pod']} ({each['priority']})" for each in preemption["victims"])
-        to.print(escape(f"Preemption would evict {victims} on {preemption['node']}."))
-    if "wouldDo" in preemption:
-        to.print(escape(f"{preemption['wouldDo']}."))
+def _print_preemption(preemption: PreemptionNow, to: Console) -> None:
+    if preemption.victims is not None:
+        victims = _victims(preemption.victims)
+        to.print(escape(f"Preemption would evict {victims} on {preemption.node}."))
+    if preemption.would_do is not None:
+        to.print(escape(f"{preemption.would_do}."))
 
 
-def _print_suggestions(suggestions: Sequence[Json], to: Console) -> None:
+def _print_suggestions(suggestions: Sequence[Suggestion], to: Console) -> None:
     if not suggestions:
         to.print("No change that was tried would make it fit.")
         return
     to.print("\n[bold]What would make it fit[/], each tried:")
     for suggestion in suggestions:
-        to.print(f" [green]•[/] {escape(suggestion['text'])}")
+        to.print(f" [green]•[/] {escape(suggestion.text)}")
 
 
-def print_what_if(answer: Json, to: Console) -> None:
+def print_what_if(answer: WhatIf, to: Console) -> None:
     """Who lands where, who does not, and why."""
-    if "drained" in answer:
-        to.print(escape(f"If {answer['drained']} were drained:"))
-    if answer["placed"]:
+    if answer.drained is not None:
+        to.print(escape(f"If {answer.drained} were drained:"))
+    if answer.placed:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("POD", overflow="fold")
         table.add_column("NODE", overflow="fold")
-        for each in answer["placed"]:
-            table.add_row(escape(each["pod"]), f"[green]{escape(each['node'])}[/]")
+        for placed in answer.placed:
+            table.add_row(escape(placed.pod), f"[green]{escape(placed.node)}[/]")
         to.print(table)
-    for each in answer["unplaced"]:
-        to.print(f"[red]{escape(each['pod'])}[/] gets no node: {escape(each['message'])}")
-        preempt = each.get("wouldPreempt")
-        if preempt:
-            victims = ", ".join(preempt["victims"])
-            to.print(escape(f"  it would preempt {victims} on {preempt['node']}"))
-    if not answer["placed"] and not answer["unplaced"]:
-        to.print("No pod has to move." if "drained" in answer else "No pod waits.")
-    explanation = answer.get("explanation")
-    if explanation and answer["unplaced"]:
-        _print_verdicts(explanation, to)
+    for each in answer.unplaced:
+        to.print(f"[red]{escape(each.pod)}[/] gets no node: {escape(each.message)}")
+        if each.would_preempt is not None:
+            victims = ", ".join(each.would_preempt.victims)
+            to.print(escape(f"  it would preempt {victims} on {each.would_preempt.node}"))
+    if not answer.placed and not answer.unplaced:
+        to.print("No pod waits." if answer.drained is None else "No pod has to move.")
+    if answer.explanation is not None and answer.unplaced:
+        _print_verdicts(answer.explanation, to)
+
+
+# --- a group ------------------------------------------------------------------------------------
+
+
+def print_group(explanation: GroupExplanation, to: Console) -> None:
+    """One group's explanation."""
+    counts = f"{explanation.placed} placed of {explanation.min_count} needed"
+    headline = f"{explanation.pod_group}: {explanation.state} ({counts}, "
+    ended = f", {explanation.succeeded} succeeded" if explanation.succeeded else ""
+    to.print(f"{headline}{explanation.exist} exist, {explanation.running} running{ended})")
+    for remark in _remarks(explanation):
+        to.print(f"  {remark}")
+    would = explanation.would_happen
+    _print_members(explanation, would, to)
+    for line in _outcome(would) if would is not None else ():
+        to.print(line)
+    for each in explanation.would_fit or ():
+        to.print(f"would fit with {each.nodes} more node(s) like {each.like}")
+
+
+def _remarks(explanation: GroupExplanation) -> Iterator[str]:
+    if explanation.waits_for:
+        yield explanation.waits_for
+    yield from explanation.remarks or ()
+    for problem in explanation.problems or ():
+        yield f"not usable: {problem}"
+    left = explanation.room_is_kept_seconds
+    if left != ROOM_NOT_KEPT:
+        until = "while it is the first of its queue" if left is None else f"for {left} s more"
+        yield f"room is kept for it, {until}"
+    after = explanation.given_back_after_seconds
+    if after is not None:
+        yield f"pods are given back {after} s after too few could be bound"
+
+
+def _outcome(would: GroupForecast) -> Iterator[str]:
+    if would.message:
+        yield f"now: {would.message}"
+    if would.placed:
+        yield f"now: it would be placed on {would.placement}"
+    if would.victims:
+        yield f"  by evicting {', '.join(would.victims)}"
+    if would.room_is_kept_on:
+        yield f"  with room kept on {', '.join(would.room_is_kept_on)}"
+
+
+def _print_members(explanation: GroupExplanation, would: GroupForecast | None, to: Console) -> None:
+    table = Table("Pod", "Node", "Queue", "Why not")
+    reasons = (would.reasons if would is not None else None) or {}
+    nodes = would.nodes if would is not None else {}
+    for each in explanation.members:
+        now = f"would get {nodes[each.pod]}" if each.pod in nodes else ""
+        why_not = reasons.get(each.pod) or now or each.message or ""
+        table.add_row(each.pod, each.node, each.queue or "", why_not)
+    to.print(table)
+
+
+# --- a shadow -----------------------------------------------------------------------------------
+
+
+def print_shadow(answer: ShadowDiff, to: Console) -> None:
+    """The counts of a shadow, and the newest differences."""
+    to.print(
+        Text(
+            f"{answer.profile} decides beside {answer.shadow_of}: {answer.differing} of "
+            f"{answer.compared} decisions differ; its own nodes score {answer.mean_gain} more on "
+            "the average"
+        )
+    )
+    left_out = [
+        f"{number} {what}"
+        for number, what in ((answer.skipped, "skipped"), (answer.failed, "failed"))
+        if number
+    ]
+    if left_out:
+        to.print(Text(f"of {answer.decisions} decisions, {' and '.join(left_out)}"))
+    if answer.groups:
+        to.print(Text(f"{answer.groups} decisions on groups of pods are not compared"))
+    if not answer.differences:
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("POD", "NODE", "SHADOW'S"):
+        table.add_column(title, overflow="fold")
+    for title in ("SCORE", "SHADOW'S"):
+        table.add_column(title, justify="right")
+    table.add_column("MADE BY", overflow="fold")
+    for each in answer.differences[:_MOST_DIFFERENCES]:
+        why = ": ".join(filter(None, (each.plugin, each.reason)))
+        row = (each.pod, each.node or "none", each.shadow_node or "none")
+        scores = ("" if total is None else f"{total}" for total in (each.total, each.shadow_total))
+        table.add_row(*map(Text, (*row, *scores, why)))
+    to.print(table)
+
+
+# --- the history of a profile -------------------------------------------------------------------
+
+
+def print_history(history: ProfileHistory, to: Console) -> None:
+    """Each accepted spec, newest first, with what differs from the one before."""
+    revisions, name = history.revisions, history.profile
+    if not revisions:
+        to.print(
+            Text(f"SchedulerProfile {name} has no history here; -n names the operator's namespace")
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("REVISION", "GENERATION"):
+        table.add_column(title, justify="right")
+    for title in ("ACCEPTED", "REPLACED"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("PODS", justify="right")
+    table.add_column("CHANGED", overflow="fold")
+    before = [each.spec for each in revisions[1:]] + [None]
+    for each, former in zip(revisions, before, strict=True):
+        cells = (
+            f"{each.revision}",
+            f"{each.generation or ''}",
+            each.accepted_at,
+            each.replaced_at or ("" if each is not revisions[0] else "in use"),
+            f"{each.scheduled_pods}",
+            _changed(former, each.spec),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    to.print(table)
+
+
+def _changed(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    """The fields of the spec that differ."""
+    if after is None:
+        return "not kept: too large, or no spec"
+    if before is None:
+        return ""
+    names = [name for name in {*before, *after} if before.get(name) != after.get(name)]
+    return printable(", ".join(sorted(names))[:200])

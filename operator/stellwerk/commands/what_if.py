@@ -70,11 +70,12 @@ def run(options: argparse.Namespace) -> int:
 
 async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> None:
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.output import show  # noqa: PLC0415
+    from stellwerk.commands.output import Shown, show  # noqa: PLC0415
     from stellwerk.commands.tables import print_what_if  # noqa: PLC0415
+    from stellwerk.models.answers.what_if import WhatIf  # noqa: PLC0415
 
     async with open_port(address) as port:
-        await show(lambda: port.post("/what-if", body), form, print_what_if)
+        await show(lambda: port.written("/what-if", body), form, Shown(WhatIf, print_what_if))
 
 
 def _of_recording(options: argparse.Namespace) -> int:

@@ -8,16 +8,18 @@ import argparse
 import asyncio
 import sys
 from collections import Counter, deque
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from stellwerk.commands.output import show
-from stellwerk.commands.shadow_table import print_shadow
+from stellwerk.commands.output import Shown, show_written
+from stellwerk.commands.tables import print_shadow
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import Decided, GroupDecided, Head
 from stellwerk.journal.reader import Journal, open_journal
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile, load_profile
@@ -45,14 +47,11 @@ async def _print(file: Path, profile: Path, last: int, form: str) -> None:
     beside = _Beside(profile)
     skipped, groups = _left_out(file, beside.scheduler_name, last)
     journal = open_journal(file)
-    answer = {**beside.compare(journal, skipped), "groups": groups}
+    answer = replace(beside.compare(journal, skipped), groups=groups)
     if journal.damage:
         sys.stderr.write(f"stellwerk: compared up to here: {journal.damage}\n")
-
-    async def compared() -> Mapping[str, Any]:
-        return answer
-
-    await show(compared, form, print_shadow)
+    written = codec(ShadowDiff).as_json(answer)
+    show_written(written, form, Shown(ShadowDiff, print_shadow))
 
 
 class _Beside:
@@ -71,7 +70,7 @@ class _Beside:
         spec |= {"shadowOf": _RECORDED, "sampleOneIn": 1}
         self._profile = _loaded(file, {**manifest, "spec": spec})
 
-    def compare(self, journal: Journal, skipped: int) -> JsonObject:
+    def compare(self, journal: Journal, skipped: int) -> ShadowDiff:
         """What comes out otherwise of the decisions after the first so many."""
         replay: Replay | None = None
         looks = None
@@ -89,7 +88,7 @@ class _Beside:
         if replay is None or looks is None:
             raise JournalError(f"the journal is empty: {journal.damage or 'it has no entry'}")
         replay.finish()
-        return {**looks.found(), "shadowOf": self.scheduler_name}
+        return replace(looks.found(), shadow_of=self.scheduler_name)
 
 
 class _Look:
@@ -112,7 +111,7 @@ class _Look:
             if self._skipped < 0:
                 self._shadows.look(pod, decision, 0.0, self._shadows.world.objects.assumptions)
 
-    def found(self) -> JsonObject:
+    def found(self) -> ShadowDiff:
         """What came of it."""
         described = self._shadows.described(self._name)
         assert described is not None  # noqa: S101 it was taken up at the beginning

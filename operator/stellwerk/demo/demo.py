@@ -86,8 +86,9 @@ async def _explain_impossible(
             name = pod["metadata"]["name"]
             explanation = await sandbox.explain("default", name)
             print(f"\n{name} fits nowhere. What would make it fit, each tried:", file=output)
-            for suggestion in explanation.get("wouldFit") or ():
-                print(f"  - {suggestion['text']}", file=output)
+            suggestions = explanation.would_fit if explanation is not None else None
+            for suggestion in suggestions or ():
+                print(f"  - {suggestion.text}", file=output)
 
 
 def _print_ways_on(sandbox: Sandbox, output: TextIO, *, keep: bool) -> None:

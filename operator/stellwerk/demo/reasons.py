@@ -6,9 +6,9 @@ not in the explanation, and what a manifest forbids is judged without the schedu
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.pod import DecisionFields, PodExplanation
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm
@@ -19,33 +19,34 @@ _SCORES: Final = 2
 """So many scores are named."""
 
 
-def reason(explanation: JsonObject) -> str:
+def reason(explanation: PodExplanation | None) -> str:
     """Why a bound pod is where it is."""
-    decision = explanation.get("decision")
+    if explanation is None:
+        return "not explained"
+    decision = explanation.decision
     if decision is None:
-        return str(explanation.get("note", "not explained"))
-    words = [f"{decision['feasible']} of {decision['nodes']} nodes fit"]
-    others = decision.get("others", {})
-    if others.get("nodes") == decision["nodes"] - decision["feasible"]:
-        words += (f"{each['nodes']}: {', '.join(each['reasons'])}" for each in others["reasons"])
-    best = decision["best"]
-    if len(best) > 1:
-        words.append(_choice(decision, best))
+        return explanation.note or "not explained"
+    words = [f"{decision.feasible} of {decision.nodes} nodes fit"]
+    others = decision.others
+    if others is not None and others.nodes == decision.nodes - decision.feasible:
+        words += (f"{each.nodes}: {', '.join(each.reasons)}" for each in others.reasons)
+    if len(decision.best) > 1:
+        words.append(_choice(decision))
     return "; ".join(words)
 
 
-def _choice(decision: Mapping[str, Any], best: Sequence[Mapping[str, Any]]) -> str:
+def _choice(decision: DecisionFields) -> str:
     """What put the chosen node before the next one."""
-    if decision["tied"] > 1:
-        return f"{decision['tied']} tied at {best[0]['total']}, one of them drawn"
-    chosen, second = best[0], best[1]
+    chosen, second = decision.best[:2]
+    if decision.tied > 1:
+        return f"{decision.tied} tied at {chosen.total}, one of them drawn"
     leads = {
-        plugin: score["weighted"] - second["scores"][plugin]["weighted"]
-        for plugin, score in chosen["scores"].items()
+        plugin: score.weighted - second.scores[plugin].weighted
+        for plugin, score in chosen.scores.items()
     }
     ahead = sorted((plugin for plugin, lead in leads.items() if lead > 0), key=leads.__getitem__)
     named = ", ".join(f"{plugin} +{leads[plugin]}" for plugin in reversed(ahead[-_SCORES:]))
-    return f"best by {chosen['total']} to {second['total']} ({named})"
+    return f"best by {chosen.total} to {second.total} ({named})"
 
 
 def forbidden(pod: PodInfo, pods: Sequence[PodInfo], nodes: Mapping[str, NodeInfo]) -> str:

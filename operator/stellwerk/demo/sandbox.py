@@ -16,8 +16,9 @@ from typing import Any, Final
 import aiohttp
 
 from stellwerk.app import RunOptions, run
+from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import ApiFeatures, open_cluster
@@ -37,14 +38,14 @@ class Sandbox:
     url: str
     """The operator's port."""
 
-    async def explain(self, namespace: str, name: str) -> JsonObject:
-        """The operator's explanation of a pod; empty: it knows none of that name."""
-        url = f"{self.url}/explain/{namespace}/{name}"
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            if response.status != 200:  # noqa: PLR2004 OK
-                return {}
-            answer: dict[str, Any] = await response.json()
-            return answer
+    async def explain(self, namespace: str, name: str) -> PodExplanation | None:
+        """The operator's explanation of a pod; None: it knows none of that name."""
+        async with aiohttp.ClientSession() as session:
+            port = OperatorPort(session, self.url)
+            try:
+                return await port.get(f"/explain/{namespace}/{name}", PodExplanation)
+            except PortRefusal:
+                return None
 
 
 def own_command() -> str:

@@ -14,7 +14,8 @@ import orjson
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.case_files import cases_of, read_cases
 from stellwerk.explain.decide import CaseError, decide
-from stellwerk.explain.device_text import device_lines
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.devices import DevicesOfPod
 
 
 def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_key: str = "") -> int:
@@ -91,7 +92,9 @@ def _table(result: Mapping[str, Any]) -> str:
     if preemption.get("nominatedNode"):
         victims = ", ".join(preemption["victims"])
         lines.append(f"  preempts on {preemption['nominatedNode']}: {victims}")
-    lines += [f"  {line}" for line in device_lines(result.get("devices") or {})]
+    if "devices" in result:
+        devices = codec(DevicesOfPod).read(result["devices"])
+        lines += [f"  {line}" for line in devices.lines()]
     return "\n".join([*lines, ""])
 
 

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from stellwerk.framework.interface import Candidate
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.pod import (
+    LastPreemption,
+    PreemptedBy,
+    PreemptionCandidate,
+    VictimFields,
+)
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision
 
@@ -35,8 +40,8 @@ class Evictions:
     """The last preemptions by the names of victims and of preemptors."""
 
     def __init__(self) -> None:
-        self._by_victim: OrderedDict[str, JsonObject] = OrderedDict()
-        self._by_preemptor: OrderedDict[str, JsonObject] = OrderedDict()
+        self._by_victim: OrderedDict[str, PreemptedBy] = OrderedDict()
+        self._by_preemptor: OrderedDict[str, LastPreemption] = OrderedDict()
         self._nominations: OrderedDict[str, Nomination] = OrderedDict()
         """The last one of each preemptor, in the order in which they were made."""
 
@@ -53,24 +58,22 @@ class Evictions:
         nomination = Nomination(preemptor, chosen.node_name, now_seconds)
         _put(self._nominations, preemptor.key, nomination)
         others = decision.post_filter.candidates if decision.post_filter is not None else ()
-        _put(
-            self._by_preemptor,
-            preemptor.key,
-            {
-                "decidedAt": decided_at,
-                **_for_candidate(chosen),
-                "candidates": len(others),
-                "others": [
-                    _for_candidate(other) for other in others[:_CANDIDATES] if other is not chosen
-                ],
-            },
+        last = LastPreemption(
+            decided_at=decided_at,
+            node=chosen.node_name,
+            budget_violations=chosen.pdb_violations,
+            victims=_victims(chosen),
+            candidates=len(others),
+            others=[_for_candidate(each) for each in others[:_CANDIDATES] if each is not chosen],
+            nominated_node=chosen.node_name,
         )
+        _put(self._by_preemptor, preemptor.key, last)
 
-    def of_victim(self, key: str) -> JsonObject | None:
+    def of_victim(self, key: str) -> PreemptedBy | None:
         """The preemptor of a pod, and when; None: there was none, as far as is known."""
         return self._by_victim.get(key)
 
-    def of_preemptor(self, key: str) -> JsonObject | None:
+    def of_preemptor(self, key: str) -> LastPreemption | None:
         """What was to go for a pod, and what else could have."""
         return self._by_preemptor.get(key)
 
@@ -94,22 +97,23 @@ def _put(entries: OrderedDict[str, Entry], key: str, entry: Entry) -> None:
         entries.popitem(last=False)
 
 
-def _for_victim(victim: PodInfo, preemptor: PodInfo, decided_at: str) -> JsonObject:
-    return {
-        "by": preemptor.key,
-        "byPriority": preemptor.priority,
-        "priority": victim.priority,
-        "node": victim.node_name,
-        "decidedAt": decided_at,
-    }
+def _for_victim(victim: PodInfo, preemptor: PodInfo, decided_at: str) -> PreemptedBy:
+    return PreemptedBy(
+        by=preemptor.key,
+        by_priority=preemptor.priority,
+        priority=victim.priority,
+        node=victim.node_name,
+        decided_at=decided_at,
+    )
 
 
-def _for_candidate(candidate: Candidate) -> JsonObject:
-    """A node with what decides between candidates, in the order in which it does."""
-    return {
-        "node": candidate.node_name,
-        "budgetViolations": candidate.pdb_violations,
-        "victims": [
-            {"pod": victim.key, "priority": victim.priority} for victim in candidate.victims
-        ],
-    }
+def _for_candidate(candidate: Candidate) -> PreemptionCandidate:
+    return PreemptionCandidate(
+        node=candidate.node_name,
+        budget_violations=candidate.pdb_violations,
+        victims=_victims(candidate),
+    )
+
+
+def _victims(candidate: Candidate) -> list[VictimFields]:
+    return [VictimFields(pod=victim.key, priority=victim.priority) for victim in candidate.victims]

@@ -1,4 +1,4 @@
-"""The scheduling queue, the profiles and the nodes as JSON, a page at a time.
+"""The scheduling queue, the decisions, the profiles and the nodes, a page at a time.
 
 The operator's port serves them. Invariant: a page is made in steps, and holds at most as many
 entries as were asked for.
@@ -13,7 +13,19 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.queue_facts import QUEUES, at
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.explain.steps import Steps
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.listings import (
+    DecidedPod,
+    DecisionsPage,
+    NodeFields,
+    NodesPage,
+    PendingPod,
+    ProfileObject,
+    ProfilesPage,
+    QueuePage,
+    RefusedProfile,
+    ServingProfile,
+)
+from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.world.world import World
 
@@ -30,7 +42,7 @@ class Page:
     offset: int = 0
 
 
-def queue_page(world: World, page: Page) -> Steps:
+def queue_page(world: World, page: Page) -> Steps[QueuePage]:
     """Pending pods, in the order in which they would be tried within each queue."""
     entries = list(world.queue.entries.values())
     yield
@@ -42,28 +54,26 @@ def queue_page(world: World, page: Page) -> Steps:
         if number % _AT_ONCE == 0:
             yield
         items.append(_queued(world, entry))
-    return {"counts": dict(world.queue.pending()), "total": len(entries), "items": items}
+    return QueuePage(counts=dict(world.queue.pending()), total=len(entries), items=items)
 
 
 def _order(entry: QueuedPod) -> tuple[int, tuple[float, ...], float]:
     return (int(entry.place), entry.sort_key, entry.backoff_expiration or entry.queued_at)
 
 
-def _queued(world: World, entry: QueuedPod) -> JsonObject:
-    item: JsonObject = {
-        "pod": entry.newest.key,
-        "queue": QUEUES.get(entry.place, "none"),
-        "schedulerName": entry.newest.spec.scheduler_name,
-        "priority": entry.newest.priority,
-        "since": at(world.clock, entry.queued_at),
-        "attempts": entry.attempts,
-    }
-    if entry.rejector_plugins:
-        item["rejectedBy"] = sorted(entry.rejector_plugins)
-    return item
+def _queued(world: World, entry: QueuedPod) -> PendingPod:
+    return PendingPod(
+        pod=entry.newest.key,
+        queue=QUEUES.get(entry.place, "none"),
+        scheduler_name=entry.newest.spec.scheduler_name,
+        priority=entry.newest.priority,
+        since=at(world.clock, entry.queued_at),
+        attempts=entry.attempts,
+        rejected_by=sorted(entry.rejector_plugins) or None,
+    )
 
 
-def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps:
+def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps[DecisionsPage]:
     """Pods that got a node, the last decision first, as many as are kept."""
     yield
     items = []
@@ -71,45 +81,45 @@ def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps:
         if number % _AT_ONCE == 0:
             yield
         items.append(
-            {
-                "pod": record.key,
-                "node": record.node_name,
-                "schedulerName": record.scheduler_name,
-                "decidedAt": at(world.clock, record.decided_at_seconds),
-                "attempts": record.attempts,
-                "feasible": record.feasible,
-                "nodes": record.nodes,
-                "tied": record.tied,
-            }
+            DecidedPod(
+                pod=record.key,
+                node=record.node_name,
+                scheduler_name=record.scheduler_name,
+                decided_at=at(world.clock, record.decided_at_seconds),
+                attempts=record.attempts,
+                feasible=record.feasible,
+                nodes=record.nodes,
+                tied=record.tied,
+            )
         )
-    return {"total": len(records), "items": items}
+    return DecisionsPage(total=len(records), items=items)
 
 
-def profiles_page(world: World, objects: Iterable[JsonObject]) -> Steps:
+def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[ProfilesPage]:
     """Every profile that serves, why others do not, and what the objects' conditions say."""
     yield
     items = [
-        {
-            "name": profile.loaded.name,
-            "schedulerName": profile.scheduler_name,
-            "generation": profile.loaded.generation,
-            "plugins": {
+        ServingProfile(
+            name=profile.loaded.name,
+            scheduler_name=profile.scheduler_name,
+            generation=profile.loaded.generation,
+            plugins={
                 point.value: list(profile.loaded.plugins.at(point)) for point in ExtensionPoint
             },
-            "weights": dict(profile.loaded.plugins.weights),
-            "scheduledPods": profile.activity.scheduled_pods,
-            "extenders": profile.extenders is not None,
-        }
+            weights=dict(profile.loaded.plugins.weights),
+            scheduled_pods=profile.activity.scheduled_pods,
+            extenders=profile.extenders is not None,
+        )
         for profile in world.profiles.served.values()
     ]
     refused = [
-        {"schedulerName": name, "reason": reason}
+        RefusedProfile(scheduler_name=name, reason=reason)
         for name, reason in world.profiles.refusals.items()
     ]
-    return {"items": items, "refused": refused, "objects": list(objects)}
+    return ProfilesPage(items=items, refused=refused, objects=list(objects))
 
 
-def nodes_page(world: World, page: Page) -> Steps:
+def nodes_page(world: World, page: Page) -> Steps[NodesPage]:
     """Nodes with what they offer and what is used of it, in the order of their arrival."""
     yield
     snapshot = world.cache.snapshot
@@ -125,16 +135,16 @@ def nodes_page(world: World, page: Page) -> Steps:
         node, usage = snapshot.node_at(row), snapshot.usage(row)
         native = zip(("cpu", "memory", "ephemeral-storage", "pods"), usage.amounts, strict=True)
         items.append(
-            {
-                "name": name,
-                "allocatable": dict(node.allocatable),
-                "requested": dict(native) | usage.extended,
-                "labels": dict(node.labels),
-                "taints": [
-                    {"key": taint.key, "value": taint.value, "effect": taint.effect}
+            NodeFields(
+                name=name,
+                allocatable=dict(node.allocatable),
+                requested=dict(native) | usage.extended,
+                labels=dict(node.labels),
+                taints=[
+                    TaintFields(key=taint.key, value=taint.value, effect=taint.effect)
                     for taint in node.taints
                 ],
-                "unschedulable": node.unschedulable,
-            }
+                unschedulable=node.unschedulable,
+            )
         )
-    return {"total": len(snapshot.row_of), "items": items}
+    return NodesPage(total=len(snapshot.row_of), items=items)

@@ -1,4 +1,4 @@
-"""An explanation of one group as JSON: its members, what it waits for, what would make it fit.
+"""An explanation of one group: its members, what it waits for, what would make it fit.
 
 The operator's port asks for it. What would happen now, and with more nodes, is computed on a fork
 by the same code that decides groups. Invariant: the live World is only read.
@@ -12,10 +12,18 @@ from typing import Final
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.group import (
+    ROOM_NOT_KEPT,
+    GroupCondition,
+    GroupExplanation,
+    GroupForecast,
+    GroupMember,
+    MoreNodes,
+)
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
@@ -30,7 +38,7 @@ _OF_CONDITIONS: Final = "node.kubernetes.io/"
 """Taints of nodes that are not as new ones would be."""
 
 
-def explain_group(world: World, namespace: str, name: str) -> Steps | None:
+def explain_group(world: World, namespace: str, name: str) -> Steps[GroupExplanation] | None:
     """Explain a group; None: neither it nor a member of it is known."""
     for key, members in world.pod_groups.groups.items():
         if key.namespace == namespace and key.name == name:
@@ -38,7 +46,7 @@ def explain_group(world: World, namespace: str, name: str) -> Steps | None:
     return None
 
 
-def _explained(world: World, members: GroupMembers) -> Steps:
+def _explained(world: World, members: GroupMembers) -> Steps[GroupExplanation]:
     yield
     closed = world.pod_groups.why_closed(members)
     result = _facts(world, members, closed)
@@ -53,17 +61,18 @@ def _explained(world: World, members: GroupMembers) -> Steps:
     request = request_for(world, profile, members, sorted(pending, key=_order))
     try:
         decision = yield from answered(decide_group(fork, served, request))
-        result["wouldHappen"] = _outcome(decision)
+        result = replace(result, would_happen=_outcome(decision))
         if decision.placed:
             undo_attempt(GroupContext(fork, served), decision.attempt)
         else:
-            result["wouldFit"] = yield from _with_more_nodes(fork, served, request)
+            would_fit = yield from _with_more_nodes(fork, served, request)
+            result = replace(result, would_fit=would_fit)
     except PluginFailure as failure:
-        result["error"] = str(failure)
+        result = replace(result, error=str(failure))
     return result
 
 
-def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
+def _facts(world: World, members: GroupMembers, closed: str) -> GroupExplanation:
     group, book = members.group, world.pod_groups
     placed = len(scheduled_members(world, members))
     needed = group.min_count if group is not None else 0
@@ -72,33 +81,38 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
     state = "placed" if is_placed else "waiting for its turn" if held else "waiting for room"
     if closed:
         state = "waiting for pods"
-    result: JsonObject = {
-        "podGroup": members.key.shown,
-        "api": members.key.api,
-        "state": state,
-        "minCount": needed,
-        "exist": book.existing(members),
-        "placed": placed,
-        "running": sum(pod.phase == "Running" for pod in members.pods.values()),
-        "succeeded": members.succeeded,
-        "members": [_member(world, pod) for pod in members.pods.values()],
-    }
-    if closed or held:
-        result["waitsFor"] = closed or held
-    remarks = sorted(_remarks(world, members))
-    if remarks:
-        result["remarks"] = remarks
-    if group is not None:
-        result |= _limits(world, members)
-        if group.queue:
-            result["queue"] = group.queue
-        result["topology"] = list(group.topology)
-        result["problems"] = list(group.problems)
-        result["conditions"] = [
-            {name: each.get(name) for name in ("type", "status", "reason", "message")}
+    result = GroupExplanation(
+        pod_group=members.key.shown,
+        api=members.key.api,
+        state=state,
+        min_count=needed,
+        exist=book.existing(members),
+        placed=placed,
+        running=sum(pod.phase == "Running" for pod in members.pods.values()),
+        succeeded=members.succeeded,
+        members=[_member(world, pod) for pod in members.pods.values()],
+        waits_for=closed or held or None,
+        remarks=sorted(_remarks(world, members)) or None,
+    )
+    if group is None:
+        return result
+    return replace(
+        result,
+        room_is_kept_seconds=_room_is_kept_seconds(world, members, group),
+        given_back_after_seconds=group.give_back_seconds,
+        queue=group.queue or None,
+        topology=list(group.topology),
+        problems=list(group.problems),
+        conditions=[
+            GroupCondition(
+                type=each.get("type"),
+                status=each.get("status"),
+                reason=each.get("reason"),
+                message=each.get("message"),
+            )
             for each in group.conditions
-        ]
-    return result
+        ],
+    )
 
 
 def _remarks(world: World, members: GroupMembers) -> Iterator[str]:
@@ -122,30 +136,27 @@ def _remarks(world: World, members: GroupMembers) -> Iterator[str]:
             yield f'no node has the label "{label}"{suggestion(label, known)}'
 
 
-def _limits(world: World, members: GroupMembers) -> JsonObject:
-    """How long room is kept for the group, and when what it has is given back."""
-    found: JsonObject = {}
-    group, since = members.group, members.reserved_since
+def _room_is_kept_seconds(world: World, members: GroupMembers, group: PodGroup) -> int | None:
+    """How long room is kept for the group; None: for as long as it is the first of its queue."""
+    since = members.reserved_since
     profile = next(filter(None, map(world.profiles.of, members.pods.values())), None)
-    if group is not None and profile is not None and since is not None:
-        limit = group.schedule_timeout_seconds or gang_args(profile).reservation_seconds
-        left = max(0.0, since + limit - world.clock.monotonic())
-        found["roomIsKeptSeconds"] = None if is_first(world, members) else round(left)
-    if group is not None and group.give_back_seconds is not None:
-        found["givenBackAfterSeconds"] = group.give_back_seconds
-    return found
+    if profile is None or since is None:
+        return ROOM_NOT_KEPT
+    limit = group.schedule_timeout_seconds or gang_args(profile).reservation_seconds
+    left = max(0.0, since + limit - world.clock.monotonic())
+    return None if is_first(world, members) else round(left)
 
 
-def _member(world: World, pod: PodInfo) -> JsonObject:
+def _member(world: World, pod: PodInfo) -> GroupMember:
     place = world.queue.place(pod.uid)
     placed = world.cache.pod(pod.uid)
-    result: JsonObject = {"pod": pod.key, "node": placed.node_name if placed else pod.node_name}
-    if place is not None and not result["node"]:
-        result["queue"] = place.name.lower()
+    node_name = placed.node_name if placed else pod.node_name
+    message = None
     for condition in pod.conditions:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            result["message"] = str(condition.get("message") or "")
-    return result
+            message = str(condition.get("message") or "")
+    queue = place.name.lower() if place is not None and not node_name else None
+    return GroupMember(pod=pod.key, node=node_name, queue=queue, message=message)
 
 
 def _is_pending(world: World, pod: PodInfo) -> bool:
@@ -157,30 +168,26 @@ def _order(pod: PodInfo) -> tuple[int, str]:
     return (-pod.priority, pod.name)
 
 
-def _outcome(decision: GroupDecision) -> JsonObject:
-    attempt = decision.attempt
-    result: JsonObject = {
-        "placed": decision.placed,
-        "placements": decision.placements,
-        "attempts": decision.attempts,
-        "placement": attempt.placement.shown,
-        "nodes": {
+def _outcome(decision: GroupDecision) -> GroupForecast:
+    attempt, preemption = decision.attempt, decision.preemption
+    reasons = {
+        each.pod.key: each.failure.message for each in attempt.results if each.failure is not None
+    }
+    return GroupForecast(
+        placed=decision.placed,
+        placements=decision.placements,
+        attempts=decision.attempts,
+        placement=attempt.placement.shown,
+        nodes={
             each.pod.key: each.assumed.node_name
             for each in attempt.results
             if each.assumed is not None
         },
-    }
-    if not decision.placed:
-        result["message"] = decision.message
-        result["reasons"] = {
-            each.pod.key: each.failure.message
-            for each in attempt.results
-            if each.failure is not None
-        }
-    if decision.preemption is not None:
-        result["victims"] = [pod.key for pod in decision.preemption.victims]
-        result["roomIsKeptOn"] = sorted(set(decision.preemption.nodes.values()))
-    return result
+        message=None if decision.placed else decision.message,
+        reasons=None if decision.placed else reasons,
+        victims=None if preemption is None else [pod.key for pod in preemption.victims],
+        room_is_kept_on=None if preemption is None else sorted(set(preemption.nodes.values())),
+    )
 
 
 # --- what would make it fit ---------------------------------------------------------------------
@@ -188,13 +195,14 @@ def _outcome(decision: GroupDecision) -> JsonObject:
 
 def _with_more_nodes(
     world: World, profile: ServedProfile, request: GroupRequest
-) -> Generator[None, None, list[JsonObject]]:
+) -> Generator[None, None, list[MoreNodes]]:
     """The smallest number of further nodes of each shape that would do."""
-    found: list[JsonObject] = []
+    found: list[MoreNodes] = []
     for shape in _shapes(world.cache.nodes(), request.members):
         number = yield from _fewest(world, profile, request, shape)
         if number:
-            found.append({"nodes": number, "like": shape.name, "allocatable": _amounts(shape)})
+            offered = {name: amount for name, amount in shape.allocatable.items() if amount}
+            found.append(MoreNodes(nodes=number, like=shape.name, allocatable=offered))
     return found
 
 
@@ -220,10 +228,6 @@ def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:
     """Whether a pod fits on the empty node; what it does not offer may come from devices."""
     offered = node.allocatable
     return all(offered.get(each, amount) >= amount for each, amount in requests.items())
-
-
-def _amounts(node: NodeInfo) -> JsonObject:
-    return {name: amount for name, amount in node.allocatable.items() if amount}
 
 
 def _fewest(

@@ -11,7 +11,7 @@ from typing import Final
 from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.framework.events import ACTION_NAMES, ClusterEventWithHint, Resource
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.pod import QueueFacts, WakingEvent
 from stellwerk.world.world import World
 
 QUEUES: Final[Mapping[Place, str]] = {
@@ -25,33 +25,34 @@ QUEUES: Final[Mapping[Place, str]] = {
 }
 
 
-def queue_facts(world: World, entry: QueuedPod) -> JsonObject:
+def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
     """What the queue knows of one pod."""
-    clock = world.clock
-    facts: JsonObject = {
-        "queue": QUEUES.get(entry.place, "none"),
-        "since": at(clock, entry.queued_at),
-        "attempts": entry.attempts,
-        "unschedulableAttempts": entry.unschedulable_count,
-        "consecutiveErrors": entry.consecutive_errors,
-    }
-    if entry.place is Place.ACTIVE:
-        facts["position"] = world.queue.position(entry.pod.uid)
+    plugins = sorted(entry.rejector_plugins)
+    return QueueFacts(
+        queue=QUEUES.get(entry.place, "none"),
+        since=at(world.clock, entry.queued_at),
+        attempts=entry.attempts,
+        unschedulable_attempts=entry.unschedulable_count,
+        consecutive_errors=entry.consecutive_errors,
+        position=world.queue.position(entry.pod.uid) if entry.place is Place.ACTIVE else None,
+        next_retry=_next_retry(world, entry),
+        gated_by=entry.gating_plugin or None,
+        rejected_by=plugins or None,
+        woken_by=list(waking_events(world, entry, plugins)) if plugins else None,
+    )
+
+
+def _next_retry(world: World, entry: QueuedPod) -> str | None:
+    """When the pod is tried again at the latest; None: that is not known."""
     if entry.place in BACKOFF_Q and entry.backoff_expiration:
-        facts["nextRetry"] = at(clock, entry.backoff_expiration)
+        return at(world.clock, entry.backoff_expiration)
     if entry.place is Place.UNSCHEDULABLE:
         # Whatever the hints miss, the flush of unschedulable pods finds.
-        facts["nextRetry"] = at(clock, entry.queued_at + world.queue.max_unschedulable_seconds)
-    if entry.gating_plugin:
-        facts["gatedBy"] = entry.gating_plugin
-    plugins = sorted(entry.rejector_plugins)
-    if plugins:
-        facts["rejectedBy"] = plugins
-        facts["wokenBy"] = list(waking_events(world, entry, plugins))
-    return facts
+        return at(world.clock, entry.queued_at + world.queue.max_unschedulable_seconds)
+    return None
 
 
-def waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[JsonObject]:
+def waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[WakingEvent]:
     """The kinds of events that a rejecting plugin registered, with the plugins."""
     hints = world.profiles.hints(entry.profile_name)
     plugins_of: dict[str, list[str]] = {}
@@ -61,7 +62,7 @@ def waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Ite
         for name in names:
             plugins_of.setdefault(name, []).append(plugin)
     for name, asking in plugins_of.items():
-        yield {"event": name, "plugins": asking}
+        yield WakingEvent(event=name, plugins=asking)
 
 
 def _names(registered: Sequence[ClusterEventWithHint]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from stellwerk.explain.queue_facts import at
 from stellwerk.explain.steps import Steps
+from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
 from stellwerk.world.world import World
 
 SAMPLE_SECONDS: Final = 5.0
@@ -50,21 +51,21 @@ class QueueHistory:
         counts = world.queue.pending()
         return Sample(world.clock.monotonic(), **counts, scheduled=scheduled)
 
-    def page(self) -> Steps:
-        """The samples as JSON, and how the queues are at this moment."""
+    def page(self) -> Steps[QueueHistoryPage]:
+        """The samples, and how the queues are at this moment."""
         yield
         items = []
         for number, each in enumerate([*self._samples, self._now()]):
             if number % _AT_ONCE == 0:
                 yield
             items.append(
-                {
-                    "at": at(self._world.clock, each.at_seconds),
-                    "active": each.active,
-                    "backoff": each.backoff,
-                    "unschedulable": each.unschedulable,
-                    "gated": each.gated,
-                    "scheduled": each.scheduled,
-                }
+                QueueSample(
+                    at=at(self._world.clock, each.at_seconds),
+                    active=each.active,
+                    backoff=each.backoff,
+                    unschedulable=each.unschedulable,
+                    gated=each.gated,
+                    scheduled=each.scheduled,
+                )
             )
-        return {"everySeconds": SAMPLE_SECONDS, "items": items}
+        return QueueHistoryPage(every_seconds=SAMPLE_SECONDS, items=items)

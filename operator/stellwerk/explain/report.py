@@ -1,4 +1,4 @@
-"""An explanation of one pod as JSON: where it went, why it waits, or why no profile serves it.
+"""An explanation of one pod: where it went, why it waits, or why no profile serves it.
 
 The operator's port asks for it. Explaining goes on in steps, so that decisions have their turn in
 between. Invariant: what is recomputed says so, and is computed on a fork; the live World is only
@@ -6,7 +6,7 @@ read.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
@@ -15,21 +15,48 @@ from typing import Final
 import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.explain.counterfactuals import Counterfactuals
-from stellwerk.explain.device_report import claims_report, device_report, searched
-from stellwerk.explain.device_suggestions import device_suggestions
 from stellwerk.explain.evictions import Evictions
-from stellwerk.explain.findings import Findings, findings
-from stellwerk.explain.gpu_report import gpu_report, held_gpus
+from stellwerk.explain.object_edits import searched, suggested_edits
+from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
 from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
 from stellwerk.explain.steps import Steps
+from stellwerk.explain.would_fit import WouldFit, filter_results
 from stellwerk.framework.diagnosis import fit_error, reason_counts
+from stellwerk.framework.filter_results import FilterResults
+from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import Status
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.gpus import GpusOfPod
+from stellwerk.models.answers.listings import ProfileObject
+from stellwerk.models.answers.pod import (
+    DecisionFields,
+    LastAttempt,
+    LastPreemption,
+    NearNode,
+    OtherNodes,
+    PluginFacts,
+    PluginVerdicts,
+    PodExplanation,
+    PodState,
+    PreemptedBy,
+    PreemptionNow,
+    PreFilterVerdict,
+    RankedNode,
+    ReasonCount,
+    RecomputedExplanation,
+    RecomputedVerdicts,
+    SameVerdict,
+    ScoreFields,
+    TookPlace,
+    VictimFields,
+)
+from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.dynamic_resources.explain import claim_states
+from stellwerk.plugins.gpu.explain import held_gpus
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -52,12 +79,12 @@ class Explanations:
     without_profile: Callable[[], Mapping[str, PodInfo]]
     """Unbound pods that no profile serves, by uid."""
     history: QueueHistory
-    profile_objects: Callable[[], Iterable[JsonObject]]
+    profile_objects: Callable[[], Iterable[ProfileObject]]
     """Every SchedulerProfile with its conditions."""
-    shadow: Callable[[str], JsonObject | None]
+    shadow: Callable[[str], ShadowDiff | None]
     """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
 
-    def pod(self, namespace: str, name: str) -> Steps | None:
+    def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
         for entry in self.world.queue.entries.values():
             if entry.newest.name == name and entry.newest.namespace == namespace:
@@ -73,70 +100,91 @@ class Explanations:
 
     # --- bound ----------------------------------------------------------------------------------
 
-    def _bound(self, pod: PodInfo) -> Steps:
+    def _bound(self, pod: PodInfo) -> Steps[PodExplanation]:
         yield
-        result = self._header(pod, "bound") | {"node": pod.node_name} | held_gpus(pod)
-        claims = claims_report(self.world, pod)
-        if claims:
-            result["devices"] = {"claims": claims}
+        claims = claim_states(self.world.objects, pod)
         victim = self.evictions.of_victim(pod.key)
-        if victim is not None and victim["node"] == pod.node_name:
-            result["preempted"] = victim
+        result = replace(
+            self._header(pod, "bound"),
+            node=pod.node_name,
+            gpus=held_gpus(pod),
+            devices=DevicesOfPod(claims=claims) if claims else None,
+            preempted=victim if victim is not None and victim.node == pod.node_name else None,
+        )
         record = self.records.of(pod.uid)
         if record is None or record.node_name != pod.node_name:
-            return result | {"note": "this decision was not made here, or is no longer kept"}
+            note = "this decision was not made here, or is no longer kept"
+            return replace(result, note=note)
         profile = self.world.profiles.served.get(record.scheduler_name)
         if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
-            result["selectedBy"] = profile.loaded.name
-        return result | {"decision": self._record(record)}
+            result = replace(result, selected_by=profile.loaded.name)
+        return replace(result, decision=self._record(record))
 
-    def _record(self, record: DecisionRecord) -> JsonObject:
-        clock = self.world.clock
-        decision: JsonObject = {
-            "decidedAt": at(clock, record.decided_at_seconds),
-            "attempts": record.attempts,
-            "nodes": record.nodes,
-            "evaluated": record.evaluated,
-            "feasible": record.feasible,
-            "tied": record.tied,
-            "nominated": record.nominated,
-            "best": [_ranked(record, *each) for each in enumerate(record.ranked(), start=1)],
-        }
-        why = record.rejections
+    def _record(self, record: DecisionRecord) -> DecisionFields:
+        clock, why = self.world.clock, record.rejections
+        others = None
         if why is not None:
-            decision["others"] = {
-                "countedAt": at(clock, why.counted_at_seconds),
-                "nodes": why.others,
-                "reasons": _reasons(why.counts.items()),
-            }
-        return decision
+            others = OtherNodes(
+                counted_at=at(clock, why.counted_at_seconds),
+                nodes=why.others,
+                reasons=_reasons(why.counts.items()),
+            )
+        return DecisionFields(
+            decided_at=at(clock, record.decided_at_seconds),
+            attempts=record.attempts,
+            nodes=record.nodes,
+            evaluated=record.evaluated,
+            feasible=record.feasible,
+            tied=record.tied,
+            nominated=record.nominated,
+            best=[_ranked(record, *each) for each in enumerate(record.ranked(), start=1)],
+            others=others,
+        )
 
     # --- pending --------------------------------------------------------------------------------
 
-    def _pending(self, entry: QueuedPod) -> Steps:
+    def _pending(self, entry: QueuedPod) -> Steps[PodExplanation]:
         world, pod = self.world, entry.newest
-        result = self._header(pod, "scheduling" if entry.place in IN_FLIGHT else "waiting")
-        result["queue"] = queue_facts(world, entry)
+        last_attempt = None
         if entry.attempts:
-            last = result["lastAttempt"] = {"endedAt": at(world.clock, entry.queued_at)}
-            message = scheduled_message(pod)
-            if message:
-                last["message"] = message
-        preempted = self.evictions.of_preemptor(pod.key)
-        if preempted is not None:
-            result["lastPreemption"] = preempted | {"nominatedNode": pod.nominated_node_name}
-            if pod.nominated_node_name != preempted["node"]:
-                result["lastPreemption"]["tookPlace"] = self._took_place(pod)
+            ended_at = at(world.clock, entry.queued_at)
+            last_attempt = LastAttempt(ended_at=ended_at, message=scheduled_message(pod) or None)
+        result = replace(
+            self._header(pod, "scheduling" if entry.place in IN_FLIGHT else "waiting"),
+            queue=queue_facts(world, entry),
+            last_attempt=last_attempt,
+            last_preemption=self._last_preemption(pod),
+        )
         profile = world.profiles.of(pod)
         if profile is None:
-            return result | self._no_profile(pod)
+            return self._without_profile(result, pod)
         yield
         fork = world.fork(Random(0))
         yield
         served = fork.profiles.of(pod)
-        return result if served is None else result | (yield from explain_on(fork, pod, served))
+        if served is None:
+            return result
+        found = yield from explain_on(fork, pod, served)
+        return replace(
+            result,
+            verdicts=found.verdicts,
+            devices=found.devices,
+            gpus=found.gpus,
+            would_get_node=found.would_get_node,
+            preemption=found.preemption,
+            would_fit=found.would_fit,
+            plugins=found.plugins,
+            left_out=found.left_out,
+        )
 
-    def _took_place(self, pod: PodInfo) -> list[JsonObject]:
+    def _last_preemption(self, pod: PodInfo) -> LastPreemption | None:
+        last = self.evictions.of_preemptor(pod.key)
+        if last is None:
+            return None
+        took_place = None if pod.nominated_node_name == last.node else self._took_place(pod)
+        return replace(last, nominated_node=pod.nominated_node_name, took_place=took_place)
+
+    def _took_place(self, pod: PodInfo) -> list[TookPlace]:
         """The pods that got, or were nominated to, the node that victims were to leave for one."""
         nomination = self.evictions.nomination_of(pod.key)
         if nomination is None:
@@ -155,146 +203,161 @@ class Explanations:
             if each.priority >= pod.priority and each.uid != pod.uid
         }
         return [
-            {
-                "pod": each.key,
-                "priority": each.priority,
-                "bound": is_bound,
-                "decidedAt": at(self.world.clock, decided_at_seconds),
-            }
+            TookPlace(
+                pod=each.key,
+                priority=each.priority,
+                bound=is_bound,
+                decided_at=at(self.world.clock, decided_at_seconds),
+            )
             for each, decided_at_seconds, is_bound in islice(takers.values(), _TAKERS)
         ]
 
     # --- without a profile ----------------------------------------------------------------------
 
-    def _unserved(self, pod: PodInfo) -> Steps:
+    def _unserved(self, pod: PodInfo) -> Steps[PodExplanation]:
         yield
-        return self._header(pod, "unserved") | self._no_profile(pod)
+        return self._without_profile(self._header(pod, "unserved"), pod)
 
-    def _no_profile(self, pod: PodInfo) -> JsonObject:
+    def _without_profile(self, explanation: PodExplanation, pod: PodInfo) -> PodExplanation:
+        """The explanation with the reason why no profile serves the pod."""
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
-        result: JsonObject = {
-            "reason": profiles.why_none(pod, hints=False),
-            "served": sorted(profiles.served),
-        }
         near = get_close_matches(wanted, list(profiles.served), 1, _NEAR)
-        if near:
-            result["nearest"] = near[0]
-        return result
+        return replace(
+            explanation,
+            reason=profiles.why_none(pod, hints=False),
+            served=sorted(profiles.served),
+            nearest=near[0] if near else None,
+        )
 
-    def _header(self, pod: PodInfo, state: str) -> JsonObject:
-        header: JsonObject = {
-            "pod": pod.key,
-            "uid": pod.uid,
-            "schedulerName": pod.spec.scheduler_name,
-            "priority": pod.priority,
-            "state": "terminating" if pod.terminating else state,
-        }
+    def _header(self, pod: PodInfo, state: PodState) -> PodExplanation:
         selecting = None if pod.node_name else self.world.profiles.selecting(pod)
-        return header if selecting is None else header | {"selectedBy": selecting.loaded.name}
+        return PodExplanation(
+            pod=pod.key,
+            uid=pod.uid,
+            scheduler_name=pod.spec.scheduler_name,
+            priority=pod.priority,
+            state="terminating" if pod.terminating else state,
+            selected_by=None if selecting is None else selecting.loaded.name,
+        )
 
 
-def _preempted(key: str, victim: JsonObject) -> Steps:
+def _preempted(key: str, victim: PreemptedBy) -> Steps[PodExplanation]:
     yield
-    return {"pod": key, "state": "preempted", "preempted": victim}
+    return PodExplanation(pod=key, state="preempted", preempted=victim)
 
 
-def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
+def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[RecomputedExplanation]:
     """The verdicts on a pod, recomputed on a World of one's own, and what would make it fit."""
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:
         yield from searched(world, pod, profile)
-        found = yield from findings(world, pod, profile)
+        found = yield from filter_results(world, pod, profile)
         yield
-        result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
-        result |= yield from device_report(world, pod, profile, found.found.state)
-        result |= gpu_report(world.cache.snapshot, pod, found)
+        asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
+        result = RecomputedExplanation(verdicts=verdicts(world, found, computed))
+        result = _with_parts(world, pod, result, (yield from asked.parts()))
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)
             yield
-            return result | {"wouldGetNode": decision.node_name}
+            return replace(
+                result, would_get_node=decision.node_name, left_out=asked.left_out or None
+            )
         decision = decide(world, pod, profile)
         yield
-        result |= preemption(decision)
-        search = Counterfactuals(world, pod, profile)
-        yield from search.search(found)
-        of_devices = yield from device_suggestions(world, pod, profile, found.found.state)
+        search = WouldFit(world, pod, profile)
+        yield from search.search(found, asked)
+        of_objects = yield from suggested_edits(world, pod, profile, asked.object_edits)
     except PluginFailure as failure:
-        return {"verdicts": {"recomputedAt": computed, "error": str(failure)}}
-    result["wouldFit"] = [each.as_json() for each in search.suggestions] + of_devices
-    if search.eviction:
-        pods = ", ".join(search.eviction)
-        result["preemption"]["wouldDo"] = (
-            f"evicting {pods} on {search.eviction_node} would do, but preemptionPolicy is Never"
-        )
-    return result
+        failed = RecomputedVerdicts(recomputed_at=computed, error=str(failure))
+        return RecomputedExplanation(verdicts=failed)
+    return replace(
+        result,
+        preemption=preemption(decision, search),
+        would_fit=[each.answer() for each in search.suggestions] + of_objects,
+        left_out=asked.left_out or None,
+    )
 
 
-def verdicts(world: World, found: Findings) -> JsonObject:
+def _with_parts(
+    world: World, pod: PodInfo, result: RecomputedExplanation, parts: Mapping[str, PluginPart]
+) -> RecomputedExplanation:
+    """The explanation with what each plugin says, in the field of its kind."""
+    claims = claim_states(world.objects, pod)
+    devices = DevicesOfPod(claims=claims) if pod.spec.resource_claims else None
+    gpus, facts = None, {}
+    for plugin, part in parts.items():
+        match part:
+            case DevicesOfPod():
+                devices = part
+            case GpusOfPod():
+                gpus = part
+            case PluginFacts():
+                facts[plugin] = part
+    return replace(result, devices=devices, gpus=gpus, plugins=facts or None)
+
+
+def verdicts(world: World, found: FilterResults, computed: str) -> RecomputedVerdicts:
     """Every plugin's verdicts, grouped by reason, the plugin that turns most nodes away first."""
     names = world.cache.snapshot.names(found.rows.tolist())
-    by_plugin: list[JsonObject] = []
+    by_plugin: list[PluginVerdicts] = []
     for plugin in found.results:
-        turned_away = found.statuses(plugin)
-        reasons: list[JsonObject] = [
-            {
-                "reasons": list(status.reasons),
-                "nodes": len(positions),
-                "examples": [names[position] for position in positions[:_EXAMPLES]],
-            }
-            for status, positions in turned_away
+        same = [
+            SameVerdict(
+                reasons=list(status.reasons),
+                nodes=len(positions),
+                examples=[names[position] for position in positions[:_EXAMPLES]],
+            )
+            for status, positions in found.statuses(plugin)
         ]
-        if reasons:
-            nodes = sum(len(positions) for _, positions in turned_away)
-            by_plugin.append({"plugin": plugin, "nodes": nodes, "verdicts": reasons})
-    by_plugin.sort(key=lambda each: -each["nodes"])
-    result: JsonObject = {
-        "nodes": len(names),
-        "feasible": int(found.fits.sum()),
-        "byPlugin": by_plugin,
-        "firstReasons": dict(reason_counts(found.diagnosis.statuses)),
-    }
-    status = found.found.pre_filter
-    if not status.ok:
-        result["preFilter"] = {"plugin": status.plugin, "reasons": list(status.reasons)}
-    if found.found.node_names is not None:
-        result["onlyNodes"] = sorted(found.found.node_names)[:_EXAMPLES]
-    if not found.fits.any():
-        result["message"] = fit_error(found.diagnosis)
-    if found.results:
-        result["nearest"] = _nearest(found, names)
-    return result
+        if same:
+            nodes = sum(each.nodes for each in same)
+            by_plugin.append(PluginVerdicts(plugin=plugin, nodes=nodes, verdicts=same))
+    by_plugin.sort(key=lambda each: -each.nodes)
+    status, only = found.found.pre_filter, found.found.node_names
+    pre_filter = PreFilterVerdict(plugin=status.plugin, reasons=list(status.reasons))
+    return RecomputedVerdicts(
+        recomputed_at=computed,
+        nodes=len(names),
+        feasible=int(found.fits.sum()),
+        by_plugin=by_plugin,
+        first_reasons=dict(reason_counts(found.diagnosis.statuses)),
+        pre_filter=None if status.ok else pre_filter,
+        only_nodes=None if only is None else sorted(only)[:_EXAMPLES],
+        message=None if found.fits.any() else fit_error(found.diagnosis),
+        nearest=_nearest(found, names) if found.results else None,
+    )
 
 
-def _nearest(found: Findings, names: Sequence[str]) -> list[JsonObject]:
+def _nearest(found: FilterResults, names: Sequence[str]) -> list[NearNode]:
     """The nodes that fewest plugins turn away, each with what these say of it."""
     order = np.argsort(found.fails, kind="stable")[:_NEAREST].tolist()
     return [
-        {
-            "node": names[position],
-            "rejectedBy": {
+        NearNode(
+            node=names[position],
+            rejected_by={
                 plugin: list(found.status(plugin, position).reasons)
                 for plugin in found.failing(position)
             },
-        }
+        )
         for position in order
     ]
 
 
-def preemption(decision: Decision) -> JsonObject:
-    """What preemption would do now."""
-    if decision.candidate is not None:
-        candidate = decision.candidate
-        return {
-            "preemption": {
-                "node": candidate.node_name,
-                "victims": [
-                    {"pod": victim.key, "priority": victim.priority} for victim in candidate.victims
-                ],
-            }
-        }
-    message = decision.post_filter.status.message if decision.post_filter is not None else ""
-    return {"preemption": {"message": message}}
+def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
+    """What preemption would do now, and what it would if it were allowed to."""
+    would_do = None
+    if search.eviction:
+        pods = ", ".join(search.eviction)
+        would_do = (
+            f"evicting {pods} on {search.eviction_node} would do, but preemptionPolicy is Never"
+        )
+    candidate, post_filter = decision.candidate, decision.post_filter
+    if candidate is None:
+        message = post_filter.status.message if post_filter is not None else ""
+        return PreemptionNow(message=message, would_do=would_do)
+    victims = [VictimFields(pod=each.key, priority=each.priority) for each in candidate.victims]
+    return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
 
 
 def scheduled_message(pod: PodInfo) -> str:
@@ -305,20 +368,20 @@ def scheduled_message(pod: PodInfo) -> str:
     return ""
 
 
-def _reasons(counts: Iterable[tuple[Status, int]]) -> list[JsonObject]:
+def _reasons(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:
     return [
-        {"plugin": status.plugin, "reasons": list(status.reasons), "nodes": nodes}
+        ReasonCount(plugin=status.plugin, reasons=list(status.reasons), nodes=nodes)
         for status, nodes in sorted(counts, key=lambda each: -each[1])
     ]
 
 
-def _ranked(record: DecisionRecord, rank: int, position: int) -> JsonObject:
+def _ranked(record: DecisionRecord, rank: int, position: int) -> RankedNode:
     scores = {}
     for score in record.scores:
         plugin, weight, *_ = score
         raw, normalized = score_at(score, position)
         weighted = normalized * weight
-        scores[plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
+        scores[plugin] = ScoreFields(raw=raw, normalized=normalized, weighted=weighted)
     total = 0 if record.total is None else int(record.total[position])
     name = record.names[position]
-    return {"node": name, "rank": rank, "total": total, "scores": scores}
+    return RankedNode(node=name, rank=rank, total=total, scores=scores)

@@ -7,14 +7,12 @@ milliseconds, and the live World may change between two of them.
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from stellwerk.models.json_values import JsonObject
-
-Steps: TypeAlias = Generator[None, None, JsonObject]
-"""Yields between steps, returns the result."""
 Result = TypeVar("Result")
+Steps: TypeAlias = Generator[None, None, Result]
+"""Yields between steps, returns the result."""
 
 
-def finished(steps: Generator[None, None, Result]) -> Result:
+def finished(steps: Steps[Result]) -> Result:
     """What all steps come to, taken at once: where no decision waits for its turn."""
     while True:
         try:

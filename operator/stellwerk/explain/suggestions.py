@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from stellwerk.explain.changes import Change, FreeResources, Tolerate, amounts_text
-from stellwerk.models.json_values import JsonObject
+from stellwerk.framework.changes import Change, FreeResources, Tolerate, amounts_text
+from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.pod_affinity import SpreadConstraint
 
 ClosedDomain: TypeAlias = tuple[SpreadConstraint, str]
@@ -55,7 +55,7 @@ class Proof:
 
 
 @dataclass(slots=True)
-class Suggestion:
+class AlikeProofs:
     """One way to make the pod fit, and objects to which alike changes would do as well."""
 
     proof: Proof
@@ -78,23 +78,21 @@ class Suggestion:
             words += f" → {count} node{'s' if count != 1 else ''}"
         return words
 
-    def as_json(self) -> JsonObject:
-        """The suggestion as fields."""
-        return {
-            "text": self.text,
-            **({"reason": self.proof.reason} if self.proof.reason else {}),
-            "changes": [change.as_json() for change in self.proof.changes],
-            "feasibleNodes": self.proof.node_count,
-            "nodes": list(self.proof.node_names),
-            "alternatives": [
-                [change.as_json() for change in other.changes] for other in self.others
-            ],
-        }
+    def answer(self) -> Suggestion:
+        """The suggestion as it is answered."""
+        return Suggestion(
+            text=self.text,
+            reason=self.proof.reason or None,
+            changes=[change.fields() for change in self.proof.changes],
+            feasible_nodes=self.proof.node_count,
+            nodes=list(self.proof.node_names),
+            alternatives=[[change.fields() for change in each.changes] for each in self.others],
+        )
 
 
-def grouped(proofs: Iterable[Proof]) -> list[Suggestion]:
+def grouped(proofs: Iterable[Proof]) -> list[AlikeProofs]:
     """Suggestions in the order of cost; none holds all changes of another."""
-    by_group: dict[tuple[tuple[str, ...], ...], Suggestion] = {}
+    by_group: dict[tuple[tuple[str, ...], ...], AlikeProofs] = {}
     least: list[frozenset[Change]] = []
     for proof in sorted(proofs, key=lambda each: each.sort_key):
         changes = frozenset(proof.changes)
@@ -104,7 +102,7 @@ def grouped(proofs: Iterable[Proof]) -> list[Suggestion]:
         key = tuple(sorted(change.group for change in proof.changes))
         known = by_group.get(key)
         if known is None:
-            by_group[key] = Suggestion(proof)
+            by_group[key] = AlikeProofs(proof)
         else:
             known.others.append(proof)
     return list(by_group.values())

@@ -4,74 +4,45 @@ The operator's port and `stellwerk what-if` ask. Invariant: pods are decided one
 the scheduler would, each placed on the fork before the next; nothing reaches the World itself.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
-from stellwerk.explain.supposed_claims import give_back
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.answers.what_if import (
+    PlacedPod,
+    Supposition,
+    UnplacedPod,
+    WhatIf,
+    WouldPreempt,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
+from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.world.decide import Decision, decide
+from stellwerk.world.decide import decide
 from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-MOST_NODES: Final = 1000
+if TYPE_CHECKING:
+    from stellwerk.models.answers.pod import RecomputedExplanation
+
 MOST_PODS: Final = 1000
-_FIELDS: Final = frozenset({"pod", "addNodes", "count", "drain", "profile"})
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that a drain leaves: DaemonSets, and the kubelet of static pods."""
 
 
-@dataclass(slots=True)
-class Supposition:
-    """What is supposed."""
-
-    pod: JsonObject | None = None
-    """Decide for this one; None: for those that a drain evicts, or all that wait."""
-    add_nodes: Sequence[JsonObject] = ()
-    count: int = 1
-    """So many of each node."""
-    drain: str = ""
-    profile: JsonObject | None = None
-    """A SchedulerProfile that decides instead of the served one."""
-
-    @classmethod
-    def of(cls, body: object) -> "Supposition":
-        """Read a request.
-
-        Raises:
-            ConfigurationError: it is malformed, or asks for too much.
-        """
-        if not isinstance(body, dict) or not _FIELDS.issuperset(body):
-            raise ConfigurationError(
-                f"expected an object with some of {', '.join(sorted(_FIELDS))}"
-            )
-        nodes, count = body.get("addNodes") or (), body.get("count", 1)
-        if not isinstance(nodes, list | tuple) or not isinstance(count, int) or count < 1:
-            raise ConfigurationError("addNodes is a list of nodes, count a number above 0")
-        if len(nodes) * count > MOST_NODES:
-            raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
-        pod, profile = body.get("pod"), body.get("profile")
-        if not all(isinstance(each, dict | None) for each in (pod, profile)):
-            raise ConfigurationError("pod and profile are objects")
-        if not all(isinstance(each, dict) for each in nodes):
-            raise ConfigurationError("addNodes is a list of nodes")
-        return cls(pod, nodes, count, str(body.get("drain") or ""), profile)
-
-
-def what_if(live: World, supposed: Supposition) -> Steps:
+def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
     """Decide on a fork of the World with what is supposed.
 
     Raises:
@@ -82,60 +53,54 @@ def what_if(live: World, supposed: Supposition) -> Steps:
     world = live.fork(Random(0))
     yield
     yield from _add_nodes(world, supposed)
-    pods = waiting
-    result: JsonObject = {}
-    if supposed.drain:
-        pods = _drain(world, supposed.drain)
-        result["drained"] = supposed.drain
+    pods = _drain(world, supposed.drain) if supposed.drain else waiting
     if supposed.pod is not None:
         pods = [_pod(world, supposed.pod)]
-    if len(pods) > MOST_PODS:
-        result["leftOut"] = len(pods) - MOST_PODS
-    placed: list[JsonObject] = []
-    unplaced: list[JsonObject] = []
+    explanation: RecomputedExplanation | None = None
+    placed: list[PlacedPod] = []
+    unplaced: list[UnplacedPod] = []
     for pod in pods[:MOST_PODS]:
         profile = _profile(world, supposed, pod)
         if profile is None:
-            unplaced.append({"pod": pod.key, "message": world.profiles.why_none(pod)})
+            unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
             continue
         if supposed.pod is not None:
-            result["explanation"] = yield from explain_on(world, pod, profile)
-        _decide(world, pod, profile, placed, unplaced)
+            explanation = yield from explain_on(world, pod, profile)
+        decided = _decide(world, pod, profile)
+        if isinstance(decided, PlacedPod):
+            placed.append(decided)
+        else:
+            unplaced.append(decided)
         yield
-    return result | {"placed": placed, "unplaced": unplaced}
+    return WhatIf(
+        drained=supposed.drain or None,
+        left_out=len(pods) - MOST_PODS if len(pods) > MOST_PODS else None,
+        explanation=explanation,
+        placed=placed,
+        unplaced=unplaced,
+    )
 
 
-def _decide(
-    world: World,
-    pod: PodInfo,
-    profile: ServedProfile,
-    placed: list[JsonObject],
-    unplaced: list[JsonObject],
-) -> None:
+def _decide(world: World, pod: PodInfo, profile: ServedProfile) -> PlacedPod | UnplacedPod:
     """Decide for one pod, and place it so that the next decision counts it."""
     world.cache.update_snapshot()
     try:
         decision = decide(world, pod, profile)
     except PluginFailure as failure:
-        unplaced.append({"pod": pod.key, "message": str(failure)})
-        return
+        return UnplacedPod(pod=pod.key, message=str(failure))
     if decision.node_name:
         world.nominator.remove(pod.uid)
         # Devices and volumes that it takes are gone for the next one, too.
         state = decision.search.found.state
         profile.framework.binding.reserve(state, pod, decision.node_name)
         world.cache.assume_pod(pod.with_node(decision.node_name))
-        placed.append({"pod": pod.key, "node": decision.node_name})
-        return
-    unplaced.append({"pod": pod.key} | _why(decision))
-
-
-def _why(decision: Decision) -> JsonObject:
-    why: JsonObject = {"message": decision.failure.message if decision.failure else ""}
+        return PlacedPod(pod=pod.key, node=decision.node_name)
+    would_preempt = None
     if decision.candidate is not None:
         victims = [victim.key for victim in decision.candidate.victims]
-        why["wouldPreempt"] = {"node": decision.candidate.node_name, "victims": victims}
-    return why
+        would_preempt = WouldPreempt(node=decision.candidate.node_name, victims=victims)
+    message = decision.failure.message if decision.failure else ""
+    return UnplacedPod(pod=pod.key, message=message, would_preempt=would_preempt)
 
 
 def _waiting(live: World) -> list[PodInfo]:
@@ -190,7 +155,8 @@ def _drain(world: World, name: str) -> list[PodInfo]:
     ]
     for pod in leaving:
         world.cache.remove_pod(pod.uid)
-    give_back(world, leaving)
+    for claim in given_back(world.objects, leaving):
+        world.objects.set("ResourceClaim", claim)
     world.cache.set_node(replace(node, unschedulable=True))
     ordered = sorted(leaving, key=lambda pod: (-pod.priority, pod.key))
     return [pod.with_node("") for pod in ordered]

@@ -14,18 +14,20 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 import numpy as np
-
-# np.unique looks into it, which would have it loaded while the first rejected pod waits.
 import numpy.ma
 import numpy.typing as npt
 from typing_extensions import override
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import Mask, RowColumn, VerdictColumn
+from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 if TYPE_CHECKING:
     from stellwerk.models.pod_group_key import PodGroupKey
+
+
+# np.unique looks into it, which would have it loaded while the first rejected pod waits.
+
 
 FITS: Final = -1
 """In `Verdicts.rejected_by`: no plugin rejects the row."""
@@ -443,3 +445,34 @@ def _no_common_node(plugins: Iterable[str]) -> Status:
     if len(names) == 1:
         reason = f"node(s) didn't satisfy plugin {names[0]}"
     return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSums:
+    """Placements of a group as PlacementScore plugins see them: sums over the nodes of each of P.
+
+    The group's members on them are included. Every column has one value for each placement, in one
+    order. Group decisions make it.
+    """
+
+    members: IntColumn
+    """(P,) int64, members scheduled there already and placed there now."""
+    allocatable: Mapping[str, IntColumn]
+    """(P,) int64, in the unit of each resource that members request or NodeResourcesFit scores."""
+    requested: Mapping[str, IntColumn]
+    """(P,) int64 for the same resources, at most what is allocatable."""
+
+    @property
+    def count(self) -> int:
+        """P."""
+        return len(self.members)
+
+
+def joined_placements(placements: Sequence[PlacementSums]) -> PlacementSums:
+    """Join placements that were looked at one by one, of which each has the same resources."""
+    names = placements[0].allocatable.keys()
+    return PlacementSums(
+        np.concatenate([each.members for each in placements]),
+        {name: np.concatenate([each.allocatable[name] for each in placements]) for name in names},
+        {name: np.concatenate([each.requested[name] for each in placements]) for name in names},
+    )

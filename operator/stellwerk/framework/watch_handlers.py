@@ -1,7 +1,7 @@
-"""What the watches of the API server call: one method for pods, one for nodes, one for the rest.
+"""The protocol of watch events: one method for pods, one for nodes, one for all other kinds.
 
-`handlers` calls it for every event, `scheduler.event_handlers` implements it. Invariant: a call
-returns when the cache and the queue know of the change.
+`handlers.delivery.handle_event` calls it for every event, `scheduler.event_handlers` implements it.
+Invariant: a call returns when the cache and the queue know of the change.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from stellwerk.models.json_values import JsonObject
 
 
 class WatchHandlers(Protocol):
-    """What kopf's handlers call; `event_type` is kopf's: None for the items of a list.
+    """The takers of watch events; `event_type` is kopf's: None for the items of a list.
 
     A synthetic DELETED (the object vanished while a watch was broken) carries only metadata.
     """
@@ -22,7 +22,7 @@ class WatchHandlers(Protocol):
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None: ...
 
     def prepare(self, kind: str, obj: JsonObject) -> object:  # noqa: ARG002 - a default
-        """In a thread: what handling a large object would take long for; kept until it is handled.
+        """Do in a thread what takes long of handling a large object; the result is kept until then.
 
         What events say must not change by it.
         """

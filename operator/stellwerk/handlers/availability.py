@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stellwerk.framework.services import ClusterClient
-    from stellwerk.handlers.delivery import Delivery
-    from stellwerk.handlers.watched import WatchedKind
+    from stellwerk.handlers.delivery import Delivery, WatchedKind
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,12 @@
 """The objects of one kind on their way into WatchHandlers, whichever way they came.
 
-kopf's handlers and the fast lane call `deliver`; the fast lane and the periodic lists hand in the
-items of a list, and mark where it begins and ends. Adds what a cache cannot live without: deletions
-that no watch reported, no event twice, a list that counts only as a whole, and a second look at an
-object whose handling failed. Invariant: the objects that the sink was given and whose deletion it
-was not given are exactly `known`, up to objects that cannot be read at all.
+`lifecycle` makes one Delivery for each row of WATCHED, the one table of kinds. kopf's handlers and
+the fast lane call `deliver`; the fast lane and the periodic lists hand in the items of a list, and
+mark where it begins and ends. Adds what a cache cannot live without: deletions that no watch
+reported, no event twice, a list that counts only as a whole, and a second look at an object whose
+handling failed. Invariants: `kind` is the key under which every other part of the operator knows
+the kind; the objects that WatchHandlers were given and whose deletion they were not given are
+exactly `known`, up to objects that cannot be read at all.
 """
 
 from __future__ import annotations
@@ -12,29 +14,129 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from sys import intern
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import quote
 
-from stellwerk.handlers.preparing import beside_the_loop
-from stellwerk.handlers.stream_turn import EVENTS_PER_TURN
+from stellwerk.models import profile
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stellwerk.framework.watch_handlers import WatchHandlers
-    from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics
     from stellwerk.models.json_values import JsonObject
 
-logger = logging.getLogger(__name__)
 
+logger = logging.getLogger(__name__)
 _UNREAD: Final = ""
 """In place of a resourceVersion: whatever comes next is news."""
 _TITLE_CHARACTERS: Final = 200
 _REASON_CHARACTERS: Final = 500
 _REMEMBERED_COMPLAINTS: Final = 1_000
 """Objects without identity have no version by which to know that they were named before."""
+EVENTS_PER_SLICE: Final = 32
+"""So many events are handled in a row, in an ordinary slice."""
+SLICE_SECONDS: Final = 0.002
+"""The same, however few they are: of pods that are all different each takes its time."""
+LONGEST_SLICE: Final = 4
+"""In ordinary slices: bindings wait for it, too."""
+_WORKER: Final = ThreadPoolExecutor(1, "stellwerk-prepare")
+"""Its thread is started by the first object."""
+_STORAGE: Final = "storage.k8s.io"
+_DEVICES: Final = "resource.k8s.io"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedKind:
+    """A kind, where the API serves it, and what of it is not worth watching."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    field_selector: str | None = None
+    served_as: str = ""
+    """What the API calls it, where another kind of that name is watched; empty: `kind`."""
+    optional: bool = False
+    """Whether most clusters do without it: nothing waits for its first list."""
+
+    @property
+    def core(self) -> bool:
+        """Whether every API server has the kind: where it seems absent, the answer is wrong."""
+        return not self.group
+
+    @property
+    def api_kind(self) -> str:
+        """The kind as objects and lists say it."""
+        return self.served_as or self.kind
+
+    @property
+    def indispensable(self) -> bool:
+        """Whether nothing can be decided without it: without pods, every node looks empty."""
+        return self.kind in {"Pod", "Node"}
+
+    @property
+    def group_version_path(self) -> str:
+        """The API path under which discovery lists the kind."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def path(self) -> str:
+        """The API path of all objects of the kind that are watched, in every namespace."""
+        query = f"?fieldSelector={quote(self.field_selector)}" if self.field_selector else ""
+        return f"{self.collection_path}{query}"
+
+    @property
+    def collection_path(self) -> str:
+        """The API path of all objects of the kind, in every namespace."""
+        return f"{self.group_version_path}/{self.plural}"
+
+    def object_path(self, namespace: str | None, name: str) -> str:
+        """Return the API path of one object."""
+        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        return f"{self.group_version_path}{inside}/{self.plural}/{quote(name, safe='')}"
+
+
+WATCHED: Final = (
+    # A finished pod holds nothing; it leaves the selector, and so arrives as deleted.
+    WatchedKind("Pod", "", "v1", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
+    WatchedKind("Node", "", "v1", "nodes"),
+    WatchedKind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
+    WatchedKind(profile.KIND, profile.GROUP, profile.VERSION, profile.PLURAL),
+    WatchedKind("Namespace", "", "v1", "namespaces"),
+    WatchedKind("Service", "", "v1", "services"),
+    WatchedKind("ReplicationController", "", "v1", "replicationcontrollers"),
+    WatchedKind("ReplicaSet", "apps", "v1", "replicasets"),
+    WatchedKind("StatefulSet", "apps", "v1", "statefulsets"),
+    WatchedKind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    WatchedKind("PersistentVolume", "", "v1", "persistentvolumes"),
+    WatchedKind("StorageClass", _STORAGE, "v1", "storageclasses"),
+    WatchedKind("CSINode", _STORAGE, "v1", "csinodes"),
+    WatchedKind("CSIDriver", _STORAGE, "v1", "csidrivers"),
+    WatchedKind("CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities"),
+    WatchedKind("VolumeAttachment", _STORAGE, "v1", "volumeattachments"),
+    WatchedKind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    WatchedKind("ResourceClaim", _DEVICES, "v1", "resourceclaims"),
+    WatchedKind("ResourceSlice", _DEVICES, "v1", "resourceslices"),
+    WatchedKind("DeviceClass", _DEVICES, "v1", "deviceclasses"),
+    # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
+    WatchedKind("PodGroup", WORKLOAD_API, "v1alpha2", "podgroups", optional=True),
+    WatchedKind(
+        "CoschedulingPodGroup",
+        COSCHEDULING_API,
+        "v1alpha1",
+        "podgroups",
+        served_as="PodGroup",
+        optional=True,
+    ),
+)
 
 
 class KnownObject(NamedTuple):
@@ -70,7 +172,6 @@ class Delivery:
         self.list_wanted = asyncio.Event()
         """Set when a list is due before its time; cleared when one begins."""
         self._events = events
-        self._sink = watched.sink(events)
         self._metrics = metrics
         self._read_again = read_again
         self._now_seconds = now_seconds
@@ -121,7 +222,7 @@ class Delivery:
             self._pass_on(event_type, obj, uid, now)
 
     async def prepare(self, obj: JsonObject) -> object:
-        """Have a large object parsed in a thread while the loop turns; to be kept until delivered.
+        """Have a large object parsed in a thread; to be kept until delivered.
 
         Of one kind, nothing else is delivered meanwhile.
         """
@@ -159,7 +260,7 @@ class Delivery:
     async def end_listing(self) -> None:
         """The list is complete: it is applied, what it did not show is gone, the kind is synced.
 
-        The loop turns meanwhile, but nothing is decided between the first change and the last.
+        Other tasks run meanwhile, but nothing is decided between the first change and the last.
         """
         met = self._met
         if met is None:
@@ -182,14 +283,14 @@ class Delivery:
         self._mark_synced()
 
     async def _apply(self, gone: set[str]) -> None:
-        """Deliver what the list has shown, unless an event overtakes it between two turns."""
+        """Deliver what the list has shown, unless an event overtakes it."""
         met, step = self._met, 0
         for uid in list(self._changed):
             if (obj := self._changed.pop(uid, None)) is None:
                 continue
             self.deliver(None, obj)
             step += 1
-            if step % EVENTS_PER_TURN == 0:
+            if step % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         for uid in gone:
             if uid in (met or ()):
@@ -197,7 +298,7 @@ class Delivery:
             self._metrics.missed_deletions.labels(self.watched.kind).inc()
             self.deliver_tombstone(uid)
             step += 1
-            if step % EVENTS_PER_TURN == 0:
+            if step % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
     def unavailable(self, reason: str, *, absent: bool) -> None:
@@ -248,7 +349,7 @@ class Delivery:
 
     def _pass_on(self, event_type: str | None, obj: JsonObject, uid: str, now: KnownObject) -> None:
         try:
-            self._sink(event_type, obj)
+            handle_event(self._events, self.watched.kind, event_type, obj)
         except ValueError as error:
             self._malformed(_title(now), str(error))
         except Exception:
@@ -285,6 +386,17 @@ class Delivery:
         logger.error("%s %s is malformed and skipped: %s", self.watched.kind, title, text)
 
 
+def handle_event(events: WatchHandlers, kind: str, event_type: str | None, obj: JsonObject) -> None:
+    """Give an event to the method of WatchHandlers that takes the kind."""
+    match kind:
+        case "Pod":
+            events.on_pod(event_type, obj)
+        case "Node":
+            events.on_node(event_type, obj)
+        case _:
+            events.on_object(kind, event_type, obj)
+
+
 def _identity(obj: JsonObject) -> tuple[str, KnownObject] | None:
     """The uid of an object, and what is remembered of it; None: it has no identity."""
     try:
@@ -304,3 +416,49 @@ def _identity(obj: JsonObject) -> tuple[str, KnownObject] | None:
 
 def _title(obj: KnownObject) -> str:
     return f"{obj.namespace}/{obj.name}" if obj.namespace else obj.name
+
+
+async def beside_the_loop(act: Callable[[], Result]) -> Result:
+    """Run an act in the one thread for large objects, after those that were asked for before.
+
+    One, since every thread that allocates keeps memory of its own, and two that parse are no faster
+    than one.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_WORKER, act)
+
+
+class StreamSlice:
+    """The events that one stream handles in a row before other tasks run.
+
+    A stream that uses up its slice has more to say than it could, and is behind: its slices double
+    until they suffice, so that what was not read does not pile up while pods are tried that are
+    known already. Invariant: where a stream had nothing to say for a round of the loop, its next
+    slice is an ordinary one.
+    """
+
+    __slots__ = ("_began_seconds", "_events", "_length", "_used_up")
+
+    def __init__(self) -> None:
+        self._events = 0
+        """Handled since the loop last ran other tasks."""
+        self._began_seconds = 0.0
+        self._used_up = False
+        self._length = 1
+
+    def used_up(self, began_seconds: float) -> bool:
+        """Whether other tasks should run now; asked after an event, with when it began."""
+        events = self._events = self._events + 1
+        if events == 1:
+            self._began_seconds = began_seconds
+            asyncio.get_running_loop().call_soon(self._end)
+        length = self._length
+        self._used_up = (
+            events >= length * EVENTS_PER_SLICE
+            or time.monotonic() - self._began_seconds >= length * SLICE_SECONDS
+        )
+        return self._used_up
+
+    def _end(self) -> None:
+        """End the slice: other tasks have run, or the stream had nothing more to say."""
+        self._length = min(2 * self._length, LONGEST_SLICE) if self._used_up else 1
+        self._events, self._used_up = 0, False

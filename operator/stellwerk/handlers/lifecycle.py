@@ -20,11 +20,9 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError, in_words
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
-from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.delivery import WATCHED, Delivery
 from stellwerk.handlers.kopf_tasks import run_kopf, run_kopf_again_and_again, stop
-from stellwerk.handlers.rereading import Rereader
-from stellwerk.handlers.resync import PERIOD_SECONDS, Resync
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.rereading import LIST_PERIOD_SECONDS, Rereader, Resync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -34,9 +32,9 @@ if TYPE_CHECKING:
     from stellwerk.client.credentials import Credentials
     from stellwerk.framework.services import ClusterClient
     from stellwerk.framework.watch_handlers import WatchHandlers
+    from stellwerk.handlers.delivery import WatchedKind
     from stellwerk.handlers.fastlane import FastLane
-    from stellwerk.handlers.redelivery import Redelivery
-    from stellwerk.handlers.watched import WatchedKind
+    from stellwerk.handlers.rereading import Redelivery
     from stellwerk.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -62,7 +60,7 @@ class OperatorOptions:
     watched: tuple[WatchedKind, ...] = WATCHED
     check_seconds: float = CHECK_SECONDS
     """How often a kind that cannot be watched is looked at again."""
-    resync_seconds: float = PERIOD_SECONDS
+    resync_seconds: float = LIST_PERIOD_SECONDS
     """How often everything is listed on kopf's own path."""
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from stellwerk.errors import SchedulerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from stellwerk.clock import Clock
+    from stellwerk.models.answers.answer import Kind
 
 FRESH_SECONDS: Final = 1.0
 KEPT: Final = 32
@@ -24,17 +25,15 @@ _AT_ONCE: Final = 3
 _WAITING: Final = 32
 """More questions than these are turned away."""
 
-Answer = dict[str, Any]
-
 
 class Port(Protocol):
     """The operator's port, as the page needs it."""
 
-    async def get(self, path: str) -> Answer:
-        """Ask for a path."""
+    async def get(self, path: str, kind: type[Kind]) -> Kind:
+        """The answer to a path."""
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """Send a body to a path."""
+    async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
+        """The answer to a body."""
 
 
 class Answers:
@@ -43,15 +42,15 @@ class Answers:
     def __init__(self, port: Port, clock: Clock) -> None:
         self._port = port
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, asyncio.Future[Answer]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, asyncio.Future[Any]]] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._waiting = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    async def get(self, path: str) -> Answer:
-        """The answer to a path, at most a second old.
+    async def get(self, path: str, kind: type[Kind]) -> Kind:
+        """The answer to a path, of which each has one kind; at most a second old.
 
         Raises:
             SchedulerError: there is none.
@@ -59,13 +58,14 @@ class Answers:
         now = self._clock.monotonic()
         kept = self._kept.get(path)
         if kept is None or (kept[1].done() and (kept[0] <= now or _failed(kept[1]))):
-            asked = asyncio.ensure_future(self._ask(path, None))
+            asked = asyncio.ensure_future(self._ask(lambda: self._port.get(path, kind)))
             asked.add_done_callback(_failed)  # an error that no window waits for any more
             kept = self._kept[path] = (now + FRESH_SECONDS, asked)
             self._kept.move_to_end(path)
             self._let_go(now)
         # A window that is closed does not take the answer from the others.
-        return await asyncio.shield(kept[1])
+        answer: Kind = await asyncio.shield(kept[1])
+        return answer
 
     def _let_go(self, now: float) -> None:
         """Keep no answer that is older than a second, and no more than a few in all."""
@@ -75,22 +75,20 @@ class Answers:
                 return
             self._kept.popitem(last=False)
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+    async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
         """The answer to a body; raises as `get`."""
-        return await self._ask(path, body)
+        return await self._ask(lambda: self._port.post(path, body, kind))
 
-    async def _ask(self, path: str, body: Mapping[str, Any] | None) -> Answer:
+    async def _ask(self, question: Callable[[], Awaitable[Kind]]) -> Kind:
         if self._waiting >= _WAITING:
             raise SchedulerError("too many questions at once: close a few windows")
         self._waiting += 1
         try:
             async with self._turns:
-                if body is None:
-                    return await self._port.get(path)
-                return await self._port.post(path, body)
+                return await question()
         finally:
             self._waiting -= 1
 
 
-def _failed(answer: asyncio.Future[Answer]) -> bool:
+def _failed(answer: asyncio.Future[Any]) -> bool:
     return answer.cancelled() or answer.exception() is not None

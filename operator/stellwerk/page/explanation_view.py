@@ -4,13 +4,11 @@ The pod's view and the what-if view use it. Invariant: nothing is shown that is 
 the operator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from stellwerk.models.answers.pod import PodExplanation, RecomputedVerdicts, ScoreFields
 from stellwerk.page.scales import step
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +41,47 @@ class HeatMap:
     rows: Sequence[HeatRow]
 
 
-def score_map(explanation: Json) -> HeatMap | None:
+def score_map(explanation: PodExplanation) -> HeatMap | None:
     """The scores of the best nodes; None: nothing was scored."""
-    best = explanation.get("decision", {}).get("best") or ()
+    best = explanation.decision.best if explanation.decision is not None else ()
     if not best:
         return None
-    plugins = list(best[0]["scores"])
+    plugins = list(best[0].scores)
     rows = [
         HeatRow(
-            each["node"],
-            f"{each['rank']}",
-            f"{each['total']}",
-            each["node"] == explanation.get("node"),
-            [_score(plugin, each["scores"][plugin]) for plugin in plugins],
+            each.node,
+            f"{each.rank}",
+            f"{each.total}",
+            each.node == explanation.node,
+            [_score(plugin, each.scores[plugin]) for plugin in plugins],
         )
         for each in best
     ]
     return HeatMap(plugins, rows)
 
 
-def _score(plugin: str, score: Json) -> Cell:
-    raw, normalized, weighted = score["raw"], score["normalized"], score["weighted"]
-    title = f"{plugin}: raw {raw}, normalised {normalized}, weighted {weighted}"
-    return Cell(f"{weighted}", step(normalized), title)
+def _score(plugin: str, score: ScoreFields) -> Cell:
+    numbers = f"raw {score.raw}, normalised {score.normalized}, weighted {score.weighted}"
+    return Cell(f"{score.weighted}", step(score.normalized), f"{plugin}: {numbers}")
 
 
-def rejection_map(explanation: Json) -> HeatMap | None:
+def rejection_map(verdicts: RecomputedVerdicts | None) -> HeatMap | None:
     """The nodes nearest to taking the pod, with what turns them away; None: none was looked at."""
-    verdicts = explanation.get("verdicts", {})
-    nearest = verdicts.get("nearest") or ()
-    turning_away = {plugin for each in nearest for plugin in each["rejectedBy"]}
-    order = [each["plugin"] for each in verdicts.get("byPlugin") or ()]
+    if verdicts is None:
+        return None
+    nearest = verdicts.nearest or ()
+    turning_away = {plugin for each in nearest for plugin in each.rejected_by}
+    order = [each.plugin for each in verdicts.by_plugin or ()]
     plugins = [plugin for plugin in order if plugin in turning_away]
     if not plugins:
         return None
     rows = [
         HeatRow(
-            each["node"],
-            f"{len(each['rejectedBy'])}",
+            each.node,
+            f"{len(each.rejected_by)}",
             "",
             chosen=False,
-            cells=[_rejection(plugin, each["rejectedBy"].get(plugin)) for plugin in plugins],
+            cells=[_rejection(plugin, each.rejected_by.get(plugin)) for plugin in plugins],
         )
         for each in nearest
     ]

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Final
+
+from stellwerk.models.answers.listings import QueueSample
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200
@@ -32,13 +34,13 @@ class QueueChart:
     """Since the process started."""
     pods_per_second: float
     """Over the last minute, or as much of it as there is."""
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[QueueSample]
     """A few samples, for a table."""
 
 
-def queue_chart(samples: Sequence[Mapping[str, Any]]) -> QueueChart:
+def queue_chart(samples: Sequence[QueueSample]) -> QueueChart:
     """Draw the samples, of which there is at least one."""
-    times = [datetime.fromisoformat(each["at"]).timestamp() for each in samples]
+    times = [datetime.fromisoformat(each.at).timestamp() for each in samples]
     first, last = samples[0], samples[-1]
     span = max(1e-9, times[-1] - times[0])
     chosen = _thinned(samples)
@@ -46,7 +48,7 @@ def queue_chart(samples: Sequence[Mapping[str, Any]]) -> QueueChart:
     across = [(times[at] - times[0]) / span * WIDTH for at in chosen]
     if len(chosen) == 1:
         chosen, across = [*chosen, *chosen], [0.0, float(WIDTH)]
-    stacks = [list(accumulate(samples[at][queue] for queue in QUEUES)) for at in chosen]
+    stacks = [list(accumulate(_waiting(samples[at]))) for at in chosen]
     heights = [[0] * len(chosen), *([stack[q] for stack in stacks] for q in range(len(QUEUES)))]
     areas = {
         queue: _area(across, heights[number], heights[number + 1], highest)
@@ -55,22 +57,26 @@ def queue_chart(samples: Sequence[Mapping[str, Any]]) -> QueueChart:
     every = max(1, len(samples) // 12)
     return QueueChart(
         highest,
-        first["at"],
-        last["at"],
+        first.at,
+        last.at,
         areas,
-        {queue: last[queue] for queue in QUEUES},
-        last["scheduled"],
+        dict(zip(QUEUES, _waiting(last), strict=True)),
+        last.scheduled,
         _rate(samples, times),
         [*samples[::-every]][:12],
     )
 
 
-def _total(sample: Mapping[str, Any]) -> int:
-    total: int = sum(sample[queue] for queue in QUEUES)
-    return total
+def _total(sample: QueueSample) -> int:
+    return sum(_waiting(sample))
 
 
-def _thinned(samples: Sequence[Mapping[str, Any]]) -> list[int]:
+def _waiting(sample: QueueSample) -> tuple[int, int, int, int]:
+    """Pods by queue, in the order of QUEUES."""
+    return sample.active, sample.backoff, sample.unschedulable, sample.gated
+
+
+def _thinned(samples: Sequence[QueueSample]) -> list[int]:
     """Positions of the highest sample of each stretch, and of the first and the last one."""
     if len(samples) <= _POINTS:
         return list(range(len(samples)))
@@ -97,8 +103,8 @@ def _area(across: Sequence[float], below: Sequence[int], above: Sequence[int], h
     return f"M{' L'.join(edge)} L{' L'.join(reversed(back))} Z"
 
 
-def _rate(samples: Sequence[Mapping[str, Any]], times: Sequence[float]) -> float:
+def _rate(samples: Sequence[QueueSample], times: Sequence[float]) -> float:
     begin = next(at for at, time in enumerate(times) if time >= times[-1] - 60)
     seconds = times[-1] - times[begin]
-    pods: int = samples[-1]["scheduled"] - samples[begin]["scheduled"]
+    pods = samples[-1].scheduled - samples[begin].scheduled
     return max(0.0, pods / seconds) if seconds > 0 else 0.0

@@ -4,9 +4,11 @@ Templates and views use it. Invariant: a step is one of eleven, whatever the num
 sheet can name each of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
+
+from stellwerk.models.answers.listings import NodeFields
 
 STEPS: Final = 10
 _HIGHEST_SCORE: Final = 100
@@ -39,10 +41,10 @@ def share(used: int, offered: int) -> int:
     return used * 100 // offered
 
 
-def resources_of(nodes: Sequence[Mapping[str, Mapping[str, int]]], most: int) -> list[str]:
+def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
     """The resources that any of the nodes offers: the native ones first, then by name."""
     native = ["cpu", "memory", "pods", "ephemeral-storage"]
-    offered = {name for node in nodes for name, value in node["allocatable"].items() if value}
+    offered = {name for node in nodes for name, value in node.allocatable.items() if value}
     return [*(name for name in native if name in offered), *sorted(offered - {*native})][:most]
 
 

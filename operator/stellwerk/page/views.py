@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from aiohttp import web
@@ -18,6 +18,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.answers.listings import (
+    DecisionsPage,
+    NodesPage,
+    ProfilesPage,
+    QueueHistoryPage,
+    QueuePage,
+)
+from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.foreign_text import printable
 from stellwerk.page.explanation_view import rejection_map, score_map
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
@@ -30,6 +39,8 @@ if TYPE_CHECKING:
     from stellwerk.page.answers import Answers
 
     View = Callable[[web.Request], Awaitable[web.Response]]
+
+Listing = TypeVar("Listing", QueuePage, DecisionsPage, NodesPage)
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _PER_PAGE: Final = 50
@@ -65,38 +76,40 @@ class Views:
     async def _overview(self, request: web.Request) -> web.Response:
         ask = self._answers.get
         history, decisions, waiting = await asyncio.gather(
-            ask("/queue/history"),
-            ask(f"/decisions?limit={_FEW}"),
-            ask(f"/queue?limit={_FEW}"),
+            ask("/queue/history", QueueHistoryPage),
+            ask(f"/decisions?limit={_FEW}", DecisionsPage),
+            ask(f"/queue?limit={_FEW}", QueuePage),
         )
         return self._page(
             request,
             "overview.html",
-            chart=queue_chart(history["items"]),
+            chart=queue_chart(history.items),
             decisions=decisions,
             waiting=waiting,
         )
 
     async def _queue(self, request: web.Request) -> web.Response:
-        return await self._list(request, "queue.html", "/queue")
+        return await self._list(request, "queue.html", "/queue", QueuePage)
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        return await self._list(request, "decisions.html", "/decisions")
+        return await self._list(request, "decisions.html", "/decisions", DecisionsPage)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        return await self._list(request, "nodes.html", "/nodes")
+        return await self._list(request, "nodes.html", "/nodes", NodesPage)
 
-    async def _list(self, request: web.Request, template: str, path: str) -> web.Response:
+    async def _list(
+        self, request: web.Request, template: str, path: str, kind: type[Listing]
+    ) -> web.Response:
         """One page of a list; the number of the page is in the address."""
         number = _page_number(request)
         offset = (number - 1) * _PER_PAGE
-        listed = await self._answers.get(f"{path}?limit={_PER_PAGE}&offset={offset}")
-        last = max(1, -(-listed["total"] // _PER_PAGE))
+        listed = await self._answers.get(f"{path}?limit={_PER_PAGE}&offset={offset}", kind)
+        last = max(1, -(-listed.total // _PER_PAGE))
         return self._page(request, template, listed=listed, number=number, last=last)
 
     async def _profiles(self, request: web.Request) -> web.Response:
-        listed = await self._answers.get("/profiles")
-        serving = {each["name"]: each for each in listed["items"]}
+        listed = await self._answers.get("/profiles", ProfilesPage)
+        serving = {each.name: each for each in listed.items}
         return self._page(request, "profiles.html", listed=listed, serving=serving)
 
     async def _look_up(self, request: web.Request) -> web.Response:
@@ -110,15 +123,16 @@ class Views:
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         path = f"/explain/{quote(namespace, '')}/{quote(name, '')}"
-        explanation = await self._answers.get(path)
-        computed = explanation["state"] in _COMPUTED
+        explanation = await self._answers.get(path, PodExplanation)
+        computed = explanation.state in _COMPUTED
         return self._page(
             request,
             "pod.html",
             follow=FOLLOW_SLOWLY_SECONDS if computed else FOLLOW_SECONDS,
             pod=explanation,
+            held_back=explanation.queue is not None and explanation.queue.gated_by is not None,
             scores=score_map(explanation),
-            rejections=rejection_map(explanation),
+            rejections=rejection_map(explanation.verdicts),
         )
 
     async def _form(self, request: web.Request) -> web.Response:
@@ -131,7 +145,7 @@ class Views:
         try:
             # Reading YAML takes long enough to be done beside the loop.
             body = await asyncio.to_thread(supposition, form)
-            answer = await self._answers.post("/what-if", body)
+            answer = await self._answers.post("/what-if", body, WhatIf)
         except (ConfigurationError, PortRefusal) as error:
             return self._supposed(request, form, mistake=f"{error}", status=422)
         return self._supposed(request, form, answer=answer)
@@ -141,12 +155,12 @@ class Views:
         request: web.Request,
         form: Mapping[str, str],
         *,
-        answer: Mapping[str, Any] | None = None,
+        answer: WhatIf | None = None,
         mistake: str = "",
         status: int = 200,
     ) -> web.Response:
         """The form as it was filled in, with what came of it."""
-        explanation = (answer or {}).get("explanation") or {}
+        explanation = answer.explanation if answer is not None else None
         return self._page(
             request,
             "what_if.html",
@@ -156,7 +170,8 @@ class Views:
             answer=answer,
             mistake=mistake,
             pod=explanation,
-            rejections=rejection_map(explanation),
+            held_back=False,
+            rejections=rejection_map(explanation.verdicts if explanation is not None else None),
         )
 
     # --- rendering ------------------------------------------------------------------------------

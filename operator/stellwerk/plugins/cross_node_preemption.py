@@ -1,4 +1,4 @@
-"""CrossNodePreemption: makes room on a node by taking pods of lower priority off several.
+"""CrossNodePreemption: make room on a node by taking pods of lower priority off several.
 
 Off by default; a profile lists it after DefaultPreemption. It helps where no single node can be
 cleared because the pods in the way run elsewhere in the topology domain: required anti-affinity,
@@ -6,10 +6,15 @@ theirs or the pod's own, or a hard spread constraint. Each set of victims is tri
 snapshot with the pods taken out for the moment (a `Trial`), by the same filters that the next
 attempt will meet. Invariant: a set is proposed only if the pod fits somewhere without it, has at
 most `maxVictims` pods, and violates no disruption budget unless the profile says so.
+
+`BlockingPods` are the pods in the way, `VictimSearch` looks for the set of them that is the least
+loss, and the plugin proposes it.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -20,20 +25,258 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import Code, CycleState, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_affinity import PodMatcher
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.preemption.blocking_pods import BlockingPods
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.victim_order import by_importance
-from stellwerk.plugins.preemption.victim_search import (
-    Limits,
-    Target,
-    Victims,
-    VictimSearch,
-    VictimSet,
+from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.shared.victims import by_importance, is_leaving_as_victim, priority_sum
+from stellwerk.snapshot.columns import Mask, RowColumn
+from stellwerk.snapshot.pair_terms import (
+    SpreadSelection,
+    matches_as_existing,
+    matches_as_incoming,
 )
-from stellwerk.plugins.shared.victims import is_leaving_as_victim
-from stellwerk.snapshot.columns import Mask
+from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
+
+Domain: TypeAlias = tuple[str, str]
+"""Topology key and value."""
+Meant: TypeAlias = Callable[[PodInfo], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Something by which an existing pod keeps the incoming one out of a whole domain."""
+
+    topology_key: str
+    blocks: Meant
+
+
+class BlockingPods:
+    """The pods of lower priority in the way of one pending pod, wherever they run.
+
+    Any other pod that is not on a node cannot, by leaving, end a rejection there that is due to
+    resources, ports, volumes, required anti-affinity or a hard spread constraint of the pod's own
+    spec. Constraints that a profile adds as defaults are not looked at, nor is the anti-affinity of
+    nominated pods, which counts only while some placed pod has a term, too.
+    """
+
+    def __init__(self, snapshot: Snapshot, pod: PodInfo) -> None:
+        self._snapshot = snapshot
+        self._pod = pod
+        self._by_domain: dict[Domain, dict[str, PodInfo]] = {}
+        rules = list(self._own_rules())
+        for row in snapshot.row_of.values():
+            for other in self.lower(row):
+                self._place(row, other, rules)
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether some pod blocks more than the node it runs on."""
+        return bool(self._by_domain)
+
+    def for_row(self, row: int) -> dict[str, PodInfo]:
+        """By uid, every pod whose leaving could help on this node."""
+        found = {other.uid: other for other in self.lower(row)}
+        labels = self._snapshot.node_at(row).labels
+        for (key, value), pods in self._by_domain.items():
+            if labels.get(key) == value:
+                found |= pods
+        return found
+
+    def lower(self, row: int) -> Iterator[PodInfo]:
+        """The pods of lower priority on a node."""
+        priority = self._pod.priority
+        return (pod for pod in self._snapshot.pods[row].values() if pod.priority < priority)
+
+    def _place(self, row: int, other: PodInfo, rules: Iterable[_Rule]) -> None:
+        """Note the domains out of which this pod keeps the incoming one."""
+        labels = self._snapshot.node_at(row).labels
+        namespaces = self._snapshot.pair_counts.namespaces
+        keys = {rule.topology_key for rule in rules if rule.blocks(other)}
+        for term in other.spec.pod_affinity.required_anti:
+            if matches_as_existing(term.matcher, self._pod.label_set, namespaces):
+                keys.add(term.topology_key)
+        for key in keys & labels.keys():
+            self._by_domain.setdefault((key, labels[key]), {})[other.uid] = other
+
+    def _own_rules(self) -> Iterator[_Rule]:
+        """The pods that the pending pod itself asks to be kept away from."""
+        spec = self._pod.spec
+        for term in spec.pod_affinity.required_anti:
+            yield _Rule(term.topology_key, self._repelled_by(term.matcher))
+        for constraint in spec.spread_constraints:
+            if constraint.hard and constraint.selector is not None:
+                selection = SpreadSelection(self._pod.namespace, constraint.selector)
+                yield _Rule(constraint.topology_key, self._counted_by(selection))
+
+    def _repelled_by(self, matcher: PodMatcher) -> Meant:
+        namespaces = self._snapshot.pair_counts.namespaces
+        return lambda other: matches_as_incoming(matcher, other.label_set, namespaces)
+
+    def _counted_by(self, selection: SpreadSelection) -> Meant:
+        namespaces = self._snapshot.pair_counts.namespaces
+        return lambda other: (
+            not other.terminating and selection.matches(other.label_set, namespaces)
+        )
+
+
+EXHAUSTIVE_POOL: Final = 8
+"""Up to so many pods every set is considered."""
+
+VictimLoss: TypeAlias = tuple[int, int, int, int]
+"""(budget violations, highest priority, sum of priorities above 0, number of victims)."""
+Victims: TypeAlias = tuple[PodInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VictimSet:
+    """Victims, the most important first, with what their going costs."""
+
+    victims: Victims
+    loss: VictimLoss
+
+    @property
+    def pdb_violations(self) -> int:
+        """The number of budgets that their going overdraws, pod by pod."""
+        return self.loss[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionTarget:
+    """Nodes for which the same pods are in the way."""
+
+    rows: RowColumn
+    pool: Sequence[PodInfo]
+    """The most important first."""
+
+
+@dataclass(frozen=True, slots=True)
+class VictimSearchLimits:
+    """The limits of a set of victims, and of the search for it."""
+
+    max_victims: int
+    may_violate_budgets: bool
+    time_is_up: Callable[[], bool]
+
+
+class VictimSearch:
+    """The search for the set of victims that is the smallest loss, for one pod.
+
+    A set is judged by asking the whole profile whether the pod would find a node without it, so an
+    answer holds for every node at once. Among few pods (`EXHAUSTIVE_POOL`) no better set exists
+    than the one found; among more, none exists unless taking more pods away can make a node worse,
+    or the time was up (`cut_short`).
+    """
+
+    def __init__(
+        self,
+        fits_without: Callable[[Victims], Mask],
+        violations: Callable[[Sequence[PodInfo]], int],
+        limits: VictimSearchLimits,
+    ) -> None:
+        """`fits_without` returns (N,) bool: the rows that take the pod when these are gone."""
+        self._fits_without = fits_without
+        self._violations = violations
+        self._limits = limits
+        self._known: dict[frozenset[str], Mask] = {}
+        self.best: VictimSet | None = None
+        self.best_rows: list[int] = []
+        """The rows that the best set makes room on."""
+        self.cut_short = False
+
+    def run(self, targets: Iterable[PreemptionTarget]) -> None:
+        """Look for the best set over all targets; what may cost least comes first."""
+        doubtful = []
+        for target in sorted(targets, key=_least_loss):
+            if self._out_of_time():
+                return
+            if not self._fitting(tuple(target.pool), target.rows):
+                doubtful.append(target)
+            elif len(target.pool) > EXHAUSTIVE_POOL:
+                self._branch(target, (), tuple(target.pool))
+            else:
+                self._try_all(target)
+        for target in doubtful:
+            # Fewer absences help where more do not only with spread constraints over two keys.
+            if len(target.pool) <= EXHAUSTIVE_POOL:
+                self._try_all(target)
+
+    # --- every set ------------------------------------------------------------------------------
+
+    def _try_all(self, target: PreemptionTarget) -> None:
+        """Every set of the pool, the smallest loss first, until one makes room."""
+        for candidate in sorted(self._sets(target.pool), key=lambda each: each.loss):
+            if not self._improves(candidate) or self._out_of_time():
+                return
+            rows = self._fitting(candidate.victims, target.rows)
+            if rows:
+                self._keep(candidate, rows)
+                return
+
+    def _sets(self, pool: Sequence[PodInfo]) -> Iterator[VictimSet]:
+        for size in range(1, min(len(pool), self._limits.max_victims) + 1):
+            for victims in combinations(pool, size):
+                candidate = self._valued(victims)
+                if self._allowed(candidate):
+                    yield candidate
+
+    # --- branch and bound -----------------------------------------------------------------------
+
+    def _branch(self, target: PreemptionTarget, chosen: Victims, undecided: Victims) -> None:
+        """Sets of `chosen` and some of `undecided`; the most important stay if they can."""
+        if self._out_of_time():
+            return
+        if chosen:
+            so_far = self._valued(chosen)
+            # Every further victim only adds to the loss.
+            if not self._allowed(so_far) or not self._improves(so_far):
+                return
+            rows = self._fitting(chosen, target.rows)
+            if rows:
+                self._keep(so_far, rows)
+                return
+        if not undecided or not self._fitting((*chosen, *undecided), target.rows):
+            return
+        self._branch(target, chosen, undecided[1:])
+        self._branch(target, (*chosen, undecided[0]), undecided[1:])
+
+    # --- judging a set --------------------------------------------------------------------------
+
+    def _valued(self, victims: Victims) -> VictimSet:
+        highest = max(pod.priority for pod in victims)
+        loss = (self._violations(victims), highest, priority_sum(victims), len(victims))
+        return VictimSet(victims, loss)
+
+    def _allowed(self, candidate: VictimSet) -> bool:
+        limits = self._limits
+        return len(candidate.victims) <= limits.max_victims and (
+            limits.may_violate_budgets or not candidate.pdb_violations
+        )
+
+    def _improves(self, candidate: VictimSet) -> bool:
+        return self.best is None or candidate.loss < self.best.loss
+
+    def _fitting(self, victims: Victims, rows: RowColumn) -> list[int]:
+        """Those of the rows that take the pod when the victims are gone."""
+        key = frozenset(pod.uid for pod in victims)
+        fits = self._known.get(key)
+        if fits is None:
+            fits = self._known[key] = self._fits_without(victims)
+        return [row for row in rows.tolist() if fits[row]]
+
+    def _keep(self, candidate: VictimSet, rows: list[int]) -> None:
+        self.best = VictimSet(tuple(by_importance(candidate.victims)), candidate.loss)
+        self.best_rows = rows
+
+    def _out_of_time(self) -> bool:
+        self.cut_short = self.cut_short or self._limits.time_is_up()
+        return self.cut_short
+
+
+def _least_loss(target: PreemptionTarget) -> tuple[int, int]:
+    """A sort key: the cheapest single victim of a target, then the length of its search."""
+    return (min(pod.priority for pod in target.pool), len(target.pool))
+
 
 _NAME: Final = "CrossNodePreemption"
 _SEARCHES_PER_MILLISECOND: Final = 10
@@ -93,7 +336,7 @@ class CrossNodePreemption(PostFilterPlugin):
         search = VictimSearch(
             fits_without,
             lambda victims: sum(self._budgets.violating(by_importance(victims))),
-            Limits(
+            VictimSearchLimits(
                 args.max_victims,
                 args.ignore_pod_disruption_budgets,
                 lambda: tried >= most or handle.now_seconds() >= deadline_seconds,
@@ -126,7 +369,7 @@ def _no(reason: str) -> PostFilterResult:
     return PostFilterResult(unschedulable(_NAME, _PREFIX + reason))
 
 
-def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[Target]:
+def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[PreemptionTarget]:
     """The nodes on which pods in the way are all that is wrong, by these pods."""
     rows_of: dict[frozenset[str], list[int]] = {}
     pods: dict[str, PodInfo] = {}
@@ -137,6 +380,6 @@ def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[Target]:
                 pods |= pool
                 rows_of.setdefault(frozenset(pool), []).append(row)
     return [
-        Target(np.array(rows, np.intp), by_importance(pods[uid] for uid in uids))
+        PreemptionTarget(np.array(rows, np.intp), by_importance(pods[uid] for uid in uids))
         for uids, rows in rows_of.items()
     ]

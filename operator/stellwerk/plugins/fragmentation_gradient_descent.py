@@ -69,7 +69,7 @@ class FragmentationGradientDescent(PreEnqueuePlugin, ScorePlugin, ReservePlugin)
             for kind in (args or FragmentationGradientDescentArgs()).typical_pods
         ]
         self._seen = None if given else handle.snapshot.seen_pods
-        """Where typical pods come from if none are given."""
+        """The source of typical pods if none are given."""
         self._generation = 0
         self._reckon_with(given)
 

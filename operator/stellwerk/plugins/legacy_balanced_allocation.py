@@ -18,7 +18,12 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.plugins.volumes.attached import UNLIMITED, AttachedVolumes, VolumeId, volume_id
+from stellwerk.plugins.shared.attached_volumes import (
+    UNLIMITED,
+    AttachedVolumes,
+    VolumeId,
+    volume_id,
+)
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
 

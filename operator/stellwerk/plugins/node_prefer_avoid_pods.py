@@ -53,7 +53,7 @@ class NodePreferAvoidPods(ScorePlugin):
 
 
 class AvoidingNodes(Book):
-    """Which rows avoid which controllers."""
+    """The rows that avoid each controller."""
 
     def __init__(self) -> None:
         self._nodes: Counts[Controller, int] = Counts()

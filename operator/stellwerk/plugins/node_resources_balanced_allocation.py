@@ -77,7 +77,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         offers: Sequence[Amount],
         requested: Sequence[Amount],
     ) -> Amount:
-        """How balanced the nodes are without the pod: the same for all pods, so it is cached."""
+        """The balance of nodes without the pod: the same for all pods, so it is cached."""
         if (
             nodes.only_row is not None
             or nodes.overlay is not None

@@ -4,12 +4,20 @@ Invariant: the filter counts what is requested; scoring counts 100m and 200 MiB 
 request nothing and ignores pod-level requests of the incoming pod (v1.36).
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.changes import (
+    Change,
+    FreeResources,
+    GrowNode,
+    lacking,
+    request_less,
+    wanted_amounts,
+)
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -30,15 +38,16 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
-from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import (
     OK,
     CycleState,
     FilterResult,
+    PlacementSums,
     Status,
     unresolvable,
     unschedulable,
@@ -52,12 +61,80 @@ from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.resources.amounts import is_counted, offered, row_of, used
-from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.victims import is_leaving_as_victim
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
+
+
+class FreedRoom:
+    """Room by now on the node that a pod has left; counted once for each change.
+
+    kube-scheduler v1.36 tries every pod that was rejected for want of room when another ends; with
+    hundreds of pods that preempt, each victim's end would cause an attempt of every other
+    preemptor. A pod is spared only while victims of its own preemption are on their way out, so
+    that it may not preempt others, and where it does not fit the node that was freed; what happens
+    on its own node wakes it always.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._change: ClusterChange | None = None
+        self._free: dict[str, int] = {}
+
+    def may_help(self, pod: PodInfo, change: ClusterChange) -> bool:
+        """Whether a rejected pod may be schedulable after another one was deleted."""
+        gone = change.old
+        if not isinstance(gone, PodInfo):
+            return True
+        freed = gone.node_name or gone.nominated_node_name
+        if not freed:
+            return False
+        nominated = self._handle.nominations.node_of(pod.uid)
+        if nominated in {"", freed} or self._fits(pod, freed, change):
+            return True
+        return not self._waits_for_victims(pod, nominated)
+
+    def _waits_for_victims(self, pod: PodInfo, node_name: str) -> bool:
+        """Whether pods are leaving the nominated node, which still takes pods, for this one."""
+        snapshot = self._handle.snapshot
+        row = snapshot.row_of.get(node_name)
+        if row is None or snapshot.unschedulable[row]:
+            return False
+        return any(
+            other.priority < pod.priority and is_leaving_as_victim(other)
+            for other in self._handle.pods_on(node_name).values()
+        )
+
+    def _fits(self, pod: PodInfo, node_name: str, change: ClusterChange) -> bool:
+        """Whether the node has what the pod requests, beside those nominated to it."""
+        row = self._handle.snapshot.row_of.get(node_name)
+        if row is None:
+            return False
+        if change is not self._change:
+            self._change = change
+            self._free = self._count_free(self._handle.snapshot.node_at(row))
+        against = self._handle.nominations.against(pod, node_name)
+        if self._free[PODS] <= len(against):
+            return False
+        for name, amount in pod.amounts.requests.items():
+            if amount and is_counted(name):
+                kept = sum(other.amounts.requests.get(name, 0) for other in against)
+                if amount > self._free.get(name, 0) - kept:
+                    return False
+        return True
+
+    def _count_free(self, node: NodeInfo) -> dict[str, int]:
+        free = dict(node.allocatable)
+        pods = self._handle.pods_on(node.name)
+        for pod in pods.values():
+            for name, amount in pod.amounts.requests.items():
+                free[name] = free.get(name, 0) - amount
+        free[PODS] = node.allocatable.get(PODS, 0) - len(pods)
+        return free
+
 
 Wanted: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount above 0) in the order in which reasons are given."""
@@ -78,6 +155,7 @@ class NodeResourcesFit(
     ScorePlugin,
     PlacementScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """The filter's code has a bit per resource that is lacking, and one for "not even if empty"."""
 
@@ -133,7 +211,7 @@ class NodeResourcesFit(
         )
 
     def _wanted(self, spec: SchedulingSpec) -> Wanted:
-        """What the filter checks: native resources first, the rest by name, nothing ignored."""
+        """The requests that the filter checks: native resources first, the rest by name."""
         requests = spec.amounts.requests
         wanted = [(name, amount) for name, amount in requests.items() if self._checks(name, amount)]
         wanted.sort(key=lambda each: (_NATIVE_ORDER.get(each[0], len(_NATIVE_ORDER)), each[0]))
@@ -161,7 +239,7 @@ class NodeResourcesFit(
 
     @override
     def score_placements(self, placements: PlacementSums) -> IntColumn:
-        """How full each placement is: MostAllocated, whatever the strategy (v1.36)."""
+        """The use of each placement: MostAllocated, whatever the strategy (v1.36)."""
         total: IntColumn = np.zeros(placements.count, np.int64)
         weights: IntColumn = np.zeros(placements.count, np.int64)
         for resource, weight in self._scored:
@@ -175,6 +253,21 @@ class NodeResourcesFit(
         return full
 
     # --- queueing hints -------------------------------------------------------------------------
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        snapshot = nodes.snapshot
+        if row is None:
+            yield from _smaller_requests(pod, nodes)
+            return
+        short, node = lacking(snapshot, row, pod), snapshot.node_at(row)
+        if short:
+            wanted, offered = wanted_amounts(pod), node.allocatable
+            too_small = any(offered.get(resource, 0) < wanted[resource] for resource in short)
+            kind = GrowNode if too_small else FreeResources
+            yield kind(node.name, tuple(short.items()))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -295,7 +388,7 @@ def _filter_many(
 
 
 def _everything_wanted(pod: PodInfo) -> Wanted:
-    """What the hint functions look at: ignored resources count too, as upstream."""
+    """The requests for the hint functions: ignored resources count too, as upstream."""
     return tuple(
         (name, amount)
         for name, amount in pod.amounts.requests.items()
@@ -325,3 +418,17 @@ def _name(device_class: JsonObject) -> str:
 
 def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:
     return any(new.allocatable.get(name, 0) > old.allocatable.get(name, 0) for name in resources)
+
+
+def _smaller_requests(pod: PodInfo, nodes: NodeView) -> Iterator[Change]:
+    """The request that the node with the most room could take, by resource."""
+    wanted = wanted_amounts(pod)
+    least: dict[str, int] = {}
+    for row in nodes.row_numbers().tolist():
+        short = lacking(nodes.snapshot, row, pod)
+        for resource, amount in short.items() if len(short) == 1 else ():
+            least[resource] = min(amount, least.get(resource, amount))
+    for resource, amount in least.items():
+        left = wanted[resource] - amount
+        if resource != PODS and left > 0:
+            yield request_less(resource, left, wanted[resource])

@@ -5,7 +5,7 @@ that the node already has costs the pod nothing. Invariant: a node without a CSI
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -30,6 +31,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.services import Handle, ObjectStore
@@ -44,14 +46,14 @@ from stellwerk.framework.types import (
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
-from stellwerk.plugins.shared.hints import had_node
-from stellwerk.plugins.volumes.attached import (
+from stellwerk.plugins.shared.attached_volumes import (
     AttachedVolumes,
     VolumeId,
     csi_node_limits,
     volume_id,
 )
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.hints import had_node
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     find_claim,
@@ -60,6 +62,7 @@ from stellwerk.plugins.volumes.claims import (
     overlay_uses,
     uses_own_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import without_volumes
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -70,14 +73,14 @@ _COUNTED_KINDS: Final = frozenset({CLAIM, EPHEMERAL, *MIGRATABLE_DRIVERS})
 
 @dataclass(frozen=True, slots=True)
 class _NewVolumes:
-    """What the pod would attach, or why that is not known."""
+    """The volumes that the pod would attach, or the reason that they are not known."""
 
     by_driver: dict[str, frozenset[VolumeId]]
     rejection: Status | None = None
     """The status of every node."""
 
 
-class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes that cannot attach all of the pod's volumes."""
 
     name: ClassVar[str] = _NAME
@@ -123,6 +126,12 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
                 self._attached = attached
         attached.refresh()
         return attached
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        return without_volumes(pod) if row is None else iter(())
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -8,8 +8,8 @@ from typing import ClassVar, Final
 from typing_extensions import override
 
 from stellwerk.framework.interface import PlacementScorePlugin
-from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import PlacementSums
 from stellwerk.snapshot.columns import IntColumn
 
 _MAX_SCORE: Final = 100

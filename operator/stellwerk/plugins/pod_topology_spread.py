@@ -6,8 +6,8 @@ pods not counted.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, EditPod
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     GO_ON,
@@ -26,6 +27,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
@@ -44,8 +46,12 @@ from stellwerk.models.plugin_args import PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.node_eligibility import NodeEligibility
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
-from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadConstraints
+from stellwerk.plugins.pairwise.spread_constraints import (
+    SpreadConstraints,
+    TopologySpreadConstraint,
+)
 from stellwerk.plugins.pairwise.spread_hints import spread_hints
+from stellwerk.plugins.pairwise.topology_labels import topology_labels
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
 from stellwerk.snapshot.snapshot import NodeView
@@ -68,7 +74,7 @@ FloatColumn: TypeAlias = npt.NDArray[np.float64]
 class _Check:
     """One hard constraint in one attempt."""
 
-    constraint: Constraint
+    constraint: TopologySpreadConstraint
     counts: DomainCounts
     eligible: EligibleRows | None
     self_match: int
@@ -115,6 +121,7 @@ class PodTopologySpread(
     ScorePlugin,
     NormalizeScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
 
@@ -144,7 +151,7 @@ class PodTopologySpread(
         state.write(_NAME, _FilterState(checks, DeltaTracker(_measure(hard))))
         return GO_ON
 
-    def _check(self, pod: PodInfo, constraint: Constraint) -> _Check:
+    def _check(self, pod: PodInfo, constraint: TopologySpreadConstraint) -> _Check:
         topology = self._topology(constraint.topology_key)
         eligible = self._eligibility.rows(constraint.needed_for(pod))
         counts = constraint.term.by_domain(topology, eligible)
@@ -184,14 +191,20 @@ class PodTopologySpread(
         state.write(_SCORE_KEY, _ScoreState(parts, ignored))
         return OK
 
-    def _per_node(self, constraint: Constraint, nodes: NodeView, ignored: Mask | None) -> _Part:
+    def _per_node(
+        self, constraint: TopologySpreadConstraint, nodes: NodeView, ignored: Mask | None
+    ) -> _Part:
         topology = self._topology(constraint.topology_key)
         counts = constraint.term.column.dense(nodes.snapshot.size)
         scored = len(nodes) - (0 if ignored is None else int(np.count_nonzero(ignored)))
         return _Part(topology, _table(constraint, counts, scored), per_node=True)
 
     def _per_domain(
-        self, pod: PodInfo, constraint: Constraint, nodes: NodeView, ignored: Mask | None
+        self,
+        pod: PodInfo,
+        constraint: TopologySpreadConstraint,
+        nodes: NodeView,
+        ignored: Mask | None,
     ) -> _Part:
         topology = self._topology(constraint.topology_key)
         eligible = self._eligibility.rows(constraint.needed_for(pod))
@@ -234,6 +247,18 @@ class PodTopologySpread(
         if ignored is not None:
             normalized[ignored] = 0
         return normalized
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is not None:
+            yield from topology_labels(pod, nodes.snapshot, nodes.snapshot.node_at(row))
+            return
+        for index, each in enumerate(pod.spec.spread_constraints):
+            if each.hard:
+                words = f"make the spread over {each.topology_key} ScheduleAnyway"
+                yield EditPod(words, _without_constraint(index))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -280,9 +305,9 @@ def _verdicts_with_overlay(
 
 
 def _measure(
-    constraints: Sequence[Constraint],
+    constraints: Sequence[TopologySpreadConstraint],
 ) -> Callable[[PodInfo], Sequence[tuple[Hashable, int]]]:
-    """Which constraints (by index) a pod counts for when it is put on a node or taken off."""
+    """The constraints (by index) for which a pod counts on a node."""
 
     def measure(other: PodInfo) -> Sequence[tuple[Hashable, int]]:
         # `updateWithPod` (v1.36) does not make the exceptions that counting makes: terminating pods
@@ -297,8 +322,8 @@ def _measure(
 # --- score --------------------------------------------------------------------------------------
 
 
-def _table(constraint: Constraint, counts: IntColumn, domains: int) -> FloatColumn:
-    """What each count adds to a score: the fewer domains there are, the less a pod weighs."""
+def _table(constraint: TopologySpreadConstraint, counts: IntColumn, domains: int) -> FloatColumn:
+    """The weight of each count in a score: the fewer domains there are, the less a pod weighs."""
     table: FloatColumn = np.multiply(counts, math.log(domains + 2))
     table += constraint.max_skew - 1
     return table
@@ -360,3 +385,12 @@ def _rounded(score: FloatColumn) -> IntColumn:
     """Rounded half away from zero, as Go does; scores are not negative."""
     whole = np.floor(score)
     return (whole + (2 * (score - whole) >= 1)).astype(np.int64)
+
+
+def _without_constraint(index: int) -> Callable[[PodInfo], PodInfo]:
+    def edit(pod: PodInfo) -> PodInfo:
+        constraints = list(pod.spec.spread_constraints)
+        constraints[index] = replace(constraints[index], when_unsatisfiable="ScheduleAnyway")
+        return replace(pod, spec=replace(pod.spec, spread_constraints=tuple(constraints)))
+
+    return edit

@@ -21,7 +21,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription
 from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
-from stellwerk.plugins.default_preemption import DefaultPreemption
+from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gang_scheduling import GangScheduling
@@ -52,7 +52,7 @@ from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.plugins.selector_spread import SelectorSpread
 from stellwerk.plugins.taint_toleration import TaintToleration
 from stellwerk.plugins.topology_placement_generator import TopologyPlacementGenerator
-from stellwerk.plugins.volume_binding import VolumeBinding
+from stellwerk.plugins.volume_binding.plugin import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
 
@@ -98,13 +98,13 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     TopologyPlacementGenerator,
     PodGroupPodsCount,
 )
-"""What comes with Stellwerk: the default plugins in calling order, then those off by default."""
+"""The built-in plugins: the default ones in calling order, then those off by default."""
 
 _log = logging.getLogger(__name__)
 
 
 def describe(plugin: PluginClass) -> PluginDescription:
-    """What profiles need to know of a plugin class, read from its attributes."""
+    """The properties of a plugin class that profiles need, read from its attributes."""
     args_model: type[BaseModel] | None = getattr(plugin, "args_model", None)
     weight: int = getattr(plugin, "default_weight", UNSET_WEIGHT)
     return PluginDescription(plugin.name, points_of(plugin), args_model, weight)
@@ -116,7 +116,7 @@ def known_plugins() -> Mapping[str, PluginDescription]:
 
 
 def installed_points() -> tuple[EntryPoint, ...]:
-    """What the packages that are installed by now offer; reads files, and imports nothing."""
+    """The plugins that installed packages offer; reads files, and imports nothing."""
     importlib.invalidate_caches()
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
 

@@ -5,7 +5,7 @@ claim with ReadWriteOncePod conflicts with its user anywhere. Invariant: taking 
 disk or claim off a row makes its verdict what it would be without them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -31,13 +32,14 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import CycleState, FilterResult, Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     find_claim,
@@ -45,6 +47,7 @@ from stellwerk.plugins.volumes.claims import (
     overlay_uses,
     uses_named_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import without_volumes
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -64,17 +67,17 @@ _SINGLE_USER_KINDS: Final = frozenset({"gcePersistentDisk", "awsElasticBlockStor
 
 @dataclass(frozen=True, slots=True)
 class _Restrictions:
-    """What the pod must not share."""
+    """The volumes that the pod must not share."""
 
     disks: frozenset[UsageKey]
     """Uses on the same node that conflict."""
     claims: frozenset[UsageKey]
     """The pod's ReadWriteOncePod claims."""
     claims_in_use: int
-    """How many of them have a user somewhere."""
+    """The number of them that have a user somewhere."""
 
 
-class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes with a conflicting disk, and every node while a single-user claim is in use."""
 
     name: ClassVar[str] = _NAME
@@ -106,6 +109,12 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         codes[claim_users > 0] = _CLAIM
         codes[disk_users > 0] = _DISK
         return FilterResult(codes, _STATUSES.__getitem__)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        return without_volumes(pod) if row is None else iter(())
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -4,7 +4,7 @@ Both generations of labels count; a node without any of them is in no zone and t
 Invariant: only bound claims decide; an unbound one passes if its class waits for a consumer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -29,6 +30,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.services import Handle
@@ -40,12 +42,13 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.plugins.volumes.claims import (
+from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
     not_found,
     uses_named_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import volume_labels, without_volumes
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -60,13 +63,13 @@ _IN_SOME_ZONE: Final = NodeSelector(
 
 @dataclass(frozen=True, slots=True)
 class _Zones:
-    """What the pod's bound volumes ask of a node's labels."""
+    """The labels that the pod's bound volumes ask of a node."""
 
     wanted: frozenset[tuple[str, frozenset[str]]]
     """(label, values of which the node must have one)."""
 
 
-class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes in other zones or regions than the pod's volumes."""
 
     name: ClassVar[str] = _NAME
@@ -88,7 +91,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return GO_ON
 
     def _zones(self, pod: PodInfo) -> tuple[_Zones, str]:
-        """What the pod's volumes ask of a node, or why they cannot be found."""
+        """The labels that the pod's volumes ask of a node, or why they are not known."""
         wanted: set[tuple[str, frozenset[str]]] = set()
         for volume in claim_volumes(pod, BY_NAME):
             zones, rejection = self._claim_zones(pod, volume.claim_name)
@@ -107,6 +110,14 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
             every: Mask = np.ones(len(nodes), np.bool_)
             return FilterResult.of_mask(every, unresolvable(_NAME, rejection))
         return FilterResult.of_mask(_elsewhere(nodes, zones), _CONFLICT)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is None:
+            return without_volumes(pod)
+        return volume_labels(self._handle.objects, pod, nodes.snapshot.node_at(row))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -140,7 +151,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return zones_of(volume), ""
 
     def _unbound(self, claim: JsonObject) -> str:
-        """Why an unbound claim keeps the pod from any node; empty if its class waits."""
+        """The reason for which an unbound claim keeps the pod from any node; empty if it waits."""
         class_name = storage_class_name(claim)
         if not class_name:
             return "PersistentVolumeClaim had no pv name and storageClass name"

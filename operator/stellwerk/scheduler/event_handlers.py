@@ -7,6 +7,7 @@ pod that the change may help has been moved.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -36,6 +37,8 @@ from stellwerk.world.world import World
 
 Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
+
+_UNOBSERVED: Final = nullcontext()
 
 _RESOURCES: Final = {
     "Namespace": Resource.NAMESPACE,
@@ -110,6 +113,10 @@ class EventHandlers(WatchHandlers):
     metrics: Metrics
     groups: GroupEvents
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+    on_event: Callable[[str, str | None, JsonObject], AbstractContextManager[None]] = lambda *_: (
+        _UNOBSERVED
+    )
+    """Entered with kind, type and object of each event while it has its effects."""
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)
     """Pods without a priority whose class has not been seen yet, by uid."""
     _durations: dict[str, Histogram] = field(default_factory=dict)
@@ -124,7 +131,9 @@ class EventHandlers(WatchHandlers):
     @override
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
         started = self.world.clock.monotonic()
-        self._handled(self._pod(event_type, obj, started), started)
+        with self.on_event("Pod", event_type, obj):
+            change = self._pod(event_type, obj, started)
+        self._handled(change, started)
 
     def _pod(self, event_type: str | None, obj: JsonObject, now: float) -> str:
         """What happened to the pod, as the metric calls it."""
@@ -288,7 +297,14 @@ class EventHandlers(WatchHandlers):
 
     @override
     def on_node(self, event_type: str | None, obj: JsonObject) -> None:
-        world, started = self.world, self.world.clock.monotonic()
+        started = self.world.clock.monotonic()
+        with self.on_event("Node", event_type, obj):
+            change = self._node(event_type, obj, started)
+        self._observe(change, started)
+
+    def _node(self, event_type: str | None, obj: JsonObject, started: float) -> str:
+        """What happened to the node, as the metric calls it."""
+        world = self.world
         if event_type == DELETED:
             metadata = obj["metadata"]
             removed = world.cache.remove_node(metadata["name"], metadata.get("uid") or "")
@@ -296,8 +312,7 @@ class EventHandlers(WatchHandlers):
                 self.raw.on_node(metadata["name"], None)
                 change = ClusterChange(Resource.NODE, Action.DELETE, removed, None)
                 world.queue.move_all_to_active_or_backoff(change, started)
-            self._observe("NodeDelete", started)
-            return
+            return "NodeDelete"
         node = self._parsed(parse_node, obj)
         if self.raw.wants_any:
             self.raw.on_node(node.name, obj)
@@ -309,13 +324,19 @@ class EventHandlers(WatchHandlers):
             for action in node_update_actions(before, node):
                 change = ClusterChange(Resource.NODE, action, before, node)
                 world.queue.move_all_to_active_or_backoff(change, started)
-        self._observe("NodeAdd" if before is None else "NodeUpdate", started)
+        return "NodeAdd" if before is None else "NodeUpdate"
 
     # --- everything else ------------------------------------------------------------------------
 
     @override
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
         started, gone = self.world.clock.monotonic(), event_type == DELETED
+        with self.on_event(kind, event_type, obj):
+            self._object(kind, obj, started, gone=gone)
+        change = _change(deleted=gone, known=event_type == "MODIFIED")
+        self._handled(f"{kind}{change}", started)
+
+    def _object(self, kind: str, obj: JsonObject, started: float, *, gone: bool) -> None:
         if kind == "PriorityClass":
             if gone:
                 self.world.priority_classes.remove(obj["metadata"]["name"])
@@ -328,8 +349,6 @@ class EventHandlers(WatchHandlers):
             self.loader.on_object(obj, gone=gone, parse=partial(self._parsed, self.loader.parse))
         else:
             self._keep(kind, obj, started, gone=gone)
-        change = _change(deleted=gone, known=event_type == "MODIFIED")
-        self._handled(f"{kind}{change}", started)
 
     def _keep(self, kind: str, obj: JsonObject, now: float, *, gone: bool) -> None:
         world, metadata = self.world, obj["metadata"]

@@ -7,7 +7,8 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -18,7 +19,7 @@ from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.default_preemption import ASKED
+from stellwerk.plugins.default_preemption.plugin import ASKED
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -42,8 +43,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Observed: TypeAlias = AbstractContextManager[None]
+
+_UNOBSERVED: Final = nullcontext()
+
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
+
+
+def _unobserved(*_: object) -> Observed:
+    return _UNOBSERVED
 
 
 class ScheduleOne:
@@ -75,8 +84,8 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
-        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
-        """What follows a decision; a recording operator takes it down before."""
+        self.on_decided: Callable[[QueuedPod, Decision], Observed] = _unobserved
+        """Entered with a pod and the decision on it while that is applied."""
         evictions = GroupEvictions(world, binding_cycle.preemption.evictor)
         submit = SubmitGroupResult(
             world,
@@ -144,7 +153,8 @@ class ScheduleOne:
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         active_since, assumptions = queued.active_since, world.objects.assumptions
-        effects = self.apply(world, queued, decision)
+        with self.on_decided(queued, decision):
+            effects = apply(world, queued, decision)
         profile.framework.metrics_recorder.attempt(state)
         if effects.bind is None:
             self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))

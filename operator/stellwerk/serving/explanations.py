@@ -25,7 +25,9 @@ from stellwerk.explain.listings import (
     queue_page,
 )
 from stellwerk.explain.pod_groups import explain_group
-from stellwerk.explain.what_if import Supposition, what_if
+from stellwerk.explain.what_if import what_if
+from stellwerk.models.answers.answer import Kind, codec
+from stellwerk.models.answers.what_if import Supposition
 from stellwerk.serving.openapi import openapi_document
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Steps
+    from stellwerk.models.answers.group import GroupExplanation
+    from stellwerk.models.answers.pod import PodExplanation
+    from stellwerk.models.answers.shadow import ShadowDiff
     from stellwerk.models.json_values import JsonObject
 
 SLICE_SECONDS: Final = 0.005
@@ -76,7 +81,7 @@ class ExplanationRoutes:
     async def _explain(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
 
-        def steps() -> Steps:
+        def steps() -> Steps[PodExplanation]:
             found = self._explanations.pod(namespace, name)
             if found is None:
                 raise web.HTTPNotFound(text=f'there is no pod "{namespace}/{name}" here\n')
@@ -87,7 +92,7 @@ class ExplanationRoutes:
     async def _explain_group(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["group"]
 
-        def steps() -> Steps:
+        def steps() -> Steps[GroupExplanation]:
             found = explain_group(self._explanations.world, namespace, name)
             if found is None:
                 raise web.HTTPNotFound(text=f'there is no pod group "{namespace}/{name}" here\n')
@@ -113,7 +118,7 @@ class ExplanationRoutes:
     async def _shadow(self, request: web.Request) -> web.Response:
         name = request.match_info["profile"]
 
-        def steps() -> Steps:
+        def steps() -> Steps[ShadowDiff]:
             yield
             found = self._explanations.shadow(name)
             if found is None:
@@ -136,7 +141,7 @@ class ExplanationRoutes:
     async def _openapi(self, _: web.Request) -> web.Response:
         return _json(openapi_document())
 
-    async def _answer(self, begin: Callable[[], Steps]) -> web.Response:
+    async def _answer(self, begin: Callable[[], Steps[Kind]]) -> web.Response:
         """Compute an answer in slices, after those that were asked for before."""
         leader = self._standby()
         if leader is not None:
@@ -146,7 +151,8 @@ class ExplanationRoutes:
         self._waiting += 1
         try:
             async with self._turn:
-                return _json(await self._in_slices(begin()))
+                answer = await self._in_slices(begin())
+                return _response(codec(type(answer)).as_bytes(answer))
         except ConfigurationError as error:
             raise web.HTTPUnprocessableEntity(text=f"{error}\n") from error
         except SchedulerError as error:
@@ -154,13 +160,13 @@ class ExplanationRoutes:
         finally:
             self._waiting -= 1
 
-    async def _in_slices(self, steps: Steps) -> JsonObject:
+    async def _in_slices(self, steps: Steps[Kind]) -> Kind:
         began = time.perf_counter()
         while True:
             try:
                 next(steps)
             except StopIteration as ended:
-                result: JsonObject = ended.value
+                result: Kind = ended.value
                 return result
             if time.perf_counter() - began >= self._slice_seconds:
                 await asyncio.sleep(0)
@@ -179,4 +185,8 @@ def _page(request: web.Request) -> Page:
 
 
 def _json(result: JsonObject, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(result), content_type="application/json")
+    return _response(orjson.dumps(result), status)
+
+
+def _response(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json")

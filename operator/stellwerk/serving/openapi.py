@@ -1,16 +1,45 @@
 """The OpenAPI document of what the operator's port answers beside probes and metrics.
 
 `serving.explanations` serves it. Invariant: every route of that module is described; a test asks
-for each of them.
+for each of them. The schemas are those of the answers' classes, with their docstrings.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from stellwerk import __version__
-from stellwerk.serving.openapi_schemas import NUMBER, SCHEMAS, TEXT, Schema
+from stellwerk.models.answers.answer import PortAnswer, schemas
+from stellwerk.models.answers.group import GroupExplanation
+from stellwerk.models.answers.listings import (
+    DecisionsPage,
+    NodesPage,
+    ProfilesPage,
+    QueueHistoryPage,
+    QueuePage,
+)
+from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.models.answers.shadow import ShadowDiff
+from stellwerk.models.answers.what_if import Supposition, WhatIf
 
+Schema = dict[str, Any]
+Kind = type[PortAnswer]
+
+TEXT: Final[Schema] = {"type": "string"}
+NUMBER: Final[Schema] = {"type": "integer"}
+_EXPLANATIONS: Final = (PodExplanation, GroupExplanation)
+_ANSWERS: Final = (
+    *_EXPLANATIONS,
+    QueuePage,
+    QueueHistoryPage,
+    DecisionsPage,
+    ProfilesPage,
+    NodesPage,
+    ShadowDiff,
+    WhatIf,
+    Supposition,
+)
 _PATH_PARAMETERS: Final = [
     {"name": name, "in": "path", "required": True, "schema": TEXT} for name in ("namespace", "pod")
 ]
@@ -24,65 +53,66 @@ _PAGE_PARAMETERS: Final = [
 ]
 
 
+@cache
 def openapi_document() -> Schema:
     """The whole document, OpenAPI 3.0."""
     return {
         "openapi": "3.0.3",
         "info": {"title": "Stellwerk", "version": __version__},
         "paths": {
-            "/explain/{namespace}/{pod}": _get("Explanation", "why a pod is where it is"),
+            "/explain/{namespace}/{pod}": _get(PodExplanation, "why a pod is where it is"),
             "/explain/{namespace}/podgroups/{group}": _get(
-                "GroupExplanation", "what a group of pods waits for, and what would make it fit"
+                GroupExplanation, "what a group of pods waits for, and what would make it fit"
             ),
-            "/queue": _get("Queue", "pods that wait"),
-            "/queue/history": _get("QueueHistory", "how many pods waited over the last hour"),
-            "/decisions": _get("Decisions", "pods that got a node, the last one first"),
-            "/profiles": _get("Profiles", "profiles that serve"),
-            "/shadow/{profile}": _get("Shadow", "what a profile would have decided otherwise"),
-            "/nodes": _get("Nodes", "nodes and what is used of them"),
+            "/queue": _get(QueuePage, "pods that wait"),
+            "/queue/history": _get(QueueHistoryPage, "how many pods waited over the last hour"),
+            "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
+            "/profiles": _get(ProfilesPage, "profiles that serve"),
+            "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided otherwise"),
+            "/nodes": _get(NodesPage, "nodes and what is used of them"),
             "/openapi/v3": {
                 "get": {
                     "summary": "this document",
                     "responses": {"200": {"description": "the document"}},
                 }
             },
-            "/what-if": {"post": _operation("WhatIf", "decide on a copy", "Supposition")},
+            "/what-if": {"post": _operation(WhatIf, "decide on a copy", Supposition)},
         },
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": schemas(_ANSWERS),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
 
 
-def _get(schema: str, summary: str) -> Schema:
-    named = {
-        "Explanation": _PATH_PARAMETERS,
-        "GroupExplanation": _GROUP_PARAMETERS,
-        "Shadow": [_PROFILE_PARAMETER],
-        "Profiles": [],
-        "QueueHistory": [],
+def _get(answer: Kind, summary: str) -> Schema:
+    named: dict[Kind, list[Schema]] = {
+        PodExplanation: _PATH_PARAMETERS,
+        GroupExplanation: _GROUP_PARAMETERS,
+        ShadowDiff: [_PROFILE_PARAMETER],
+        ProfilesPage: [],
+        QueueHistoryPage: [],
     }
-    parameters = named.get(schema, _PAGE_PARAMETERS)
-    return {"get": _operation(schema, summary) | {"parameters": parameters}}
+    parameters = named.get(answer, _PAGE_PARAMETERS)
+    return {"get": _operation(answer, summary) | {"parameters": parameters}}
 
 
-def _operation(schema: str, summary: str, body: str = "") -> Schema:
+def _operation(answer: Kind, summary: str, body: Kind | None = None) -> Schema:
     operation: Schema = {
         "summary": summary,
         "responses": {
-            "200": {"description": summary, "content": _content(schema)},
+            "200": {"description": summary, "content": _content(answer)},
             "429": {"description": "too many are asked for at once"},
             "503": {"description": "another replica leads; the answer names it"},
         },
     }
-    if schema in {"Explanation", "GroupExplanation"}:
+    if answer in _EXPLANATIONS:
         operation["responses"]["404"] = {"description": "nothing of that name is known"}
-    if body:
+    if body is not None:
         operation["requestBody"] = {"required": True, "content": _content(body)}
     return operation
 
 
-def _content(schema: str) -> Schema:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+def _content(kind: Kind) -> Schema:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}

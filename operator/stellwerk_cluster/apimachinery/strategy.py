@@ -1,4 +1,4 @@
-"""What distinguishes one kind from another when it is written: the seam between verbs and rules.
+"""The strategy of a kind: the rules of its writes, which the verbs ask for.
 
 `registry.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
 validate. `registry.kind_strategy` makes it of the tables of `schema`. Invariant: every function may

@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.users import authenticated
-from stellwerk_cluster.identity.service_tokens import ISSUER, Issue, TokenError
+from stellwerk_cluster.identity.service_tokens import ISSUER, TokenError, TokenSpec
 from stellwerk_cluster.registry.write_rules import cannot_handle
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def issue_token(
     if errors:
         raise invalid_as("TokenRequest", _GROUP, key[1], errors)
     bound = _bound_object(api, account, spec.get("boundObjectRef"))
-    token, expires = tokens.issue(Issue(account, spec["audiences"], seconds, bound))
+    token, expires = tokens.issue(TokenSpec(account, spec["audiences"], seconds, bound))
     return {
         "kind": "TokenRequest",
         "apiVersion": f"{_GROUP}/v1",

@@ -21,7 +21,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
-from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
+from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from tests.support.builders import make_node, make_pod
 from tests.support.preemption_cases import make_budget, victim

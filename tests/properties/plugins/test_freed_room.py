@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.json_values import JsonObject
-from stellwerk.plugins.resources.freed_room import FreedRoom
+from stellwerk.plugins.node_resources_fit import FreedRoom
 from stellwerk.plugins.shared.victims import PREEMPTION_BY_SCHEDULER
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.preemption_cases import make_arena

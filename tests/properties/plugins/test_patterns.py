@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.plugins.gpu.open_slots import OpenSlots, Room
+from stellwerk.plugins.gpu.open_slots import IdleCapacity, OpenSlots
 from stellwerk.plugins.gpu.pattern_pricing import NodeShape, PatternPricing, PlannedKind, Slot
 
 KIND = st.one_of(
@@ -91,11 +91,11 @@ def test_no_pattern_is_worth_more(kinds: list[tuple[PlannedKind, float]], shape:
     fits(
         listed,
         slots,
-        Room(shape.cpu_millis, [1000] * shape.untouched + [10 * n for n in shape.partial]),
+        IdleCapacity(shape.cpu_millis, [1000] * shape.untouched + [10 * n for n in shape.partial]),
     )
 
 
-def fits(kinds: list[PlannedKind], slots: list[Slot], room: Room) -> None:
+def fits(kinds: list[PlannedKind], slots: list[Slot], room: IdleCapacity) -> None:
     taken: Counter[int] = Counter()
     for slot in slots:
         assert len(set(slot.devices)) == len(slot.devices) == kinds[slot.kind].devices
@@ -122,7 +122,7 @@ def test_repaired_slots_fit(
             slots.open(0, Slot(kind_number, tuple(range(wanted))))
         assert number >= 0
         assert kind >= 0
-    room = Room(cpu, free)
+    room = IdleCapacity(cpu, free)
     slots.repair(0, room, [1.0] * len(kinds))
     fits(kinds, list(slots.of(0)), room)
     assert slots.counts.sum() == len(slots.of(0))

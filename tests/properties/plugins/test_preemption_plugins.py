@@ -12,9 +12,9 @@ from stellwerk.framework.interface import Candidate
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.dry_run import DryRun
-from stellwerk.plugins.preemption.victim_order import by_importance, priority_sum
+from stellwerk.plugins.default_preemption.dry_run import DryRun
+from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.shared.victims import by_importance, priority_sum
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.trial import Trial
 from tests.support.builders import make_node, make_pod

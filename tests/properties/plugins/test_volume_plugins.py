@@ -11,7 +11,7 @@ from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
-from stellwerk.plugins.volume_binding import VolumeBinding
+from stellwerk.plugins.volume_binding.plugin import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
 from tests.support import volume_references as reference

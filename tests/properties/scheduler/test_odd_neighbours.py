@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.handlers.delivery import Delivery
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED, Delivery
 from stellwerk.models.json_values import JsonObject
 from tests.properties.models.test_odd_objects import DELETED, paths, rich_node, rich_pod, simple_pod
 from tests.support.builders import make_node, make_pod

@@ -3,8 +3,11 @@
 import asyncio
 import base64
 import json
+import os
 import ssl
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -17,7 +20,12 @@ from aiohttp.test_utils import TestServer
 
 from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims, go_json
 from stellwerk.client.extender_answers import ANSWER_BYTES, AnsweredVictims
-from stellwerk.client.extender_tls import extender_context
+from stellwerk.client.extender_tls import (
+    FILE_SECONDS,
+    LARGEST_FILE_BYTES,
+    ExtenderFiles,
+    extender_context,
+)
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
@@ -27,6 +35,7 @@ from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.in_process import eventually
 from tests.support.recordings import scenario, scenarios
+from tests.support.repository import ROOT
 
 SCENARIOS = (
     "extender-node-names",
@@ -57,10 +66,13 @@ async def extender(
     url: str,
     get_object: Callable[[str], Awaitable[JsonObject]] = no_secret,
     metrics: Metrics | None = None,
+    files: ExtenderFiles | None = None,
     **fields: Any,
 ) -> AsyncIterator[HttpExtender]:
     spec = Extender.model_validate({"urlPrefix": url, "nodeCacheCapable": True, **VERBS, **fields})
-    client = HttpExtender(spec, get_object, clock=SystemClock(), metrics=metrics or Metrics())
+    client = HttpExtender(
+        spec, get_object, clock=SystemClock(), metrics=metrics or Metrics(), files=files
+    )
     try:
         yield client
     finally:
@@ -544,6 +556,98 @@ async def test_certificates_come_from(
     assert asked == (
         ["/api/v1/namespaces/stellwerk/secrets/extender"] if source == "secret" else []
     )
+
+
+def sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 8 << 30)
+
+
+def too_long(path: Path) -> None:
+    path.write_bytes(b"x" * (LARGEST_FILE_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "no regular file", id="a device"),
+        pytest.param(os.mkfifo, "no regular file", id="a pipe"),
+        pytest.param(Path.mkdir, "no regular file", id="a directory"),
+        pytest.param(too_long, "larger than 1 MiB", id="a byte too long"),
+        pytest.param(sparse, "larger than 1 MiB", id="sparse"),
+        pytest.param(lambda _: None, "No such file or directory", id="none"),
+    ],
+)
+async def test_a_file_that_is_no_certificate_costs_nothing(
+    make: Callable[[Path], None], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "ca.crt"
+    make(path)
+    async with extender("https://127.0.0.1:1", tlsConfig={"caFile": str(path)}) as client:
+        started = time.monotonic()
+        with pytest.raises(ExtenderError, match=reason) as said:
+            await client.filter(POD, NODES)
+        assert str(path) in str(said.value)
+        assert time.monotonic() - started < FILE_SECONDS
+
+
+async def test_a_file_that_does_not_end_to_be_read_holds_up_no_other(
+    tls_server: FakeExtender, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, answer = os.open, threading.Event()
+
+    def stale(path: str, *arguments: Any, **options: Any) -> int:
+        if path == "/stale":
+            answer.wait(60)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", stale)
+    files, (cert, key) = ExtenderFiles(), certificate
+    good = {"certFile": str(cert), "keyFile": str(key), "caFile": str(cert)}
+    good["serverName"] = "extender.example"
+    stale_file: JsonObject = {"httpTimeout": "5s", "tlsConfig": {"caFile": "/stale"}}
+    try:
+        async with (
+            extender("https://127.0.0.1:1", files=files, **stale_file) as bad,
+            extender(tls_server.url, files=files, enableHTTPS=True, tlsConfig=good) as client,
+        ):
+            trying = asyncio.create_task(bad.filter(POD, NODES))
+            await asyncio.sleep(0.1)
+            assert (await client.filter(POD, NODES)).node_names == ("a",)
+            with pytest.raises(ExtenderError, match=r"/stale: not read within 2 s"):
+                await trying
+            with pytest.raises(ExtenderError, match=r"/stale: an earlier attempt to read files"):
+                await bad.filter(POD, NODES)
+            answer.set()
+            await asyncio.sleep(0.2)
+            with pytest.raises(ExtenderError, match=r"No such file or directory: '/stale'"):
+                await bad.filter(POD, NODES)
+    finally:
+        answer.set()
+
+
+def test_the_end_of_the_process_waits_for_no_file() -> None:
+    program = """
+import asyncio, os, threading
+from stellwerk.client.extender_tls import ExtenderFiles
+os.open = lambda *_: threading.Event().wait()
+async def main():
+    try:
+        await ExtenderFiles().read(["/stale"])
+    except ValueError as error:
+        print(error)
+asyncio.run(main())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=30,
+        env=environment,
+    )
+    assert (ended.stdout, ended.returncode) == ("/stale: not read within 2 s\n", 0), ended.stderr
 
 
 async def test_the_names_of_a_secret_lead_nowhere_else() -> None:

@@ -9,6 +9,8 @@ from aiohttp import web
 
 from stellwerk.client import operator_port
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
+from stellwerk.models.answers.answer import MalformedAnswer
+from stellwerk.models.answers.listings import DecisionsPage, QueuePage
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -39,10 +41,22 @@ async def test_each_request_sends_the_token_of_the_moment() -> None:
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         port = OperatorPort(session, url, authorization)
-        await port.get("/queue")
-        await port.post("/what-if", {})
-        await port.get("/queue")
+        await port.written("/queue")
+        await port.written("/what-if", {})
+        await port.written("/queue")
     assert seen == ["Bearer first", "Bearer second", "none"]
+
+
+async def test_json_that_is_another_kind_of_answer_is_said_in_one_line() -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response({"total": 0, "items": [], "counts": {"active": "none"}, "new": 1})
+
+    async with served(handler) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(MalformedAnswer, match=r"counts\.active: .* integer") as raised:
+            await OperatorPort(session, url).get("/queue", QueuePage)
+        decisions = await OperatorPort(session, url).get("/decisions", DecisionsPage)
+    assert "\n" not in str(raised.value)
+    assert decisions == DecisionsPage(total=0, items=[]), "unknown fields are passed over"
 
 
 async def test_a_redirect_is_not_followed_and_takes_the_token_nowhere() -> None:
@@ -57,7 +71,7 @@ async def test_a_redirect_is_not_followed_and_takes_the_token_nowhere() -> None:
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         with pytest.raises(PortRefusal, match="302"):
-            await OperatorPort(session, url, authorization).get("/queue")
+            await OperatorPort(session, url, authorization).written("/queue")
     assert asked == ["/queue"]
 
 
@@ -74,4 +88,4 @@ async def test_an_answer_without_an_end_is_not_read_to_it(
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         with pytest.raises(NoAnswer, match="larger than 1 MiB"):
-            await OperatorPort(session, url).get("/queue")
+            await OperatorPort(session, url).written("/queue")

@@ -11,6 +11,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.models.profile_revision import Acceptance, revision_object, revisions_path
 from stellwerk.plugins.registry import known_plugins
+from tests.support.answers import as_json
 from tests.support.memory_client import MemoryClient
 
 PROFILE = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles/packing"
@@ -45,10 +46,8 @@ async def rolled_back(client: MemoryClient, number: int | None) -> JsonObject:
 
 async def test_the_history_says_when_each_was_replaced() -> None:
     client = kept(MemoryClient(), spec(1), spec(2))
-    answer = (await read_history(client, "stellwerk", "packing")).as_json()
-    assert [
-        (each["revision"], each["acceptedAt"], each["replacedAt"]) for each in answer["revisions"]
-    ] == [
+    answer = (await read_history(client, "stellwerk", "packing")).answer()
+    assert [(each.revision, each.accepted_at, each.replaced_at) for each in answer.revisions] == [
         (2, "2026-01-02T00:00:00Z", ""),
         (1, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
     ]
@@ -57,7 +56,7 @@ async def test_the_history_says_when_each_was_replaced() -> None:
 async def test_a_profile_without_revisions_has_an_empty_history() -> None:
     client = kept(MemoryClient(), spec(1))
     history = await read_history(client, "kube-system", "packing")
-    assert history.as_json() == {"profile": "packing", "revisions": []}
+    assert as_json(history.answer()) == {"profile": "packing", "revisions": []}
 
 
 @pytest.mark.parametrize(("number", "weight"), [(1, 1), (None, 2)], ids=["named", "the last"])

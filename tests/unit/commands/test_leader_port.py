@@ -12,6 +12,7 @@ from stellwerk.commands.leader_port import LeaderPort
 from stellwerk.commands.operator_port import open_port
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import SchedulerError
+from stellwerk.models.answers.profile_history import ProfileHistory
 
 
 class Replica:
@@ -27,7 +28,12 @@ class Replica:
             return web.json_response({"error": "nothing here"}, status=404)
         if not self.leads:
             return web.json_response({"error": "standby", "leader": "other"}, status=503)
-        return web.json_response({"replica": self.name})
+        return web.json_response({"profile": self.name, "revisions": []})
+
+
+def of(name: str) -> ProfileHistory:
+    """The answer of a replica; any kind will do."""
+    return ProfileHistory(profile=name, revisions=[])
 
 
 @asynccontextmanager
@@ -69,13 +75,13 @@ async def test_when_the_leader_changes_the_new_one_is_asked(
         ways = Ways(first.url, second.url)
         monkeypatch.setattr(leader_port, "open_port", ways.open)
         async with LeaderPort(PortAddress()) as leader:
-            assert await leader.get("/queue") == {"replica": "a"}
-            assert await leader.post("/what-if", {}) == {"replica": "a"}
+            assert await leader.get("/queue", ProfileHistory) == of("a")
+            assert await leader.post("/what-if", {}, ProfileHistory) == of("a")
             with pytest.raises(PortRefusal, match="nothing here"):
-                await leader.get("/missing")
+                await leader.get("/missing", ProfileHistory)
             assert ways.opened == 1
             first.leads = False
-            assert await leader.get("/queue") == {"replica": "b"}
+            assert await leader.get("/queue", ProfileHistory) == of("b")
 
 
 async def test_when_the_leader_dies_the_new_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +90,9 @@ async def test_when_the_leader_dies_the_new_one_is_asked(monkeypatch: pytest.Mon
             ways = Ways(first.url, second.url)
             monkeypatch.setattr(leader_port, "open_port", ways.open)
             leader = LeaderPort(PortAddress())
-            assert await leader.get("/queue") == {"replica": "a"}
+            assert await leader.get("/queue", ProfileHistory) == of("a")
         async with leader:
-            assert await leader.get("/queue") == {"replica": "b"}
+            assert await leader.get("/queue", ProfileHistory) == of("b")
 
 
 async def test_without_a_leader_it_is_not_looked_for_with_each_question(
@@ -97,5 +103,5 @@ async def test_without_a_leader_it_is_not_looked_for_with_each_question(
     async with LeaderPort(PortAddress()) as leader:
         for _ in range(5):
             with pytest.raises(SchedulerError, match="no replica holds"):
-                await leader.get("/queue")
+                await leader.get("/queue", ProfileHistory)
     assert ways.opened == 1

@@ -36,7 +36,7 @@ async def test_no_token_is_sent_over_plain_http() -> None:
     runner, url, asked = await operator(web.json_response({"a": 1}))
     try:
         async with open_port(PortAddress(url=url)) as port:
-            assert await port.get("/queue") == {"a": 1}
+            assert await port.written("/queue") == {"a": 1}
         assert "Authorization" not in asked[0].headers
     finally:
         await runner.cleanup()
@@ -58,7 +58,7 @@ async def test_what_is_no_result_is_one_line(answer: dict[str, object], text: st
     try:
         async with open_port(PortAddress(url=url)) as port:
             with pytest.raises(SchedulerError, match=text) as raised:
-                await port.get("/queue")
+                await port.written("/queue")
         assert "\n" not in str(raised.value)
     finally:
         await runner.cleanup()
@@ -102,7 +102,7 @@ async def test_a_port_is_forwarded_to_the_pod_that_holds_the_lease(
         async with open_port(address) as port:
             # No operator is behind it: what counts is where the way leads.
             with pytest.raises(SchedulerError, match="no answer"):
-                await port.get("/queue")
+                await port.written("/queue")
     assert log.read_text().split() == [
         f"--kubeconfig={config}",
         "--namespace=default",

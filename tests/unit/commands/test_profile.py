@@ -6,27 +6,27 @@ import pytest
 
 from stellwerk.cli import build_parser
 from stellwerk.commands.profile import check_here
-from stellwerk.commands.profile_table import print_history
-from stellwerk.commands.tables import console
+from stellwerk.commands.tables import console, print_history
 from stellwerk.errors import ProfileError
+from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.models.json_values import JsonObject
 from tests.support.in_process import make_profile
 
 
-def revision(number: int, spec: JsonObject | None, replaced_at: str = "") -> JsonObject:
-    return {
-        "revision": number,
-        "generation": 0,
-        "acceptedAt": "",
-        "replacedAt": replaced_at,
-        "scheduledPods": 4,
-        "spec": spec,
-    }
+def revision(number: int, spec: JsonObject | None, replaced_at: str = "") -> AcceptedSpec:
+    return AcceptedSpec(
+        revision=number,
+        generation=0,
+        accepted_at="",
+        replaced_at=replaced_at,
+        scheduled_pods=4,
+        spec=spec,
+    )
 
 
-def table(*revisions: JsonObject) -> list[str]:
+def table(*revisions: AcceptedSpec) -> list[str]:
     output = io.StringIO()
-    print_history({"profile": "packing", "revisions": revisions}, console(output))
+    print_history(ProfileHistory(profile="packing", revisions=revisions), console(output))
     return [" ".join(line.split()) for line in output.getvalue().splitlines()]
 
 

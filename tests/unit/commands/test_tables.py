@@ -3,7 +3,6 @@
 import io
 import os
 import random
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,32 +10,40 @@ from rich.console import Console
 from stellwerk.commands.tables import console, print_explanation, print_what_if
 from stellwerk.explain.decide import Case
 from stellwerk.explain.report import explain_on
-from stellwerk.explain.steps import Steps
+from stellwerk.explain.steps import finished
+from stellwerk.models.answers.pod import (
+    DecisionFields,
+    PodExplanation,
+    QueueFacts,
+    RankedNode,
+    ScoreFields,
+)
+from stellwerk.models.answers.what_if import PlacedPod, UnplacedPod, WhatIf
 from tests.support.builders import make_node, make_pod
 
 
-def finished(steps: Steps) -> dict[str, Any]:
-    try:
-        while True:
-            next(steps)
-    except StopIteration as ended:
-        result: dict[str, Any] = ended.value
-        return result
-
-
-def waiting() -> dict[str, Any]:
+def waiting() -> PodExplanation:
     """The explanation of a pod that is too large, in a cluster of nodes with long names."""
     nodes = [make_node(f"node-{'x' * 60}-{n}", cpu="1") for n in range(4)]
     loaded = Case({"id": "w", "nodes": nodes, "pod": make_pod("web", cpu="2")})
     fork = loaded.world.fork(random.Random(0))
-    return {
-        "pod": "default/[web]",
-        "schedulerName": "stellwerk",
-        "priority": 0,
-        "state": "waiting",
-        "queue": {"queue": "unschedulablePods", "since": "2026-01-01T00:00:00Z", "attempts": 3},
-        **finished(explain_on(fork, loaded.pod, loaded.profile)),
-    }
+    found = finished(explain_on(fork, loaded.pod, loaded.profile))
+    return PodExplanation(
+        pod="default/[web]",
+        scheduler_name="stellwerk",
+        priority=0,
+        state="waiting",
+        queue=QueueFacts(
+            queue="unschedulablePods",
+            since="2026-01-01T00:00:00Z",
+            attempts=3,
+            unschedulable_attempts=3,
+            consecutive_errors=0,
+        ),
+        verdicts=found.verdicts,
+        preemption=found.preemption,
+        would_fit=found.would_fit,
+    )
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -51,10 +58,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 def test_every_suggestion_and_every_plugin_is_printed() -> None:
     output, explanation = io.StringIO(), waiting()
     print_explanation(explanation, Console(file=output, width=400))
-    for suggestion in explanation["wouldFit"]:
-        assert suggestion["text"] in output.getvalue()
-    for verdict in explanation["verdicts"]["byPlugin"]:
-        assert verdict["plugin"] in output.getvalue()
+    assert explanation.would_fit
+    for suggestion in explanation.would_fit:
+        assert suggestion.text in output.getvalue()
+    assert explanation.verdicts is not None
+    assert explanation.verdicts.by_plugin
+    for verdict in explanation.verdicts.by_plugin:
+        assert verdict.plugin in output.getvalue()
 
 
 def test_the_width_that_the_environment_names_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +80,11 @@ def test_there_is_no_colour_without_a_terminal() -> None:
 
 def test_what_if_says_who_lands_where_and_who_does_not() -> None:
     output = io.StringIO()
-    answer = {
-        "drained": "n1",
-        "placed": [{"pod": "default/a", "node": "n2"}],
-        "unplaced": [{"pod": "default/b", "message": "0/1 nodes are available"}],
-    }
+    answer = WhatIf(
+        drained="n1",
+        placed=[PlacedPod(pod="default/a", node="n2")],
+        unplaced=[UnplacedPod(pod="default/b", message="0/1 nodes are available")],
+    )
     print_what_if(answer, Console(file=output, width=100))
     text = output.getvalue()
     assert "If n1 were drained" in text
@@ -95,15 +105,23 @@ def test_a_closed_pipe_is_left_to_the_command_line() -> None:
 
 
 def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> None:
-    score = {"raw": 1, "normalized": 1, "weighted": 1}
+    score = ScoreFields(raw=1, normalized=1, weighted=1)
     plugins = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "CSILimits", "lower-case")
-    best = [{"node": "n", "rank": 1, "total": 4, "scores": dict.fromkeys(plugins, score)}]
+    best = RankedNode(node="n", rank=1, total=4, scores=dict.fromkeys(plugins, score))
+    decision = DecisionFields(
+        decided_at="t",
+        attempts=1,
+        nodes=1,
+        evaluated=1,
+        feasible=1,
+        tied=1,
+        nominated=False,
+        best=[best],
+    )
+    explained = PodExplanation(pod="a/b", state="bound", node="n", decision=decision)
     printed = {}
     for width in (80, 200):
         output = io.StringIO()
-        explained = {"pod": "a/b", "state": "bound", "node": "n", "decision": {
-            "decidedAt": "t", "feasible": 1, "nodes": 1, "tied": 1, "attempts": 1,
-            "nominated": False, "best": best}}  # fmt: skip
         print_explanation(explained, Console(file=output, width=width))
         printed[width] = output.getvalue()
     assert "NodeResourcesBalancedAllocation" in printed[200]

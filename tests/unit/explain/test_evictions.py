@@ -25,11 +25,11 @@ def test_the_chosen_candidate_and_the_others_are_kept() -> None:
     evictions.keep(preempting(), "now", 1.0)
     kept = evictions.of_preemptor("default/new")
     assert kept is not None
-    assert (kept["node"], kept["candidates"]) == ("a", 3)
-    assert {other["node"] for other in kept["others"]} == {"b", "c"}
+    assert (kept.node, kept.candidates) == ("a", 3)
+    assert {other.node for other in kept.others} == {"b", "c"}
     victim = evictions.of_victim("default/low-a")
     assert victim is not None
-    assert (victim["by"], victim["byPriority"], victim["priority"]) == ("default/new", 9, 1)
+    assert (victim.by, victim.by_priority, victim.priority) == ("default/new", 9, 1)
     assert evictions.of_victim("default/low-b") is None
 
 

@@ -1,8 +1,8 @@
 """What is said of a group: its members, what it waits for, and what would make it fit."""
 
 from stellwerk.explain.pod_groups import explain_group
-from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
+from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
 from tests.support.in_process import make_profile
@@ -12,12 +12,7 @@ from tests.support.pod_groups import constrained_to, make_group, make_member
 def explained(*objects: JsonObject, name: str = "g") -> JsonObject:
     steps = explain_group(GroupWorld(*objects).world, "default", name)
     assert steps is not None
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            result: JsonObject = ended.value
-            return result
+    return written(steps)
 
 
 def members(count: int) -> list[JsonObject]:
@@ -51,7 +46,7 @@ def test_a_profile_that_places_no_groups_is_named() -> None:
     world.apply(make_profile("stellwerk", generation=2))
     steps = explain_group(world.world, "default", "g")
     assert steps is not None
-    (remark,) = finished(steps)["remarks"]
+    (remark,) = written(steps)["remarks"]
     assert remark == 'profile "stellwerk" places pods one by one: gangScheduling is off'
 
 
@@ -70,7 +65,7 @@ def test_how_long_room_is_kept_is_shown() -> None:
     world.clock.advance(100)
     steps = explain_group(world.world, "default", "g")
     assert steps is not None
-    found = finished(steps)
+    found = written(steps)
     assert (found["roomIsKeptSeconds"], found["givenBackAfterSeconds"]) == (200, 60)
 
 

@@ -2,19 +2,9 @@
 
 from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_history import QueueHistory
-from stellwerk.explain.steps import Steps
-from stellwerk.models.json_values import JsonObject
+from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile, quiet, running
-
-
-def ended(steps: Steps) -> JsonObject:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            answer: JsonObject = end.value
-            return answer
 
 
 async def test_it_shows_what_waited_then_and_now() -> None:
@@ -29,7 +19,7 @@ async def test_it_shows_what_waited_then_and_now() -> None:
             make_node("node", cpu="2"), make_pod("web", cpu="1", scheduler_name="stellwerk")
         )
         await quiet(100)
-        before, now = ended(history.page())["items"]
+        before, now = written(history.page())["items"]
         assert (before["unschedulable"], before["scheduled"]) == (0, 0)
         assert (now["unschedulable"], now["scheduled"]) == (1, 1)
         assert before["at"] < now["at"]
@@ -42,6 +32,6 @@ async def test_reading_adds_nothing_and_old_samples_go() -> None:
         for _ in range(10):
             history.sample()
             clock.advance(5)
-        first, second = ended(history.page())["items"], ended(history.page())["items"]
+        first, second = written(history.page())["items"], written(history.page())["items"]
         assert len(first) == 4
         assert [each["at"] for each in first] == [each["at"] for each in second]

@@ -11,7 +11,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.offline import Offline
 from stellwerk.handlers.availability import Availability
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED
 from stellwerk.models.json_values import JsonObject
 from tests.support.skipped_time import run_skipping
 

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import Delivery, KnownObject
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED, Delivery, KnownObject
 from stellwerk.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.handlers.watched import WatchedKind
+    from stellwerk.handlers.delivery import WatchedKind
     from stellwerk.models.json_values import JsonObject
 
 PODS = WATCHED[0]

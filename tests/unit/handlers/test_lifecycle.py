@@ -16,8 +16,8 @@ from stellwerk.errors import SchedulerError
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.handlers import lifecycle
 from stellwerk.handlers.availability import Availability
+from stellwerk.handlers.delivery import WATCHED, WatchedKind
 from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
-from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import client_of, credentials_for
 from tests.support.fake_watch import FakeKind, FakeWatchApi, fake_watch_api

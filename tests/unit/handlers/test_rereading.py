@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import Delivery
-from stellwerk.handlers.rereading import Rereader
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.rereading import Redelivery, Rereader
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import Answer, FakeApi, client_of, fake_api, refusal
 
@@ -94,8 +94,51 @@ async def test_an_object_that_is_no_more_is_told_to_be_gone(tmp_path: Path, answ
 async def test_an_api_that_does_not_answer_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stellwerk.handlers.rereading._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("stellwerk.handlers.rereading._LIST_RETRY_SECONDS", 0.01)
     fresh = Answer(body={"metadata": METADATA | {"resourceVersion": "7"}})
     async with reading(tmp_path, *[refusal(503, "away")] * 4, fresh) as (_, events):
         await eventually(lambda: events.seen)
     assert events.seen == [("MODIFIED", "7")]
+
+
+WEB = {"metadata": {"uid": "u1", "namespace": "default", "name": "web", "resourceVersion": "7"}}
+
+
+class Bench:
+    """A delivery of pods, and the way into it."""
+
+    def __init__(self) -> None:
+        events = Mock(WatchHandlers)
+        self.delivery = Delivery(WATCHED[0], events, Metrics(), lambda *_: None)
+        self.redelivery = Redelivery()
+        self.redelivery.attach([self.delivery])
+        self._events = events
+
+    def seen(self) -> list[tuple[Any, str]]:
+        """(event type, uid) of what the handlers were given."""
+        calls = self._events.on_pod.mock_calls
+        return [(call.args[0], call.args[1]["metadata"]["uid"]) for call in calls]
+
+
+def test_a_missed_object_is_known_from_then_on() -> None:
+    bench = Bench()
+    bench.redelivery.put("Pod", WEB)
+    bench.delivery.deliver("DELETED", WEB)
+    assert bench.seen() == [("ADDED", "u1"), ("DELETED", "u1")]
+
+
+def test_an_object_is_passed_on_again_in_the_version_that_is_known() -> None:
+    bench = Bench()
+    bench.delivery.deliver("ADDED", WEB)
+    bench.redelivery.put("Pod", WEB)
+    bench.delivery.deliver("MODIFIED", WEB)
+    assert bench.seen() == [("ADDED", "u1"), ("MODIFIED", "u1")]
+
+
+def test_a_deletion_is_passed_on_whether_the_object_was_known_or_not() -> None:
+    bench = Bench()
+    bench.delivery.deliver("ADDED", WEB)
+    bench.redelivery.gone("Pod", "u1", "default", "web")
+    bench.redelivery.gone("Pod", "u2", "default", "other")
+    assert bench.seen() == [("ADDED", "u1"), ("DELETED", "u1"), ("DELETED", "u2")]
+    assert bench.delivery.known == 0

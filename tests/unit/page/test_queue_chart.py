@@ -1,17 +1,17 @@
 """The chart of the queues: no peak lost, no more points than are seen."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
+from stellwerk.models.answers.listings import QueueSample
 from stellwerk.page.queue_chart import HEIGHT, queue_chart
 
 BEGIN = datetime(2026, 11, 22, 10, tzinfo=UTC)
 
 
-def sample(number: int, **counts: int) -> dict[str, Any]:
+def sample(number: int, **counts: int) -> QueueSample:
     at = (BEGIN + timedelta(seconds=5 * number)).isoformat()
     none = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "scheduled": 0}
-    return {"at": at, **none, **counts}
+    return QueueSample(at=at, **(none | counts))
 
 
 def heights(path: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stellwerk.models.answers.listings import NodeFields
 from stellwerk.page.scales import amount, local_time, resources_of, share, step
 
 
@@ -40,14 +41,20 @@ def test_shares_of_nothing_are_all_or_nothing() -> None:
     assert [share(0, 0), share(1, 0), share(1, 3), share(3, 2)] == [0, 100, 33, 150]
 
 
+def offering(allocatable: dict[str, int]) -> NodeFields:
+    return NodeFields(
+        name="n", allocatable=allocatable, requested={}, labels={}, taints=(), unschedulable=False
+    )
+
+
 def test_native_resources_come_first_and_a_row_is_bounded() -> None:
     nodes = [
-        {"allocatable": {"a.b/c": 1, "memory": 5, "cpu": 4}},
-        {"allocatable": {"pods": 3, "z": 0}},
+        offering({"a.b/c": 1, "memory": 5, "cpu": 4}),
+        offering({"pods": 3, "z": 0}),
     ]
     assert resources_of(nodes, 10) == ["cpu", "memory", "pods", "a.b/c"]
-    assert resources_of([{"allocatable": {f"r{n}": 1 for n in range(999)}}], 10)[0] == "r0"
-    assert len(resources_of([{"allocatable": {f"r{n}": 1 for n in range(999)}}], 10)) == 10
+    assert resources_of([offering({f"r{n}": 1 for n in range(999)})], 10)[0] == "r0"
+    assert len(resources_of([offering({f"r{n}": 1 for n in range(999)})], 10)) == 10
 
 
 def test_what_is_no_time_is_shown_as_it_is() -> None:

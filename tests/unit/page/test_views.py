@@ -7,6 +7,7 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
+from stellwerk.page import answers
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import explaining_port, two_nodes
 from tests.support.hostile_answers import EVIL, hostile_answers
@@ -68,17 +69,14 @@ async def shown(window: Window, path: str) -> str:
 
 
 async def test_every_page_of_a_real_operator_is_shown() -> None:
-    async with explaining_port() as answers:
-        await two_nodes(answers)
+    async with explaining_port() as operator:
+        await two_nodes(operator)
 
         class Through(ScriptedPort):
             @override
-            async def get(self, path: str) -> dict[str, Any]:
-                return expected(path, *await answers.get(path))
-
-            @override
-            async def post(self, path: str, body: Any) -> dict[str, Any]:
-                return expected(path, *await answers.post(path, body))
+            async def written(self, path: str, body: Any) -> dict[str, Any]:
+                asked = operator.get(path) if body is None else operator.post(path, body)
+                return expected(path, *await asked)
 
         async with opened(Through()) as window:
             overview = await shown(window, "/")
@@ -130,7 +128,10 @@ async def test_where_there_is_no_answer_the_page_says_why(failure: Exception, st
         assert (got, f"{failure}" in text) == (status, True)
 
 
-async def test_a_page_that_has_not_changed_is_not_sent_again() -> None:
+async def test_a_page_that_has_not_changed_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "FRESH_SECONDS", 0.0)
     port = ScriptedPort()
     async with opened(port) as window:
         _, _, headers = await window.whole("/queue")

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.plugins.preemption.victim_search import Limits, Target, Victims, VictimSearch
+from stellwerk.plugins.cross_node_preemption import (
+    PreemptionTarget,
+    Victims,
+    VictimSearch,
+    VictimSearchLimits,
+)
 from stellwerk.snapshot.columns import Mask
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
@@ -171,7 +176,7 @@ def test_while_its_victims_end_the_nomination_stands() -> None:
 # --- the search itself --------------------------------------------------------------------------
 
 
-def searching(must_go: set[str], limits: Limits) -> tuple[VictimSearch, list[Victims]]:
+def searching(must_go: set[str], limits: VictimSearchLimits) -> tuple[VictimSearch, list[Victims]]:
     asked: list[Victims] = []
 
     def fits_without(victims: Victims) -> Mask:
@@ -187,8 +192,8 @@ ROW = np.array([0], np.intp)
 
 def test_a_large_pool_is_searched_without_trying_every_set() -> None:
     pool = [pod_info(f"p{i:02}", priority=20 - i) for i in range(20)]
-    search, asked = searching({"p03", "p17"}, Limits(8, False, lambda: False))  # noqa: FBT003 positional by design
-    search.run([Target(ROW, pool)])
+    search, asked = searching({"p03", "p17"}, VictimSearchLimits(8, False, lambda: False))  # noqa: FBT003 positional by design
+    search.run([PreemptionTarget(ROW, pool)])
     assert search.best is not None
     assert names(search.best.victims) == ["p03", "p17"]
     assert len(asked) < 100
@@ -198,8 +203,8 @@ def test_a_large_pool_is_searched_without_trying_every_set() -> None:
 def test_when_time_is_up_the_best_so_far_counts() -> None:
     pool = [pod_info(f"p{i}", priority=i) for i in range(8)]
     turns = iter([False] * 4 + [True] * 100)
-    search, asked = searching({"p7", "p6", "p5"}, Limits(8, False, lambda: next(turns)))  # noqa: FBT003 positional by design
-    search.run([Target(ROW, pool)])
+    search, asked = searching({"p7", "p6", "p5"}, VictimSearchLimits(8, False, lambda: next(turns)))  # noqa: FBT003 positional by design
+    search.run([PreemptionTarget(ROW, pool)])
     assert search.cut_short
     assert search.best is None
     assert len(asked) <= 4

@@ -3,7 +3,7 @@
 import asyncio
 
 from stellwerk.clock import VirtualClock
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.delivery import WATCHED
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.standby import stand_by
 from tests.support.builders import make_node, make_pod

@@ -6,28 +6,30 @@ import pytest
 
 from stellwerk.explain.decide import Case
 from stellwerk.serving.explanations import ExplanationRoutes
-from stellwerk.serving.openapi_schemas import SCHEMAS
+from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes
 from tests.support.in_process import make_profile, quiet
 from tests.support.json_schema import violations
 
+SCHEMAS = openapi_document()["components"]["schemas"]
+
 
 async def test_answers_have_the_described_shape() -> None:
     async with explaining_port() as answers:
         await two_nodes(answers)
         for path, schema in {
-            "/explain/default/web": "Explanation",
-            "/explain/default/large": "Explanation",
-            "/queue": "Queue",
-            "/queue/history": "QueueHistory",
-            "/decisions": "Decisions",
-            "/profiles": "Profiles",
-            "/nodes": "Nodes",
+            "/explain/default/web": "PodExplanation",
+            "/explain/default/large": "PodExplanation",
+            "/queue": "QueuePage",
+            "/queue/history": "QueueHistoryPage",
+            "/decisions": "DecisionsPage",
+            "/profiles": "ProfilesPage",
+            "/nodes": "NodesPage",
         }.items():
             status, answer = await answers.get(path)
-            assert (status, list(violations(answer, SCHEMAS[schema]))) == (200, []), path
+            assert (status, list(violations(answer, SCHEMAS[schema], SCHEMAS))) == (200, []), path
 
 
 async def test_the_document_describes_every_route() -> None:
@@ -134,7 +136,7 @@ async def test_a_cleared_nomination_names_the_pod_that_took_the_place() -> None:
             taken = decide(taking.world, taking.pod, taking.profile)
             explanations.records.keep(taken, 1, now() + 1)
         _, answer = await answers.get("/explain/default/new")
-        assert list(violations(answer, SCHEMAS["Explanation"])) == []
+        assert list(violations(answer, SCHEMAS["PodExplanation"], SCHEMAS)) == []
         (taker,) = answer["lastPreemption"]["tookPlace"]
         assert (taker["pod"], taker["priority"], taker["bound"]) == ("default/taker", 10, True)
 
@@ -153,7 +155,7 @@ async def test_what_if_a_toleration_were_there_touches_nothing() -> None:
         status, answer = await answers.post("/what-if", {"pod": pod})
         assert status == 200
         assert answer["placed"] == [{"pod": "default/large", "node": "tainted"}]
-        assert list(violations(answer, SCHEMAS["WhatIf"])) == []
+        assert list(violations(answer, SCHEMAS["WhatIf"], SCHEMAS)) == []
         assert answers.world.node_of("large") is None
 
 
@@ -213,8 +215,8 @@ async def test_a_victim_and_its_preemptor_name_each_other() -> None:
             "node": "a",
             "decidedAt": "",
         }
-        assert list(violations(victim, SCHEMAS["Explanation"])) == []
+        assert list(violations(victim, SCHEMAS["PodExplanation"], SCHEMAS)) == []
         _, preemptor = await answers.get("/explain/default/high")
         if preemptor["state"] != "bound":
             assert preemptor["lastPreemption"]["victims"] == [{"pod": "default/low", "priority": 1}]
-            assert list(violations(preemptor, SCHEMAS["Explanation"])) == []
+            assert list(violations(preemptor, SCHEMAS["PodExplanation"], SCHEMAS)) == []

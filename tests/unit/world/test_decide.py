@@ -10,7 +10,7 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import CycleState, unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
-from stellwerk.plugins.default_preemption import ASKED
+from stellwerk.plugins.default_preemption.plugin import ASKED
 from stellwerk.world.decide import (
     EXTENDER,
     Decision,

@@ -1,1 +1,1 @@
-"""What the GPU plugins share: the room on devices, and what of it is a fragment."""
+"""GPUs for several plugins: free parts of devices, their fragmentation, and plans of patterns."""

@@ -1,4 +1,4 @@
-"""What is idle on nodes and requested by a pod, as the packing scores weigh it.
+"""Amounts idle on nodes and requested by a pod, as the packing scores weigh them.
 
 GpuDotProduct and GpuBestFit score with it. Invariant: the largest node is the largest there is,
 not the largest of those that are asked about, so that a node's score does not depend on others
@@ -27,7 +27,7 @@ class GpuAmounts:
         self.pod_cpu = pod.amounts.requests.get(CPU, 0)
         self.pod_milli = 0 if request is None else request.total_milli
         self.most_cpu = max(1, int(everything.allocatable(CPU).max(initial=0)))
-        """What the largest node has."""
+        """The millicores of the largest node."""
         self.most_milli = largest_node_milli(nodes)
 
 

@@ -25,7 +25,7 @@ _FIRST_WIDTH: Final = 8
 
 
 class HeldDevices(NamedTuple):
-    """What one pod holds on its node."""
+    """The devices that one pod holds on its node."""
 
     request: GpuRequest
     devices: tuple[int, ...]
@@ -75,7 +75,7 @@ class GpuDevices(Book):
         return {kind: nodes.gather(column) for kind, column in self._kinds.items()}
 
     def in_row(self, row: int) -> Sequence[int]:
-        """What is free of each device of a row."""
+        """The free part of each device of a row."""
         free: list[int] = self._free_milli[row, : int(self._devices[row])].tolist()
         return free
 

@@ -1,4 +1,4 @@
-"""How much of what is idle no typical pod could use: the fragmentation of nodes.
+"""The fragmentation of nodes: the idle part of them that no typical pod could use.
 
 The measure of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): a typical pod that fits a
 node makes those devices a fragment on which it does not fit, any other makes all idle devices one.

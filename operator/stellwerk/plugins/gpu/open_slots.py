@@ -14,8 +14,8 @@ from stellwerk.plugins.gpu.pattern_pricing import PlannedKind, Slot
 from stellwerk.snapshot.columns import IntColumn, grown
 
 
-class Room(NamedTuple):
-    """What is idle in one row."""
+class IdleCapacity(NamedTuple):
+    """The idle part of one row."""
 
     cpu_millis: int
     free_milli: Sequence[int]
@@ -39,7 +39,7 @@ class OpenSlots:
 
     @property
     def rows(self) -> int:
-        """How many rows there is an account of."""
+        """The number of rows of which there is an account."""
         return len(self.cpu_millis)
 
     def grow(self, rows: int, devices: int) -> None:
@@ -76,7 +76,7 @@ class OpenSlots:
             found, key=lambda slot: [free_milli[device] for device in slot.devices], default=None
         )
 
-    def repair(self, row: int, room: Room, prices: Sequence[float]) -> None:
+    def repair(self, row: int, room: IdleCapacity, prices: Sequence[float]) -> None:
         """Close the slots of least worth that do not fit any more, and use what that leaves."""
         closed = self._trim(row, room)
         if closed:
@@ -90,7 +90,7 @@ class OpenSlots:
         for device in slot.devices:
             self.milli[row, device] += change * kind.gpu_milli
 
-    def _trim(self, row: int, room: Room) -> bool:
+    def _trim(self, row: int, room: IdleCapacity) -> bool:
         closed = False
         for device in np.flatnonzero(self.milli[row]).tolist():
             free = room.free_milli[device] if device < len(room.free_milli) else 0
@@ -111,7 +111,7 @@ class OpenSlots:
         # One that takes no cpu makes no room.
         return kind.total_milli / kind.cpu_millis if kind.cpu_millis else np.inf
 
-    def _fill(self, row: int, room: Room, prices: Sequence[float]) -> None:
+    def _fill(self, row: int, room: IdleCapacity, prices: Sequence[float]) -> None:
         """Open slots on single devices for the kinds of highest price that fit what is left."""
         by_price = sorted(self._singles(), key=lambda number: -prices[number])
         for number in by_price:

@@ -21,7 +21,7 @@ _CPU_WORTH: Final = 0.004
 """Of a millicore, in thousandths of a device, so that pods without GPUs are planned, too."""
 _DEVIATIONS: Final = np.array([-2.0, -1.0, -0.33, 0.33, 1.0, 2.0])
 _CHANCES: Final = np.array([1.0, 0.93, 0.75, 0.5, 0.25, 0.07])
-"""How likely it is that a slot is asked for which lies below so many deviations from the mean."""
+"""The likelihood of a demand for a slot below so many deviations from the mean."""
 _DRIFT: Final = 0.1
 """The deviation of the demand for a kind, as a share of it, beside that of chance."""
 _MEMORY_PRICES: Final = (0.0, 0.003, 0.008, 0.02, 0.05)
@@ -37,14 +37,14 @@ _NEW_PRICES: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """What is asked of a plan."""
+    """The question to a plan: the demand for pods, and the nodes by shape."""
 
     kinds: Sequence[PlannedKind]
     demand: Sequence[float]
-    """How many pods of each kind are expected."""
+    """The number of pods of each kind that is expected."""
     shapes: Sequence[NodeShape]
     counts: Sequence[int]
-    """How many nodes have that shape."""
+    """The number of nodes of that shape."""
     begun: Sequence[tuple[int, tuple[Slot, ...]]] = ()
     """Patterns to begin with, each with the number of its shape."""
 

@@ -1,4 +1,4 @@
-"""Which pods together are worth most on a node, given what each kind is worth.
+"""The pattern of pods that is worth most on a node, given the worth of each kind.
 
 Column generation asks it once per round and kind of node. Invariant: a pattern fits: rounding is
 against it, of cpu to steps and of shares of a device to hundredths.
@@ -46,14 +46,14 @@ class PlannedKind:
 
 
 class NodeShape(NamedTuple):
-    """What is idle on a node, as far as a plan looks at it."""
+    """The idle part of a node, as far as a plan looks at it."""
 
     cpu_millis: int
     memory_mib: int
     untouched: int
     """Devices of which everything is free."""
     partial: tuple[int, ...]
-    """What is free of each other device, in steps, most first."""
+    """The free part of each other device, in steps, most first."""
     model: str
 
 

@@ -21,7 +21,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import MEMORY
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import idle_cpu
-from stellwerk.plugins.gpu.open_slots import OpenSlots, Room
+from stellwerk.plugins.gpu.open_slots import IdleCapacity, OpenSlots
 from stellwerk.plugins.gpu.pattern_plan import PatternPlan, PlanProblem, plan_patterns
 from stellwerk.plugins.gpu.pattern_pricing import MILLI_STEP, NodeShape, PlannedKind, Slot
 from stellwerk.plugins.gpu.planned_pods import MIB, PlannedPods, seen_kinds
@@ -35,9 +35,9 @@ _USED_UP: Final = 0.8
 _FREED: Final = 1.1
 _LEAST_NEWS: Final = 32
 _NEWS: Final = 0.5
-"""Where kinds are those that were seen, a plan is also made anew when so large a share is new."""
+"""The share of new kinds from which a plan is made anew where kinds are those that were seen."""
 _UNKNOWN: Final = 0.05
-"""Where so large a share of the pods seen is of no kind that was given, plans go by those seen."""
+"""The share of pods of no kind that was given from which plans go by those that were seen."""
 _LEAST_UNKNOWN: Final = 25
 _CPU_STEP: Final = 100
 _MEMORY_STEP_MIB: Final = 4096
@@ -63,7 +63,7 @@ class _Asked(NamedTuple):
 
 
 class PatternTargets:
-    """What is open where."""
+    """The open slots of rows, by the plan that is in force."""
 
     def __init__(self, handle: Handle, args: GpuPatternPlanArgs) -> None:
         self._handle, self._seconds = handle, float(args.solver_seconds)
@@ -105,10 +105,10 @@ class PatternTargets:
 
     # --- pods come and go -------------------------------------------------------------------------
 
-    def room(self, row: int) -> Room:
-        """What is idle in a row."""
+    def room(self, row: int) -> IdleCapacity:
+        """The idle part of a row."""
         view = NodeView(self._handle.snapshot, np.array([row], np.intp))
-        return Room(int(idle_cpu(view)[0]), self._devices.in_row(row))
+        return IdleCapacity(int(idle_cpu(view)[0]), self._devices.in_row(row))
 
     def _follow_rows(self) -> None:
         if self._cursor.current:
@@ -133,7 +133,7 @@ class PatternTargets:
         }
         self._account(row, before, room)
 
-    def _account(self, row: int, before: Mapping[str, _KnownPod], room: Room) -> None:
+    def _account(self, row: int, before: Mapping[str, _KnownPod], room: IdleCapacity) -> None:
         """Open the slots of pods that left, close those of pods that came, repair the rest."""
         now = self._known.get(row, {})
         if len(room.free_milli) > self.open.milli.shape[1]:
@@ -229,7 +229,7 @@ class PatternTargets:
     def _begun(
         self, by_shape: Sequence[Sequence[int]], devices: Mapping[int, Sequence[int]]
     ) -> list[tuple[int, tuple[Slot, ...]]]:
-        """What is open, in the positions of shapes."""
+        """The open slots, in the positions of shapes."""
         begun: dict[tuple[int, tuple[Slot, ...]], None] = {}
         for shape, rows in enumerate(by_shape):
             for row in rows:
@@ -276,7 +276,7 @@ class PatternTargets:
             self.open.open(row, Slot(slot.kind, numbers))
 
     def slack(self, nodes: NodeView) -> tuple[IntColumn, npt.NDArray[np.float64], IntColumn]:
-        """What no open slot keeps back: (n,) millicores, (n,) MiB, (n, D) of each device."""
+        """The part that no open slot keeps back: (n,) millicores, (n,) MiB, (n, D) of devices."""
         cpu = idle_cpu(nodes) - nodes.gather(self.open.cpu_millis)
         memory = (nodes.allocatable(MEMORY) - nodes.requested(MEMORY)) / MIB
         milli = self._devices.free_milli(nodes).copy()  # of a whole view it is the book's own

@@ -1,4 +1,4 @@
-"""Which kind of a plan a pod is of.
+"""The kind of a plan that a pod is of.
 
 Targets ask it for every pod. Invariant: a pod that a kind stands for fits wherever the kind fits,
 memory aside.
@@ -38,7 +38,7 @@ class PlannedPods:
 
     @property
     def mean_milli(self) -> float:
-        """What a pod takes of GPUs on average, in thousandths."""
+        """The thousandths of GPUs that a pod takes on average."""
         taken = sum(
             count * kind.total_milli for count, kind in zip(self.counts, self.kinds, strict=True)
         )

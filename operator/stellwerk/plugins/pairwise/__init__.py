@@ -1,4 +1,4 @@
-"""What plugins that count other pods share: InterPodAffinity, PodTopologySpread, SelectorSpread.
+"""Counts of other pods, for InterPodAffinity, PodTopologySpread and SelectorSpread.
 
 Constraints and default selectors, eligible nodes, the counts of an overlay, queueing hints.
 """

@@ -1,4 +1,4 @@
-"""Which changes can end a rejection by InterPodAffinity.
+"""Queueing hints of InterPodAffinity: the changes that can end its rejection.
 
 Registered by the plugin, called by the queue for unschedulable pods. Invariant: a change that makes
 the pod schedulable is answered with Queue. kube-scheduler v1.36 answers QueueSkip to some of them:

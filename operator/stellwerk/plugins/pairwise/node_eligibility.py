@@ -1,4 +1,4 @@
-"""Which nodes count for a pod when its topology spread is measured.
+"""The nodes that count for a pod when its topology spread is measured.
 
 PodTopologySpread asks for each constraint; pods of many specs share the answers. Invariant: after
 `rows` a mask equals a fresh evaluation of every node.
@@ -29,7 +29,7 @@ _HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """What a node needs in order to count."""
+    """The conditions on which a node counts."""
 
     topology_keys: tuple[str, ...] = ()
     """Labels that it must have."""
@@ -47,7 +47,7 @@ UNRESTRICTED: Final = Restriction()
 def restriction(
     pod: PodInfo, constraint: SpreadConstraint, topology_keys: frozenset[str]
 ) -> Restriction:
-    """What a node needs to count for a constraint (`matchNodeInclusionPolicies`, v1.36).
+    """The conditions on which a node counts for a constraint (`matchNodeInclusionPolicies`).
 
     A single topology key restricts nothing here: nodes without it are in no domain anyway.
     """

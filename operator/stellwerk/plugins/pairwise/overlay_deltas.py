@@ -1,4 +1,4 @@
-"""How an overlay's pods change counts, position by position.
+"""Changes of counts by the pods of an overlay, position by position.
 
 InterPodAffinity and PodTopologySpread judge hypotheses with it: nominated pods added to a row,
 victims taken off one. Invariant: after `follow` the deltas are those of all changes of the overlay.
@@ -72,7 +72,7 @@ class DeltaTracker:
         return deltas
 
     def _amounts(self, pod: PodInfo) -> Amounts:
-        """What a pod counts for; the many pods of one workload are judged once."""
+        """The counts that a pod changes; the many pods of one workload are judged once."""
         key = (pod.label_set, pod.spec)
         amounts = self._known.get(key)
         if amounts is None:

@@ -30,7 +30,7 @@ _MAX_SELECTORS: Final = 64
 
 
 @dataclass(slots=True, eq=False)
-class Constraint:
+class TopologySpreadConstraint:
     """One constraint of one spec."""
 
     max_skew: int
@@ -40,12 +40,12 @@ class Constraint:
     selector: LabelSelector
     term: PodTerm
     needed: Restriction
-    """What a node needs in order to count."""
+    """The conditions on which a node counts."""
     needs_names: bool
     """Whether `needed` also has the pod's own node names."""
 
     def needed_for(self, pod: PodInfo) -> Restriction:
-        """What a node needs in order to count for this pod of the spec."""
+        """The conditions on which a node counts for this pod of the spec."""
         if not self.needs_names or pod.node_names is None:
             return self.needed
         return replace(self.needed, node_names=pod.node_names)
@@ -57,16 +57,16 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What a pod asks of topology spread."""
+    """The topology spread constraints of a pod."""
 
-    hard: tuple[Constraint, ...] = ()
-    soft: tuple[Constraint, ...] = ()
+    hard: tuple[TopologySpreadConstraint, ...] = ()
+    soft: tuple[TopologySpreadConstraint, ...] = ()
     require_all_topologies: bool = True
     """Whether nodes that lack one of the soft constraints' labels are left out of scoring."""
 
     @property
     def terms(self) -> Iterator[PodTerm]:
-        """What has to be counted for them."""
+        """The selections of pods to be counted for them."""
         return (constraint.term for constraint in (*self.hard, *self.soft))
 
 
@@ -155,11 +155,11 @@ class SpreadConstraints:
         constraint: SpreadConstraint,
         default_selector: LabelSelector | None,
         topology_keys: frozenset[str],
-    ) -> Constraint:
+    ) -> TopologySpreadConstraint:
         selector = constraint.selector if default_selector is None else default_selector
         if selector is None:
             selector = _NOTHING
-        return Constraint(
+        return TopologySpreadConstraint(
             max_skew=constraint.max_skew,
             topology_key=constraint.topology_key,
             min_domains=constraint.min_domains or 1,

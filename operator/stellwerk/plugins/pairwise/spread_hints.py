@@ -1,4 +1,4 @@
-"""Which changes can end a rejection by PodTopologySpread.
+"""Queueing hints of PodTopologySpread: the changes that can end its rejection.
 
 Registered by the plugin, called by the queue for unschedulable pods. Invariant: the answers are
 those of `isSchedulableAfterPodChange` and `isSchedulableAfterNodeChange` (v1.36).
@@ -20,7 +20,10 @@ from stellwerk.framework.events import (
 )
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadConstraints
+from stellwerk.plugins.pairwise.spread_constraints import (
+    SpreadConstraints,
+    TopologySpreadConstraint,
+)
 from stellwerk.plugins.shared.hints import changed_node, had_node
 
 _NODE_CHANGES: Final = (
@@ -102,7 +105,7 @@ class _SpreadHints:
             )
         )
 
-    def _hard(self, pod: PodInfo) -> Sequence[Constraint]:
+    def _hard(self, pod: PodInfo) -> Sequence[TopologySpreadConstraint]:
         return self._constraints.of(pod).hard
 
 
@@ -129,7 +132,7 @@ def _reads_the_same(pod: PodInfo, old: NodeInfo, new: NodeInfo) -> bool:
     return True
 
 
-def _takes_part(node: NodeInfo | None, constraints: Sequence[Constraint]) -> bool:
+def _takes_part(node: NodeInfo | None, constraints: Sequence[TopologySpreadConstraint]) -> bool:
     """Whether the node has every topology key."""
     return node is not None and all(
         constraint.topology_key in node.labels for constraint in constraints

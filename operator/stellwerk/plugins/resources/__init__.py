@@ -1,1 +1,1 @@
-"""What NodeResourcesFit and its older relatives share: amounts and scoring strategies."""
+"""Amounts and scoring strategies, which NodeResourcesFit shares with its older relatives."""

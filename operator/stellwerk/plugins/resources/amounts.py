@@ -1,4 +1,4 @@
-"""What nodes offer and what is used of it, one resource at a time, as plugins compute with it.
+"""Amounts that nodes offer and that are used, one resource at a time, as plugins compute.
 
 The resource plugins write their arithmetic with operators that mean the same for a column and for
 a plain integer. A view of one row, which is what a cached column needs after each binding, is then
@@ -36,7 +36,7 @@ def row_of(snapshot: Snapshot, resource: str) -> int | None:
 
 
 def offered(nodes: NodeView, resource: str) -> Amount:
-    """What nodes can give to pods; 0 where a node lacks the resource."""
+    """The amount that nodes can give to pods; 0 where a node lacks the resource."""
     row = nodes.only_row
     if row is None:
         return nodes.allocatable(resource)
@@ -47,7 +47,7 @@ def offered(nodes: NodeView, resource: str) -> Amount:
 
 
 def used(nodes: NodeView, resource: str) -> Amount:
-    """What the pods on the nodes request."""
+    """The amount that the pods on the nodes request."""
     row = nodes.only_row
     if row is None:
         return nodes.requested(resource)
@@ -115,7 +115,7 @@ def used_percent(allocatable: Amount, requested: Amount) -> Amount:
 
 
 def free_percent(allocatable: Amount, requested: Amount) -> Amount:
-    """What is left in whole percent, at least 0; 0 where nothing is offered."""
+    """The rest in whole percent, at least 0; 0 where nothing is offered."""
     free = allocatable - lesser(requested, allocatable)
     return free * MAX_NODE_SCORE // divisor(allocatable)
 

@@ -1,1 +1,1 @@
-"""What plugins of several kinds share: matching of nodes, normalisation of scores, hints."""
+"""Modules that several plugins use: nodes, scores, hints, victims, budgets, volumes, classes."""

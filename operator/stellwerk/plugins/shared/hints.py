@@ -1,4 +1,4 @@
-"""What the hint functions of several plugins read from a change.
+"""Readers of a change for the hint functions of several plugins.
 
 Invariant: a change of an unexpected shape is answered with Queue; a needless attempt is cheap, a
 pod that stays unschedulable without reason is not.

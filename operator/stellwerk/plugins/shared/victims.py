@@ -1,12 +1,92 @@
-"""Pods that were preempted and have not ended yet.
+"""Victims of preemption: the order of pods by importance, and of sets of victims by their loss.
 
-Preemption asks for them before it looks for others, and queueing hints while they leave. Invariant:
-the condition that preemption writes is what tells them from other pods that terminate.
+Used by the preemption plugins, by groups, and by queueing hints while victims leave. Invariant:
+both are kube-scheduler's orders, exactly (`MoreImportantPod` and `pickOneNodeForPreemption`,
+v1.36); the condition that preemption writes is what tells victims from other pods that terminate.
 """
 
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, TypeAlias
 
+from stellwerk.framework.interface import Candidate
 from stellwerk.models.pod import PodInfo
+
+NOT_STARTED: Final = float("inf")
+_PRIORITY_OFFSET: Final = 1 << 31
+"""Makes every priority at least 0: more victims of negative priority never look like less."""
+
+Loss: TypeAlias = Callable[[Candidate], float]
+
+
+@lru_cache(maxsize=1 << 16)
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def started_at(pod: PodInfo) -> float:
+    """Seconds since the epoch; a pod that has not started yet comes after all others."""
+    return _seconds(pod.start_time) if pod.start_time else NOT_STARTED
+
+
+def importance(pod: PodInfo) -> tuple[int, float]:
+    """A sort key: the most important pod first, by higher priority, then by earlier start."""
+    return -pod.priority, started_at(pod)
+
+
+def by_importance(pods: Iterable[PodInfo]) -> list[PodInfo]:
+    """The most important pod first."""
+    return sorted(pods, key=importance)
+
+
+def priority_sum(pods: Iterable[PodInfo]) -> int:
+    """The sum of priorities, each raised above 0."""
+    return sum(pod.priority + _PRIORITY_OFFSET for pod in pods)
+
+
+def _earliest_start_of_highest(candidate: Candidate) -> float:
+    highest = candidate.victims[0].priority
+    return min(started_at(pod) for pod in candidate.victims if pod.priority == highest)
+
+
+CRITERIA: Final[Sequence[tuple[str, Loss]]] = (
+    ("fewest PodDisruptionBudget violations", lambda candidate: candidate.pdb_violations),
+    ("lowest highest victim priority", lambda candidate: candidate.victims[0].priority),
+    ("lowest sum of victim priorities", lambda candidate: priority_sum(candidate.victims)),
+    ("fewest victims", lambda candidate: len(candidate.victims)),
+    (
+        "latest start of the highest-priority victims",
+        lambda candidate: -_earliest_start_of_highest(candidate),
+    ),
+)
+"""(name, what is to be as low as possible), the one that decides first."""
+
+
+def best_candidates(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The candidates whose victims are the smallest loss; all that tie after every criterion."""
+    if len(candidates) <= 1:
+        return candidates
+    losses = [_losses(candidate) for candidate in candidates]
+    lowest = min(losses)
+    return [candidate for candidate, each in zip(candidates, losses, strict=True) if each == lowest]
+
+
+@lru_cache(maxsize=4096)  # hundreds of pods that preempt at once see the same candidates
+def _losses(candidate: Candidate) -> tuple[float, ...]:
+    return tuple([loss(candidate) for _, loss in CRITERIA])
+
+
+def deciding_criterion(candidates: Sequence[Candidate]) -> str:
+    """The criterion after which no further candidate dropped out; empty: there was no choice."""
+    best, decided = candidates, ""
+    for name, loss in CRITERIA:
+        lowest = min((loss(candidate) for candidate in best), default=0.0)
+        remaining = [candidate for candidate in best if loss(candidate) == lowest]
+        if len(remaining) < len(best):
+            best, decided = remaining, name
+    return decided
+
 
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 """The reason of the condition that marks a victim."""

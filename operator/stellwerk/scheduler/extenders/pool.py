@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import HttpExtender
+from stellwerk.client.extender_tls import ExtenderFiles
 from stellwerk.client.fence import Fence
 from stellwerk.clock import Clock
 from stellwerk.framework.services import ClusterClient
@@ -17,6 +18,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
+from stellwerk.world.extender_answers import AnswerSink, RecordedExtenders
 from stellwerk.world.extenders import Extenders
 
 
@@ -40,13 +42,16 @@ class ExtenderPool:
         self._metrics = metrics
         self._budget = budget
         self._fence = fence
+        self._files = ExtenderFiles()
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
+        self.sink: AnswerSink | None = None
+        """Takes the answers of extenders down; set before profiles are served."""
 
     def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
         """The extenders of each profile that has any; those that are in no profile are closed."""
         before, self._extenders = self._extenders, []
-        served = {
+        served: dict[str, Extenders] = {
             scheduler_name: ProfileExtenders(
                 [self._extender(spec, before) for spec in specs], scheduler_name, self._budget
             )
@@ -57,6 +62,8 @@ class ExtenderPool:
         for extender in before:
             if extender not in self._extenders:
                 self._retire(extender)
+        if (sink := self.sink) is not None:
+            return {name: RecordedExtenders(each, sink) for name, each in served.items()}
         return served
 
     async def close(self) -> None:
@@ -75,6 +82,7 @@ class ExtenderPool:
                 clock=self._clock,
                 metrics=self._metrics,
                 fence=self._fence,
+                files=self._files,
             )
             extender = CalledExtender(http, self._raw, self._cache)
         if extender not in self._extenders:

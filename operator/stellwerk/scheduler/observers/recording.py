@@ -1,21 +1,15 @@
-"""What a recording operator puts into its journal: events, decisions, and what comes of them.
+"""A recording: it listens to an operator, and puts events, decisions and changes into a journal.
 
-`app` builds the operator with these parts where it is to record. Invariant: replaying the entries
-in their order brings a World through the same states, and no entry makes anything wait.
+`app` has it listen where the operator is to record. Invariant: replaying the entries in their order
+brings a World through the same states, and no entry makes anything wait.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-
-from typing_extensions import override
 
 from stellwerk import __version__
-from stellwerk.backend.cache import Cache
-from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.errors import ConfigurationError, SchedulerError
@@ -36,7 +30,6 @@ from stellwerk.journal.entries import (
     WatchEvent,
 )
 from stellwerk.journal.writer import JournalOptions, JournalWriter
-from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -44,37 +37,47 @@ from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.observers.group_recording import GroupRecording
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.snapshot.snapshot import Snapshot as Columns
 from stellwerk.world.decide import Decision
-from stellwerk.world.effects import Effects, apply
-from stellwerk.world.extender_answers import Answer, AnswerSink, RecordedExtenders
-from stellwerk.world.extenders import Extenders
+from stellwerk.world.extender_answers import Answer
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
 
 class Recording:
-    """Puts entries into a journal; knows which changes follow from entries already there."""
+    """Listens to an operator; knows which changes follow from entries already in the journal."""
 
     def __init__(self, writer: JournalWriter, clock: Clock) -> None:
         self._writer = writer
         self.put: Callable[[Entry], None] = writer.put
         self.seconds = clock.monotonic
         """Of an entry."""
-        self.is_followed = False
-        """Whether changes follow from an event or a decision that is in the journal."""
         self.in_group = False
         """Whether a group is being decided: no part may end there."""
+        self._is_followed = False
+        """Whether changes follow from an event or a decision that is in the journal."""
+        self._held: dict[tuple[str, str, str], JsonObject] = {}
+        """What plugins hold in the object store, by kind, namespace and name."""
         self._world: World | None = None
 
-    def observe(self, world: World, schedule_one: ScheduleOne, extenders: ExtenderPool) -> None:
-        """Take down what is decided, and what extenders answer."""
+    def listen(
+        self,
+        world: World,
+        handlers: EventHandlers,
+        schedule_one: ScheduleOne,
+        extenders: ExtenderPool,
+    ) -> None:
+        """Take down what happens in an operator from now on, before anything has."""
         self._world = world
-        schedule_one.apply = self.apply
+        world.cache.on_write = self._before_write
+        world.cache.on_forgotten = self._forgotten
+        world.nominator.on_nominated = self._nominated
+        world.objects.on_held = self._hold
+        world.objects.on_let_go = self._let_go
+        handlers.on_event = self._on_event
+        schedule_one.on_decided = self._on_decided
         schedule_one.groups.decide_group = GroupRecording(self).decide_group
-        if isinstance(extenders, RecordedExtenderPool):
-            extenders.sink = self
+        extenders.sink = self
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -95,22 +98,12 @@ class Recording:
         """The extenders' answer has come."""
         self.put(Answered(answer))
 
-    def apply(self, world: World, queued: QueuedPod, decision: Decision) -> Effects:
-        """Take a decision down, and apply it."""
-        if decision.search.profile.extenders is None:
-            self.begin_part_where_full(world)
-        self.decided(queued, decision)
-        self.is_followed = True
-        try:
-            return apply(world, queued, decision)
-        finally:
-            self.is_followed = False
-
     def begin_part_where_full(self, world: World) -> None:
         """Begin another part where the newest is full; between two events."""
         if self._writer.wants_layout:
             self._writer.wants_layout = False
-            self.put(layout(world))
+            held = [(kind, obj) for (kind, _, _), obj in self._held.items()]
+            self.put(layout(world, held))
 
     def raise_where_ended(self) -> None:
         """Say why the recording has ended early.
@@ -120,6 +113,53 @@ class Recording:
         """
         if self._writer.failure:
             raise SchedulerError(f"the recording ended: {self._writer.failure}")
+
+    # --- what the parts of the operator tell ----------------------------------------------------
+
+    @contextmanager
+    def _on_event(self, kind: str, event_type: str | None, obj: JsonObject) -> Iterator[None]:
+        """Take an event down before it has its effects."""
+        self.event(kind, event_type, obj)
+        with self._following():
+            yield
+
+    @contextmanager
+    def _on_decided(self, queued: QueuedPod, decision: Decision) -> Iterator[None]:
+        """Take a decision down before it is applied."""
+        if self._world is not None and decision.search.profile.extenders is None:
+            self.begin_part_where_full(self._world)
+        self.decided(queued, decision)
+        with self._following():
+            yield
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        self._is_followed = True
+        try:
+            yield
+        finally:
+            self._is_followed = False
+
+    def _before_write(self) -> None:
+        self.put(Snapshot())
+
+    def _forgotten(self, uid: str) -> None:
+        if not self._is_followed:
+            self.put(Forgotten(self.seconds(), uid))
+
+    def _nominated(self, pod: PodInfo, node_name: str) -> None:
+        if not self._is_followed:
+            self.put(Nominated(self.seconds(), pod.uid, node_name))
+
+    def _hold(self, kind: str, obj: JsonObject) -> None:
+        self._held[_identity(kind, obj)] = obj
+        if not self._is_followed:
+            self.put(Held(kind, obj))
+
+    def _let_go(self, kind: str, obj: JsonObject) -> None:
+        identity = _identity(kind, obj)
+        if self._held.pop(identity, None) is not None and not self._is_followed:
+            self.put(LetGo(*identity))
 
     def decided(self, queued: QueuedPod, decision: Decision) -> None:
         """A decision, before it is applied."""
@@ -142,125 +182,20 @@ class Recording:
         )
 
 
-def layout(world: World) -> Layout:
-    """The state of a World beside its objects."""
+def layout(world: World, held: Sequence[tuple[str, JsonObject]]) -> Layout:
+    """The state of a World beside its objects; `held`: what plugins hold, with their kinds."""
     nominator, snapshot = world.nominator, world.cache.update_snapshot()
     return Layout(
         nodes=sorted(snapshot.row_of, key=snapshot.row_of.__getitem__),
         assumed=[(uid, pod.node_name) for uid, pod in world.cache.assumed_pods.items()],
         nominated=[(uid, name) for name, pods in nominator.by_node.items() for uid in pods],
-        held=list(world.objects.held()) if isinstance(world.objects, RecordedObjects) else (),
+        held=held,
     )
-
-
-class RecordedExtenderPool(ExtenderPool):
-    """Extenders whose answers are taken down."""
-
-    sink: AnswerSink
-
-    @override
-    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
-        served = super().serve(wanted)
-        return {name: RecordedExtenders(extenders, self.sink) for name, extenders in served.items()}
-
-
-class RecordedCache(Cache):
-    """A cache that says when its snapshot was written, and what was forgotten."""
-
-    def __init__(self, recording: Recording) -> None:
-        super().__init__()
-        self.recording = recording
-
-    @override
-    def forget_pod(self, uid: str) -> PodInfo | None:
-        forgotten = super().forget_pod(uid)
-        if forgotten is not None and not self.recording.is_followed:
-            self.recording.put(Forgotten(self.recording.seconds(), uid))
-        return forgotten
-
-    @override
-    def update_snapshot(self) -> Columns:
-        if self.is_dirty:
-            self.recording.put(Snapshot())
-        return super().update_snapshot()
-
-
-class RecordedObjects(IndexedObjectStore):
-    """An object store that says what plugins hold in it, beside decisions."""
-
-    def __init__(self, recording: Recording) -> None:
-        super().__init__()
-        self.recording = recording
-        self._held: dict[tuple[str, str, str], JsonObject] = {}
-
-    def held(self) -> Iterator[tuple[str, JsonObject]]:
-        """(kind, object) of all that plugins hold."""
-        return ((kind, obj) for (kind, _, _), obj in self._held.items())
-
-    @override
-    def hold(self, kind: str, obj: JsonObject) -> None:
-        super().hold(kind, obj)
-        self._held[_identity(kind, obj)] = obj
-        if not self.recording.is_followed:
-            self.recording.put(Held(kind, obj))
-
-    @override
-    def let_go(self, kind: str, obj: JsonObject) -> None:
-        super().let_go(kind, obj)
-        identity = _identity(kind, obj)
-        if self._held.pop(identity, None) is not None and not self.recording.is_followed:
-            self.recording.put(LetGo(*identity))
 
 
 def _identity(kind: str, obj: JsonObject) -> tuple[str, str, str]:
     metadata = obj["metadata"]
     return kind, metadata.get("namespace") or "", metadata["name"]
-
-
-class RecordedNominator(Nominator):
-    """A nominator that says what neither events nor decisions changed."""
-
-    def __init__(self, recording: Recording) -> None:
-        super().__init__()
-        self.recording = recording
-
-    @override
-    def nominate(self, pod: PodInfo, node_name: str) -> None:
-        super().nominate(pod, node_name)
-        if not self.recording.is_followed:
-            self.recording.put(Nominated(self.recording.seconds(), pod.uid, node_name))
-
-
-@dataclass(slots=True, eq=False)
-class RecordedEventHandlers(EventHandlers):
-    """Event handlers that put every event into the journal before it has its effects."""
-
-    recording: Recording = field(kw_only=True)
-
-    @override
-    def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
-        recording = self.recording
-        recording.event("Pod", event_type, obj)
-        recording.is_followed = True
-        try:
-            EventHandlers.on_pod(self, event_type, obj)
-        finally:
-            recording.is_followed = False
-
-    @override
-    def on_node(self, event_type: str | None, obj: JsonObject) -> None:
-        self.recording.event("Node", event_type, obj)
-        EventHandlers.on_node(self, event_type, obj)
-
-    @override
-    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
-        recording = self.recording
-        recording.event(kind, event_type, obj)
-        recording.is_followed = True
-        try:
-            EventHandlers.on_object(self, kind, event_type, obj)
-        finally:
-            recording.is_followed = False
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.models.answers.listings import ProfileCondition, ProfileObject
 from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
@@ -132,14 +133,17 @@ class ProfileStatusWriter:
             if stored["metadata"].get("uid") == _uid(entry):
                 entry.obj = {**entry.obj, "status": stored.get("status") or {}}
 
-    def described(self) -> list[JsonObject]:
+    def described(self) -> list[ProfileObject]:
         """The objects with their conditions as they are or are about to be written."""
         items = []
         for entry in self.loader.entries.values():
             overlaps = overlap(self.world.profiles, entry.serving)
             verdict = self._verdict(entry, entry.obj.get("status") or {}, overlaps)
-            named = {"name": entry.name, "generation": entry.generation}
-            items.append({**named, "conditions": verdict["conditions"]})
+            conditions = [_answered(each) for each in verdict["conditions"]]
+            profile = ProfileObject(
+                name=entry.name, generation=entry.generation, conditions=conditions
+            )
+            items.append(profile)
         return items
 
     def _verdict(
@@ -257,6 +261,17 @@ def _stated(statement: Statement, generation: int, before: JsonObject, now: date
         "lastTransitionTime": since,
         "observedGeneration": generation,
     }
+
+
+def _answered(condition: JsonObject) -> ProfileCondition:
+    return ProfileCondition(
+        type=condition["type"],
+        status=condition["status"],
+        reason=condition["reason"],
+        message=condition["message"],
+        last_transition_time=condition["lastTransitionTime"],
+        observed_generation=condition["observedGeneration"],
+    )
 
 
 def _condition(status: JsonObject, type_: str) -> JsonObject:

@@ -19,6 +19,7 @@ from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.types import CycleState
 from stellwerk.metrics import Metrics
+from stellwerk.models.answers.shadow import DecisionDifference, ShadowDiff
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
@@ -229,17 +230,22 @@ class Shadows:
                 name = shadow.profile.loaded.name
                 self.metrics.shadow_decisions.labels(name, outcome).inc()
 
-    def described(self, name: str) -> JsonObject | None:
+    def described(self, name: str) -> ShadowDiff | None:
         """Differences that a shadow has found, newest first; None: no shadow has that name."""
         shadow = self.by_name.get(name)
         if shadow is None:
             return None
-        return {
-            "profile": name,
-            "shadowOf": shadow.profile.loaded.spec.shadow_of,
-            **counts(shadow),
-            "differences": [_described(each) for each in reversed(shadow.differences)],
-        }
+        return ShadowDiff(
+            profile=name,
+            shadow_of=shadow.profile.loaded.spec.shadow_of,
+            decisions=shadow.decisions,
+            compared=shadow.compared,
+            differing=shadow.differing,
+            skipped=shadow.skipped,
+            failed=shadow.failed,
+            mean_gain=_mean_gain(shadow),
+            differences=[_described(each) for each in reversed(shadow.differences)],
+        )
 
     def _made(self, profile: LoadedProfile) -> Shadow:
         numbers = self.seeded(profile.spec.tie_break_seed or 0)
@@ -264,18 +270,22 @@ def counts(shadow: Shadow) -> JsonObject:
         "differing": shadow.differing,
         "skipped": shadow.skipped,
         "failed": shadow.failed,
-        "meanGain": f"{shadow.mean_gain:.2f}",
+        "meanGain": _mean_gain(shadow),
     }
 
 
-def _described(difference: Difference) -> JsonObject:
-    return {
-        "at": difference.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "pod": difference.pod,
-        "node": difference.node_name,
-        "shadowNode": difference.shadow_node_name,
-        "total": difference.total,
-        "shadowTotal": difference.shadow_total,
-        "plugin": difference.plugin,
-        "reason": difference.reason,
-    }
+def _mean_gain(shadow: Shadow) -> str:
+    return f"{shadow.mean_gain:.2f}"
+
+
+def _described(difference: Difference) -> DecisionDifference:
+    return DecisionDifference(
+        at=difference.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        pod=difference.pod,
+        node=difference.node_name,
+        shadow_node=difference.shadow_node_name,
+        total=difference.total,
+        shadow_total=difference.shadow_total,
+        plugin=difference.plugin,
+        reason=difference.reason,
+    )

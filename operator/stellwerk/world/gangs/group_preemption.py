@@ -19,8 +19,8 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.victim_order import started_at
+from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.shared.victims import started_at
 from stellwerk.world.gangs.group_attempt import (
     FreeCapacity,
     GroupAttempt,

@@ -11,9 +11,8 @@ from enum import Enum, auto
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.world.gangs.group_attempt import GroupAttempt
 from stellwerk.world.gangs.queue_order import (
     gang_args,
@@ -37,7 +36,7 @@ class TakenGroup:
     """Those that turned out to be terminating, or assumed already: the queue is done with them."""
 
     def request(self, world: World) -> "GroupRequest":
-        """What is asked for: a node for each member, in the order in which they are tried."""
+        """The request for a node for each member, in the order in which they are tried."""
         in_order = [each.pod for each in sorted(self.queued.values(), key=member_position)]
         return request_for(world, self.profile, self.members, in_order)
 
@@ -133,7 +132,7 @@ class GroupRequest:
 
     @property
     def needed(self) -> int:
-        """How many more members have to be placed, at least one."""
+        """The number of further members that have to be placed, at least one."""
         return max(1, self.group.min_count - len(self.scheduled) - self.finished)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.placement_sums import PlacementSums
+from stellwerk.framework.types import PlacementSums
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import ABSENT, IntColumn, Mask, RowColumn
 from stellwerk.snapshot.snapshot import Snapshot

@@ -14,7 +14,7 @@ from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.types import OK
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.preemption.victim_order import best_candidates
+from stellwerk.plugins.shared.victims import best_candidates
 from stellwerk.scheduler.extenders.profile_extenders import call_extenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
 from tests.support.builders import make_node, make_pod, pod_info

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.storage import claim_volume, make_claim, make_class
@@ -25,7 +26,7 @@ async def schedule(world: InProcess, pods: int) -> None:
 def found(world: InProcess) -> dict[str, Any]:
     described = world.operator.loader.shadows.described("next")
     assert described is not None
-    return described
+    return as_json(described)
 
 
 def refusal_of(world: InProcess) -> str | None:

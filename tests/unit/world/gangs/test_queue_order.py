@@ -61,7 +61,7 @@ def test_nothing_is_placed_behind_one_that_no_room_can_be_kept_for() -> None:
         explained = explain_group(world.operator.world, "default", "small")
         assert explained is not None
         shown = finished(explained)
-        assert (shown["state"], shown["queue"]) == ("waiting for its turn", "training")
+        assert (shown.state, shown.queue) == ("waiting for its turn", "training")
         world.delete("Pod", "large-0")
         await asyncio.sleep(30)
         assert world.node_of("small-0") == "n"

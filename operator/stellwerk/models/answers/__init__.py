@@ -1,0 +1,1 @@
+"""What the operator's port answers, as values: explanations, suppositions, listings."""

@@ -1,0 +1,150 @@
+"""The queue, decisions, profiles and nodes, as they are answered a page at a time.
+
+`explain.listings` makes them, the page shows them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stellwerk.models.answers.answer import PortAnswer, Time
+from stellwerk.models.answers.suggestion import TaintFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPod(PortAnswer):
+    """A pod that waits."""
+
+    pod: str
+    queue: str
+    scheduler_name: str
+    priority: int
+    since: Time
+    attempts: int
+    rejected_by: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePage(PortAnswer):
+    """Pods that wait, in the order in which each queue tries them."""
+
+    counts: Mapping[str, int]
+    """Pods by queue."""
+    total: int
+    items: Sequence[PendingPod]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSample(PortAnswer):
+    """The queues at one moment."""
+
+    at: Time
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+    scheduled: int
+    """Pods that have got a node since the process started, over the profiles that serve."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHistoryPage(PortAnswer):
+    """How many pods waited over the last hour, oldest first."""
+
+    every_seconds: float
+    items: Sequence[QueueSample]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedPod(PortAnswer):
+    """A pod that got a node."""
+
+    pod: str
+    node: str
+    scheduler_name: str
+    decided_at: Time
+    attempts: int
+    feasible: int
+    nodes: int
+    tied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionsPage(PortAnswer):
+    """Pods that got a node, the last one first."""
+
+    total: int
+    items: Sequence[DecidedPod]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingProfile(PortAnswer):
+    """A profile that serves."""
+
+    name: str
+    scheduler_name: str
+    generation: int
+    plugins: Mapping[str, Sequence[str]]
+    """Plugins by extension point."""
+    weights: Mapping[str, int]
+    """Weights by Score plugin."""
+    scheduled_pods: int
+    extenders: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedProfile(PortAnswer):
+    """A profile that does not serve."""
+
+    scheduler_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileCondition(PortAnswer):
+    """A condition of a SchedulerProfile."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: Time
+    observed_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileObject(PortAnswer):
+    """A SchedulerProfile with its conditions."""
+
+    name: str
+    generation: int
+    conditions: Sequence[ProfileCondition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilesPage(PortAnswer):
+    """Profiles that serve, that do not, and what the objects' conditions say."""
+
+    items: Sequence[ServingProfile]
+    refused: Sequence[RefusedProfile]
+    objects: Sequence[ProfileObject]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFields(PortAnswer):
+    """A node with what it offers and what is used of it."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    """Amounts by resource: cpu in millicores, memory and storage in bytes."""
+    requested: Mapping[str, int]
+    labels: Mapping[str, str]
+    taints: Sequence[TaintFields]
+    unschedulable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesPage(PortAnswer):
+    """Nodes, in the order of their arrival."""
+
+    total: int
+    items: Sequence[NodeFields]

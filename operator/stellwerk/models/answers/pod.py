@@ -1,0 +1,322 @@
+"""One pod's explanation, as it is answered: where it went, why it waits, what would help.
+
+`explain.report` makes it; the tables, the page and the demo print it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from stellwerk.models.answers.answer import PortAnswer, Time
+from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.gpus import GpusOfPod
+from stellwerk.models.answers.suggestion import Suggestion
+
+PodState: TypeAlias = Literal[
+    "bound", "waiting", "scheduling", "unserved", "terminating", "preempted"
+]
+
+# --- a decision ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreFields(PortAnswer):
+    """What one plugin gave one node."""
+
+    raw: int
+    normalized: int
+    """From 0 to 100."""
+    weighted: int
+    """The normalised score times the plugin's weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedNode(PortAnswer):
+    """One of the best nodes of a decision."""
+
+    node: str
+    rank: int
+    total: int
+    scores: Mapping[str, ScoreFields]
+    """Scores by plugin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonCount(PortAnswer):
+    """Nodes that one plugin turned away for the same reasons."""
+
+    plugin: str
+    reasons: Sequence[str]
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherNodes(PortAnswer):
+    """Why the nodes that were not feasible were not."""
+
+    counted_at: Time
+    nodes: int
+    reasons: Sequence[ReasonCount]
+    """Each node under the first plugin that turned it away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFields(PortAnswer):
+    """The decision that gave the pod its node."""
+
+    decided_at: Time
+    attempts: int
+    nodes: int
+    """How many there were in all."""
+    evaluated: int
+    """How many of them were looked at."""
+    feasible: int
+    tied: int
+    """How many shared the best total; 1: there was no tie."""
+    nominated: bool
+    """It went to the node that it was nominated to, and no other was looked at."""
+    best: Sequence[RankedNode]
+    """Empty: there was nothing to score."""
+    others: OtherNodes | None = None
+
+
+# --- the queue ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakingEvent(PortAnswer):
+    """A kind of events that may end a rejection."""
+
+    event: str
+    plugins: Sequence[str]
+    """The plugins that registered it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts(PortAnswer):
+    """What the scheduling queue knows of one pod."""
+
+    queue: str
+    since: Time
+    attempts: int
+    unschedulable_attempts: int
+    consecutive_errors: int
+    position: int | None = None
+    """How many pods are before it in activeQ."""
+    next_retry: Time | None = None
+    """When it is tried again at the latest."""
+    gated_by: str | None = None
+    """The plugin that keeps it out of the queue."""
+    rejected_by: Sequence[str] | None = None
+    woken_by: Sequence[WakingEvent] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastAttempt(PortAnswer):
+    """How the last attempt ended."""
+
+    ended_at: Time
+    message: str | None = None
+
+
+# --- preemption ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptedBy(PortAnswer):
+    """The pod that this one was preempted for."""
+
+    by: str
+    by_priority: int
+    priority: int
+    """Its own."""
+    node: str
+    decided_at: Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VictimFields(PortAnswer):
+    """A pod that goes."""
+
+    pod: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionCandidate(PortAnswer):
+    """A node with what decides between candidates, in the order in which it does."""
+
+    node: str
+    budget_violations: int
+    victims: Sequence[VictimFields]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TookPlace(PortAnswer):
+    """A pod that got, or was nominated to, the node that victims were to leave for another."""
+
+    pod: str
+    priority: int
+    bound: bool
+    decided_at: Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPreemption(PortAnswer):
+    """What was to go for the pod last, and what else could have."""
+
+    decided_at: Time
+    node: str
+    budget_violations: int
+    victims: Sequence[VictimFields]
+    candidates: int
+    """How many nodes could have been cleared."""
+    others: Sequence[PreemptionCandidate]
+    nominated_node: str
+    """The node that it is nominated to now, perhaps none."""
+    took_place: Sequence[TookPlace] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionNow(PortAnswer):
+    """What preemption would do now: victims on a node, or why there are none."""
+
+    node: str | None = None
+    victims: Sequence[VictimFields] | None = None
+    message: str | None = None
+    would_do: str | None = None
+    """Whose eviction would do, which preemptionPolicy Never rules out."""
+
+
+# --- verdicts -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameVerdict(PortAnswer):
+    """Nodes that a plugin turns away for the same reasons."""
+
+    reasons: Sequence[str]
+    nodes: int
+    examples: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginVerdicts(PortAnswer):
+    """The nodes that one plugin turns away, whatever others say."""
+
+    plugin: str
+    nodes: int
+    verdicts: Sequence[SameVerdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreFilterVerdict(PortAnswer):
+    """A rejection that concerns all nodes."""
+
+    plugin: str
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearNode(PortAnswer):
+    """One of the nodes that fewest plugins turn away."""
+
+    node: str
+    rejected_by: Mapping[str, Sequence[str]]
+    """Reasons by plugin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputedVerdicts(PortAnswer):
+    """What every plugin says of every node, recomputed; or the error that this ended with."""
+
+    recomputed_at: Time
+    nodes: int | None = None
+    feasible: int | None = None
+    by_plugin: Sequence[PluginVerdicts] | None = None
+    """The plugin that turns most nodes away first."""
+    first_reasons: Mapping[str, int] | None = None
+    """Nodes by the first reason against each, as kube-scheduler counts them."""
+    pre_filter: PreFilterVerdict | None = None
+    only_nodes: Sequence[str] | None = None
+    """Some of the nodes that PreFilter leaves."""
+    message: str | None = None
+    """The text of the pod's condition."""
+    nearest: Sequence[NearNode] | None = None
+    error: str | None = None
+
+
+# --- what plugins add ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFacts(PortAnswer):
+    """What a plugin adds to an explanation."""
+
+    lines: Sequence[str]
+    """For people."""
+    fields: Mapping[str, str | int | float | bool | Sequence[str]] | None = None
+    """For programs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginLeftOut(PortAnswer):
+    """A plugin that has no part in the explanation."""
+
+    plugin: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodExplanation(PortAnswer):
+    """Why a pod is where it is, why it waits, or why no profile serves it."""
+
+    pod: str
+    """NAMESPACE/NAME."""
+    uid: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    state: PodState
+    node: str | None = None
+    preempted: PreemptedBy | None = None
+    selected_by: str | None = None
+    """The profile whose selector takes the pod."""
+    queue: QueueFacts | None = None
+    last_attempt: LastAttempt | None = None
+    last_preemption: LastPreemption | None = None
+    reason: str | None = None
+    """Why no profile serves it."""
+    served: Sequence[str] | None = None
+    """The schedulerNames that are served."""
+    nearest: str | None = None
+    """The one that is spelt most alike."""
+    verdicts: RecomputedVerdicts | None = None
+    devices: DevicesOfPod | None = None
+    gpus: GpusOfPod | None = None
+    would_get_node: str | None = None
+    preemption: PreemptionNow | None = None
+    would_fit: Sequence[Suggestion] | None = None
+    """What would make it fit, the smallest change first."""
+    plugins: Mapping[str, PluginFacts] | None = None
+    """What plugins say that do not come with Stellwerk, by their names."""
+    left_out: Sequence[PluginLeftOut] | None = None
+    """Plugins that raised, took too long, or proposed too much."""
+    note: str | None = None
+    decision: DecisionFields | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputedExplanation(PortAnswer):
+    """The part of an explanation that is computed anew, for a pod that is supposed."""
+
+    verdicts: RecomputedVerdicts
+    devices: DevicesOfPod | None = None
+    gpus: GpusOfPod | None = None
+    would_get_node: str | None = None
+    preemption: PreemptionNow | None = None
+    would_fit: Sequence[Suggestion] | None = None
+    """What would make it fit, the smallest change first."""
+    plugins: Mapping[str, PluginFacts] | None = None
+    """What plugins say that do not come with Stellwerk, by their names."""
+    left_out: Sequence[PluginLeftOut] | None = None
+    """Plugins that raised, took too long, or proposed too much."""

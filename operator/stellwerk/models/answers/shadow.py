@@ -1,0 +1,45 @@
+"""What a profile with shadowOf would have decided otherwise, as it is answered.
+
+`scheduler.profiles.shadows` makes it, `stellwerk shadow diff` prints it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stellwerk.models.answers.answer import PortAnswer, Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionDifference(PortAnswer):
+    """A decision that the shadow would have made otherwise."""
+
+    at: Time
+    pod: str
+    node: str
+    """That the active profile chose; empty: none."""
+    shadow_node: str
+    total: int | None
+    """What the shadow gives the active profile's node; null: it does not fit, or there is none."""
+    shadow_total: int | None
+    """What it gives its own; null: there was nothing to choose."""
+    plugin: str
+    """Which made the largest difference, or turned the node away."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowDiff(PortAnswer):
+    """What a shadow has seen, the newest difference first."""
+
+    profile: str
+    shadow_of: str
+    decisions: int
+    compared: int
+    differing: int
+    skipped: int
+    failed: int
+    mean_gain: str
+    """How much more its own nodes score, on the average."""
+    differences: Sequence[DecisionDifference]
+    groups: int | None = None
+    """Decisions of a recording on groups, which are not compared."""

@@ -1,0 +1,1 @@
+"""DefaultPreemption: the plugin, and the dry run that finds victims on many nodes at once."""

@@ -1,0 +1,213 @@
+"""Preemption's dry run: the pods that would have to leave each of many nodes, found all at once.
+
+DefaultPreemption calls it for the nodes that it considers. Invariant: for every node the answer is
+that of kube-scheduler's `SelectVictimsOnNode` (v1.36), which looks at one node at a time: take off
+all pods of lower priority, and if the pod then fits, put them back one after the other where it
+still does. Here one such step is made on every node before the next; nodes do not influence each
+other, because each row of a view with overlay is a hypothesis of its own. Results are kept, for
+hundreds of pods that preempt at once mostly share a spec.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from stellwerk.framework.interface import Candidate, PlacedPods
+from stellwerk.framework.result_cache import VerdictCursor
+from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState, Status, error, unresolvable
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
+from stellwerk.plugins.shared.victims import by_importance, importance
+from stellwerk.snapshot.columns import ChangeCursor, Mask, RowColumn
+from stellwerk.snapshot.snapshot import NodeView
+
+MAX_SPECS: Final = 4
+"""Results for pods of so many specs are held at a time."""
+
+DryRunOutcome: TypeAlias = Candidate | Status
+DryRunOutcomes: TypeAlias = dict[int, DryRunOutcome]
+"""The outcome of each row that was tried."""
+
+
+class DryRunResults:
+    """Outcomes that still hold, by spec, of the specs that were asked for last.
+
+    An outcome is handed out only while the node, every pod on it, the pods nominated to it and all
+    budgets are the very objects that it was found with; its victims are therefore the newest
+    records of these pods.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._budgets = ChangeCursor(handle.objects.changes(POD_DISRUPTION_BUDGET))
+        self._of_key: OrderedDict[Hashable, _SpecResults] = OrderedDict()
+
+    def of(self, key: Hashable, pod: PodInfo) -> DryRunOutcomes:
+        """The outcomes for pods of a key that hold for a pod; the caller adds to them."""
+        if not self._budgets.current:
+            self._budgets.catch_up()
+            self._of_key.clear()
+        results = self._of_key.get(key)
+        if results is None:
+            while len(self._of_key) >= MAX_SPECS:
+                self._of_key.popitem(last=False)
+            results = self._of_key[key] = _SpecResults(self._handle)
+        self._of_key.move_to_end(key)
+        results.forget_changed(pod)
+        return results.outcomes
+
+
+class _SpecResults:
+    """Outcomes for pods of one key, and the changes up to which they hold."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.outcomes: DryRunOutcomes = {}
+        self._verdicts = VerdictCursor(handle.snapshot, handle.nominations)
+        self._records = ChangeCursor(handle.snapshot.record_changes)
+
+    def forget_changed(self, pod: PodInfo) -> None:
+        """Drop the outcomes of rows that changed since the last call."""
+        rows, records = self._verdicts.changed(pod), self._records.advance()
+        self._verdicts.catch_up(pod)
+        if rows is None or records is None:
+            self.outcomes.clear()
+            return
+        for row in rows.union(records):
+            self.outcomes.pop(row, None)
+
+
+NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
+
+
+@dataclass(slots=True)
+class _VictimSelection:
+    """The victims of one node, while they are looked for."""
+
+    position: int
+    reprieve: list[tuple[PodInfo, bool]]
+    """The pods to put back, in this order, and whether taking each would violate a budget."""
+    victims: list[PodInfo] = field(default_factory=list)
+    pdb_violations: int = 0
+
+    def outcome(self, node_name: str) -> Candidate | Status:
+        """The candidate, now that every pod has had a chance to stay."""
+        if not self.victims:
+            # The filters contradict themselves: the pod fits with every pod in place.
+            return error("", f'expected at least one victim pod on node "{node_name}"')
+        self.victims.sort(key=importance)
+        return Candidate(node_name, tuple(self.victims), self.pdb_violations)
+
+
+class DryRun:
+    """The dry run for one pod."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        state: CycleState,
+        pod: PodInfo,
+        budgets: DisruptionBudgets,
+        results: DryRunResults | None = None,
+    ) -> None:
+        """With `results`, what is found serves later pods of the same spec, too."""
+        self._snapshot = handle.snapshot
+        self._filters = handle.filters
+        self._state = state
+        self._pod = pod
+        self._budgets = budgets
+        self._known: DryRunOutcomes | None = None
+        if results is not None and self._filters.is_row_local(state, pod):
+            key = (pod.spec, frozenset(state.skipped_filters))
+            self._known = results.of(key, pod)
+
+    def run(self, rows: RowColumn) -> list[DryRunOutcome]:
+        """For each row, the candidate, or the status that says why the node is none."""
+        known = self._known
+        if known is None:
+            return self._run_all(rows)
+        numbers = rows.tolist()
+        untried = [row for row in numbers if row not in known]
+        known.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
+        return [known[row] for row in numbers]
+
+    def _run_all(self, rows: RowColumn) -> list[DryRunOutcome]:
+        """`run` without looking at what was found before."""
+        lower = [self._lower(row) for row in rows.tolist()]
+        # Nodes without victims are answered without looking at them.
+        inhabited = [index for index, pods in enumerate(lower) if pods]
+        outcomes: list[DryRunOutcome] = [NO_VICTIMS] * len(rows)
+        found = self._clear(rows[inhabited], [lower[index] for index in inhabited])
+        for index, outcome in zip(inhabited, found, strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def may_be_cleared(self, row: int) -> bool:
+        """Whether a node is a candidate, as far as is known without a look at it."""
+        outcome = self._known.get(row) if self._known is not None else None
+        return bool(self._lower(row)) if outcome is None else isinstance(outcome, Candidate)
+
+    def _lower(self, row: int) -> list[PodInfo]:
+        """The pods on a node that this one may preempt."""
+        priority = self._pod.spec.priority
+        pods = self._snapshot.pods[row].values()
+        return [pod for pod in pods if pod.spec.priority < priority]
+
+    def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[DryRunOutcome]:
+        """`run` for nodes that hold pods of lower priority, which are given."""
+        if not len(rows):
+            return []
+        view = NodeView(self._snapshot, rows).with_overlay()
+        self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
+        emptied = self._filters.run_with_nominated_pods(self._state, self._pod, view)
+        outcomes: list[DryRunOutcome] = list(emptied.statuses())
+        fitting = np.flatnonzero(emptied.fits)
+        selections = [
+            _VictimSelection(position, self._in_order_of_reprieve(lower[cleared]))
+            for position, cleared in enumerate(fitting.tolist())
+        ]
+        if len(fitting) < len(rows):
+            # Nodes that cannot be cleared, for one because others are nominated to them, cost no
+            # further look.
+            view = view.narrowed(fitting)
+        self._reprieve(view, selections)
+        names = self._snapshot.names(rows[fitting].tolist())
+        for cleared, selection, name in zip(fitting.tolist(), selections, names, strict=True):
+            outcomes[cleared] = selection.outcome(name)
+        return outcomes
+
+    def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:
+        """Pods whose budget would be violated, then the others; the most important first."""
+        ordered = by_importance(pods)
+        marked = list(zip(ordered, self._budgets.violating(ordered), strict=True))
+        return [each for each in marked if each[1]] + [each for each in marked if not each[1]]
+
+    def _reprieve(self, view: NodeView, selections: Sequence[_VictimSelection]) -> None:
+        """Put back the pods that need not go: the first of every node, then the second, ..."""
+        longest = max((len(selection.reprieve) for selection in selections), default=0)
+        for rank in range(longest):
+            trying = [selection for selection in selections if rank < len(selection.reprieve)]
+            self._add(view, [(each.position, each.reprieve[rank][0]) for each in trying])
+            fits = self._fits(view)
+            victims: list[tuple[int, PodInfo]] = []
+            for selection in trying:
+                pod, violates = selection.reprieve[rank]
+                if not fits[selection.position]:
+                    selection.victims.append(pod)
+                    selection.pdb_violations += violates
+                    victims.append((selection.position, pod))
+            self._remove(view, victims)
+
+    def _fits(self, view: NodeView) -> Mask:
+        return self._filters.run_with_nominated_pods(self._state, self._pod, view).fits
+
+    def _add(self, view: NodeView, pods: PlacedPods) -> None:
+        if pods:
+            self._filters.add_pods(self._state, self._pod, view, pods)
+
+    def _remove(self, view: NodeView, pods: PlacedPods) -> None:
+        if pods:
+            self._filters.remove_pods(self._state, self._pod, view, pods)

@@ -1,0 +1,293 @@
+"""Rounds of a list and a watch against a server in memory, whose history may be restored."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from copy import copy
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from stellwerk.errors import ApiError, NotAList, Unavailable
+from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.fastlane import LargeEvent, WatchError, WatchStream
+from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
+from tests.support.memory_client import MemoryClient
+
+PODS = WATCHED[0]
+
+
+class Events(WatchHandlers):
+    """Remembers which pods there are, and at which version."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, str] = {}
+        self.prepared: list[tuple[str, str, list[str]]] = []
+        """(kind, name, pods known by then) of each object that was parsed ahead."""
+
+    @override
+    def prepare(self, kind: str, obj: JsonObject) -> object:
+        self.prepared.append((kind, obj["metadata"]["name"], list(self.pods)))
+        return None
+
+    @override
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
+        metadata = obj["metadata"]
+        if event_type == "DELETED":
+            del self.pods[metadata["name"]]
+        else:
+            self.pods[metadata["name"]] = metadata["resourceVersion"]
+
+    @override
+    def on_node(self, event_type: str | None, obj: JsonObject) -> None:
+        raise AssertionError((event_type, obj))
+
+    @override
+    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
+        raise AssertionError((kind, event_type, obj))
+
+    @override
+    def on_synced(self, kind: str) -> None:
+        assert kind == "Pod"
+
+
+class Server(MemoryClient):
+    """Pods with one history, which `restore` exchanges for an older one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 100
+        self.history: list[tuple[int, JsonObject]] = []
+        self.asked: list[str] = []
+        self.answer: Any = None
+        """In place of each list, unless it is None."""
+        self.error: ApiError | None = None
+        self.noise: list[Any] = []
+        """Sent once, before what a stream sends last."""
+
+    def change(self, event_type: str, name: str) -> None:
+        self.version += 1
+        version = str(self.version)
+        metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version}
+        obj = {"metadata": metadata}
+        self.history.append((self.version, {"type": event_type, "object": obj}))
+
+    def restore(self, changes: int) -> None:
+        del self.history[-changes:]
+        self.version -= changes
+
+    def pods(self) -> dict[str, JsonObject]:
+        live: dict[str, JsonObject] = {}
+        for _, event in self.history:
+            obj = event["object"]
+            if event["type"] == "DELETED":
+                del live[obj["metadata"]["name"]]
+            elif event["type"] in {"ADDED", "MODIFIED"}:
+                live[obj["metadata"]["name"]] = obj
+        return live
+
+    @override
+    async def get(self, path: str) -> JsonObject:
+        self.asked.append("version" if path.endswith("?limit=1") else "list")
+        if self.error is not None:
+            raise self.error
+        metadata = {"resourceVersion": str(self.version)}
+        page = {"kind": "PodList", "metadata": metadata, "items": list(self.pods().values())}
+        return page if self.answer is None else self.answer
+
+    async def watch(self, since: str) -> AsyncGenerator[Any, None]:
+        """What has happened since, and the end of the stream."""
+        self.asked.append("watch")
+        events = [copy(event) for version, event in self.history if version > int(since)]
+        noise, self.noise = self.noise, []
+        for event in [*events[:-1], *noise, *events[-1:]]:
+            yield event
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.server = Server()
+        self.events = Events()
+        self.metrics = Metrics()
+        self.seconds = 0.0
+        self.delivery = Delivery(
+            PODS, self.events, self.metrics, lambda *_: None, lambda: self.seconds
+        )
+        self.stream = WatchStream(self.delivery, self.server, self.metrics)
+
+    def round(self) -> list[str]:
+        """One round; what the server was asked for."""
+        self.server.asked.clear()
+        asyncio.run(self.stream.run(self.server.watch))
+        return list(self.server.asked)
+
+    def is_true(self) -> bool:
+        """Whether the pods known are those that the server has, at their versions."""
+        pods = self.server.pods()
+        return self.events.pods == {
+            name: obj["metadata"]["resourceVersion"] for name, obj in pods.items()
+        }
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    bench.server.change("ADDED", "a")
+    bench.round()
+    bench.server.change("ADDED", "b")
+    bench.server.change("MODIFIED", "b")
+    bench.round()
+    assert bench.is_true()
+    return bench
+
+
+def test_a_stream_that_ended_goes_on_without_a_list(bench: Bench) -> None:
+    bench.server.change("DELETED", "a")
+    assert bench.round() == ["version", "watch"]
+    assert bench.is_true()
+    assert bench.stream.gave_news
+
+
+def test_a_round_that_repeats_the_last_event_gave_no_news(bench: Bench) -> None:
+    assert bench.round() == ["version", "watch"]
+    assert not bench.stream.gave_news
+
+
+def test_a_server_that_is_behind_is_listed_anew(bench: Bench) -> None:
+    bench.server.restore(1)
+    assert bench.round() == ["version", "list", "watch"]
+    assert bench.is_true()
+    assert bench.metrics.watch_restores.labels("Pod").value == 1
+
+
+@pytest.mark.parametrize("changes", [1, 2, 3])
+def test_a_server_that_was_restored_and_has_gone_on_is_listed_anew(
+    bench: Bench, changes: int
+) -> None:
+    """Its version says nothing: it has caught up, by other changes."""
+    bench.server.restore(2)
+    for number in range(1 + changes):
+        bench.server.change("ADDED", f"new-{number}")
+    bench.round()
+    assert bench.stream.must_list
+    bench.round()
+    assert bench.is_true()
+    assert bench.metrics.watch_restores.labels("Pod").value == 1
+
+
+def test_after_a_bookmark_the_stream_goes_on_from_there(bench: Bench) -> None:
+    bench.server.version += 50
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "153"}}}
+    bench.server.history.append((bench.server.version, bookmark))
+    bench.round()
+    bench.server.change("MODIFIED", "a")
+    assert bench.round() == ["version", "watch"]
+    assert bench.is_true()
+    assert bench.metrics.watch_restores.labels("Pod").value == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"kind": "Status", "status": "Success"}, id="a Status"),
+        pytest.param([], id="a JSON list"),
+        pytest.param({"kind": "PodList", "metadata": {}, "items": []}, id="no version"),
+        pytest.param({"kind": "PodList", "metadata": {"resourceVersion": "9"}}, id="no items"),
+        pytest.param(
+            {"kind": "NodeList", "metadata": {"resourceVersion": "9"}, "items": []},
+            id="of another kind",
+        ),
+        pytest.param(
+            {
+                "kind": "PodList",
+                "metadata": {"resourceVersion": "9"},
+                "items": [{"kind": "Node", "metadata": {}}],
+            },
+            id="items of another kind",
+        ),
+    ],
+)
+def test_what_is_no_list_is_refused_and_what_was_known_stays(bench: Bench, answer: Any) -> None:
+    bench.server.history.append((999, {"type": "ERROR", "object": {"code": 410}}))
+    bench.round()
+    assert bench.stream.must_list
+    bench.server.history.pop()
+    bench.server.answer = answer
+    with pytest.raises(NotAList):
+        bench.round()
+    assert bench.is_true()
+    bench.server.answer = None
+    assert bench.round() == ["list", "watch"]
+
+
+def test_gos_empty_list_is_a_list(bench: Bench) -> None:
+    bench.server.history.append((999, {"type": "ERROR", "object": {"code": 410}}))
+    bench.round()
+    bench.server.history.clear()
+    metadata = {"resourceVersion": "9"}
+    bench.server.answer = {"kind": "PodList", "metadata": metadata, "items": None}
+    bench.round()
+    assert bench.events.pods == {}
+
+
+def test_an_error_in_the_stream_is_raised_and_followed_by_a_list(bench: Bench) -> None:
+    error = {"type": "ERROR", "object": {"code": 500, "message": "internal"}}
+    bench.server.history.append((999, error))
+    with pytest.raises(WatchError, match="internal"):
+        bench.round()
+    assert bench.stream.must_list
+
+
+def test_a_server_that_is_away_costs_no_list(bench: Bench) -> None:
+    bench.server.error = Unavailable("list pods", 503, "Unavailable", "away")
+    with pytest.raises(Unavailable):
+        bench.round()
+    bench.server.error = None
+    assert bench.round() == ["version", "watch"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param("text", id="a text"),
+        pytest.param({}, id="nothing"),
+        pytest.param({"type": "ODD", "object": {"metadata": {}}}, id="an unknown type"),
+        pytest.param({"type": "ADDED", "object": None}, id="no object"),
+        pytest.param({"type": "ADDED", "object": {"metadata": None}}, id="no metadata"),
+        pytest.param({"type": "BOOKMARK", "object": {}}, id="a bookmark of nothing"),
+        pytest.param({"type": ["ADDED"], "object": 5}, id="a type that is a list"),
+    ],
+)
+def test_an_odd_event_costs_itself_only(bench: Bench, event: Any) -> None:
+    bench.server.change("MODIFIED", "a")
+    bench.server.change("ADDED", "after")
+    bench.server.noise = [event]
+    assert bench.round() == ["version", "watch"]
+    assert bench.is_true()
+    assert not bench.stream.must_list
+
+
+def test_a_large_object_is_parsed_ahead_and_delivered_in_its_turn(bench: Bench) -> None:
+    bench.round()
+    bench.server.change("ADDED", "large")
+    version, event = bench.server.history[-1]
+    bench.server.history[-1] = (version, LargeEvent(event))
+    bench.server.change("MODIFIED", "large")
+    bench.round()
+    assert bench.is_true()
+    assert bench.events.prepared == [("Pod", "large", ["a", "b"])], "before it was delivered"
+
+
+def test_the_silence_is_counted_from_the_last_sign_of_life(bench: Bench) -> None:
+    silence = bench.metrics.watch_silence.labels("Pod")
+    bench.seconds = 30.0
+    assert silence.current() == 30.0
+    bench.round()
+    assert silence.current() == 0.0
+    bench.server.error = Unavailable("list pods", 503, "Unavailable", "away")
+    bench.seconds = 40.0
+    with pytest.raises(Unavailable):
+        bench.round()
+    assert silence.current() == 10.0
