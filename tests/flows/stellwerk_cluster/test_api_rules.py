@@ -472,6 +472,8 @@ GADGET_SCHEMA = {
         }
     },
 }
+INT32 = "of type integer with format int32"
+SIZE = "spec.size: Invalid value:"
 NOT_CHECKED = (
     "<nil>: Invalid value: null: some validation rules were not checked because the object was "
     "invalid; correct the existing errors to complete validation"
@@ -531,14 +533,8 @@ def gadgets(url: str) -> str:
         pytest.param(
             {"kind": "a", "size": 1 << 31},
             [
-                (
-                    '<nil>: Invalid value: "": Checked value must be of type integer with format int32 '
-                    "in spec.size"
-                ),
-                (
-                    "spec.size: Invalid value: 2147483648: spec.size in body should be less than or "
-                    "equal to 5"
-                ),
+                f'<nil>: Invalid value: "": Checked value must be {INT32} in spec.size',
+                f"{SIZE} 2147483648: spec.size in body should be less than or equal to 5",
             ],
             id="a number beyond its format",
         ),
