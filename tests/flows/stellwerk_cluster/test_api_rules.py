@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from tests.support.served_cluster import send, served
+from tests.support.served_cluster import send, send_for_headers, served
 
 NAMESPACE = "/api/v1/namespaces/default"
 PODS = f"{NAMESPACE}/pods"
@@ -552,3 +552,33 @@ def test_structure_and_rules_of_custom_objects_report_in_one_answer(
     status, answer = ask(gadgets, "POST", GADGETS, body)
     causes = [f"{each['field']}: {each['message']}" for each in answer["details"]["causes"]]
     assert (status, causes) == (422, errors)
+
+
+# Strict decoding.
+
+
+def test_strict_decoding_names_fields_in_the_order_of_the_body(url: str) -> None:
+    content = (
+        b'{"kind":"ConfigMap","apiVersion":"v1","datta":1,'
+        b'"metadata":{"name":"a","name":"strict","labelz":{}},'
+        b'"data":{"a":"1","b":"2","a":"3"},"last":1}'
+    )
+    texts = [
+        'unknown field "datta"',
+        'duplicate field "metadata.name"',
+        'unknown field "metadata.labelz"',
+        'duplicate field "data.a"',
+        'unknown field "last"',
+    ]
+    path = f"{NAMESPACE}/configmaps"
+    sent = {"Content-Type": "application/json"}
+    status, answer = send(url, "POST", f"{path}?fieldValidation=Strict", content, sent)
+    assert (status, json.loads(answer)["message"]) == (
+        400,
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        + ", ".join(texts),
+    )
+    status, _, headers = send_for_headers(url, "POST", path, content, sent)
+    shown = [f'299 - "{text}"'.replace('field "', 'field \\"') for text in texts]
+    assert [each.replace('\\""', '""') for each in headers.get_all("Warning") or ()] == shown
+    assert status == 201
