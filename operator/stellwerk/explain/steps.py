@@ -13,7 +13,7 @@ Steps: TypeAlias = Generator[None, None, Result]
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """What all steps come to, taken at once: where no decision waits for its turn."""
+    """The result of all steps, taken at once: for callers behind whom no decision waits."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""How an answer becomes JSON, JSON an answer, and both a JSON schema.
+"""The base of answers, and their codec: to JSON, from JSON, and as a JSON schema.
 
 `explain` makes answers, `serving` writes them, clients of the port read them. Invariant: a field
 with a default is absent from the JSON where it has the default, and any other is always there; its
