@@ -226,6 +226,8 @@ async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
     async with explaining_port() as answers:
         answers.world.apply(make_profile("stellwerk"))
         answers.world.apply(*(make_node(f"n{number}") for number in range(450)))
+        # A decision writes the snapshot, from which nodes are listed.
+        answers.world.apply(make_pod("web", cpu="1", scheduler_name="stellwerk"))
         await quiet(100)
         _, whole = await answers.get("/nodes?limit=500")
         _, part = await answers.get("/nodes?limit=150&offset=300")
