@@ -13,7 +13,7 @@ Steps: TypeAlias = Generator[None, None, Result]
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """The result of all steps, taken at once: for callers behind whom no decision waits."""
+    """The result of all steps, taken at once: for where no decision waits behind them."""
     while True:
         try:
             next(steps)
