@@ -247,6 +247,11 @@ def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Cons
     for report in (explanation.devices, explanation.gpus):
         for line in report.lines() if report is not None else ():
             to.print(escape(line))
+    for plugin, facts in (explanation.plugins or {}).items():
+        for line in facts.lines:
+            to.print(escape(f"{plugin}: {line}"))
+    for each in explanation.left_out or ():
+        to.print(f"[yellow]Left out is {escape(each.plugin)}: {escape(each.reason)}[/]")
 
 
 def _print_preemption(preemption: PreemptionNow, to: Console) -> None:
