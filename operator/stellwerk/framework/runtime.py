@@ -79,8 +79,6 @@ Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
 
 MAX_PERMIT_TIMEOUT_SECONDS = 15 * 60.0
 MIN_NODES_TO_FIND: Final = 100
-OUTCOME_UNKNOWN = "BindOutcomeUnknown"
-"""A Bind plugin that failed writes True under this key where the pod may be bound all the same."""
 _FEW_RESOURCES: Final = 4
 """A pod that requests more has their rows made together, rather than one at its first use."""
 
