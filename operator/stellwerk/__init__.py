@@ -39,7 +39,8 @@ class OldModules:
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module of an old path with the names of its successor."""
         successor = OLD_MODULES[module.__name__]
-        warnings.warn(f"{module.__name__} is now {successor}", DeprecationWarning, stacklevel=2)
+        text = f"{module.__name__} is now {successor}; plugins import stellwerk.plugin_api"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
         names = vars(import_module(successor))
         vars(module).update({name: value for name, value in names.items() if name[0] != "_"})
 

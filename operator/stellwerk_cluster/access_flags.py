@@ -27,13 +27,18 @@ _ALL: Final = (*CONTROLLERS, _KUBELET, _HEARTBEAT)
 
 @dataclass(frozen=True, slots=True)
 class AccessFlags:
-    """Who may use the cluster, for what, over what, and which controllers run."""
+    """The options of access: users, authorization, TLS, and the controllers that run."""
 
     authorization: Mode = "always-allow"
     token_file: Path | None = None
     client_authorities: Path | None = None
     controllers: str = "*"
     tls: bool = False
+
+    @property
+    def enforced(self) -> bool:
+        """Whether roles and bindings decide what users may do."""
+        return self.authorization == "rbac"
 
     def applied(self, options: ClusterOptions) -> ClusterOptions:
         """The options with what the flags say.
@@ -46,7 +51,7 @@ class AccessFlags:
             ConfigurationError: a flag makes no sense, or a file cannot be used.
         """
         running = chosen_controllers(self.controllers)
-        enforced = self.authorization == "rbac"
+        enforced = self.enforced
         tls = self.tls or enforced or self.token_file is not None
         return replace(
             options,

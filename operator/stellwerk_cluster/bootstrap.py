@@ -1,4 +1,4 @@
-"""What a cluster holds before the first object of a client.
+"""The objects of a cluster before the first one of a client.
 
 These are namespaces, the system priority classes, the API's own service and lease. Called once by
 `cluster.EmbeddedCluster`. Invariant: everything is written through the API, under its rules.

@@ -20,7 +20,7 @@ from stellwerk.clock import SystemClock
 from stellwerk.listening import LimitedSite, Limits
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
-from stellwerk_cluster.apiserver.access import Access
+from stellwerk_cluster.apiserver.auth_filters import AuthFilters
 from stellwerk_cluster.apiserver.component_statuses import (
     COMPONENT_STATUSES,
     CONTROLLER_MANAGER_PORT,
@@ -29,9 +29,9 @@ from stellwerk_cluster.apiserver.component_statuses import (
     port_health,
 )
 from stellwerk_cluster.apiserver.disconnected_clients import while_connected
-from stellwerk_cluster.apiserver.documents import Documents
-from stellwerk_cluster.apiserver.event_expiry import EventExpiry
-from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
+from stellwerk_cluster.apiserver.event_ttl import EventExpiry
+from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, ApiServer
+from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
@@ -39,7 +39,7 @@ from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
-from stellwerk_cluster.faults.server import FaultServer
+from stellwerk_cluster.faults.injector import FaultInjector
 from stellwerk_cluster.hollow.container_logs import pod_log
 from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
@@ -47,7 +47,7 @@ from stellwerk_cluster.hollow.kubelets import make_kubelets
 from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
-from stellwerk_cluster.identity.kept_secrets import KeptSecrets
+from stellwerk_cluster.identity.secret_files import SecretFiles
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
     publish_client_authority,
@@ -81,7 +81,7 @@ _LIMITS: Final = Limits(
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What a cluster runs beside its API, and how much of its past it keeps."""
+    """The options of a cluster: what runs beside its API, and how much of its past it keeps."""
 
     controllers: bool = True
     chosen_controllers: tuple[str, ...] = CONTROLLERS
@@ -136,10 +136,10 @@ class EmbeddedCluster:
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
-        kept = KeptSecrets()
+        kept = SecretFiles()
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
-            kept = KeptSecrets(self.options.data_directory.path / _SECRETS)
+            kept = SecretFiles(self.options.data_directory.path / _SECRETS)
         self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
         self.api.plugins = self.options.admission_plugins
         self.api.features = self.options.feature_gates
@@ -147,21 +147,23 @@ class EmbeddedCluster:
         renderer = Renderer(TableConvertors(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
-        self._documents = Documents(self.api.kinds, openapi)
+        self._non_resource_paths = NonResourcePaths(self.api.kinds, openapi)
         bootstrap(self.api.written_by("kube-apiserver"))
         self.identity = make_identity(
             self.api.written_by("kube-apiserver"), self.options.identity, kept
         )
-        self._documents.tokens = self.identity.authenticator.tokens
-        access = Access(self.identity.authenticator, self.identity.authorizer)
-        self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        self._non_resource_paths.tokens = self.identity.authenticator.tokens
+        auth_filters = AuthFilters(self.identity.authenticator, self.identity.authorizer)
+        self._server = ApiServer(
+            self.api, renderer, self._watches, self._non_resource_paths, auth_filters
+        )
         self.components: dict[str, Callable[[], str]] = {
             "scheduler": partial(port_health, SCHEDULER_PORT),
             "controller-manager": self._controllers_health,
             "etcd-0": str,
         }
         """Component → what is wrong with it; of a scheduler in this process, it knows itself."""
-        self._server.readings.add(COMPONENT_STATUSES, ComponentStatuses(self.components))
+        self._server.object_reader.add(COMPONENT_STATUSES, ComponentStatuses(self.components))
         if self.options.kubelet is not None:
             self._server.pod_logs = PodLogs(self.api, pod_log, self._watches)
             self._serve_metrics(self.options.kubelet)
@@ -179,10 +181,10 @@ class EmbeddedCluster:
         return "" if running else "the controllers do not run"
 
     def _serve_metrics(self, kubelet: KubeletOptions) -> None:
-        """What `kubectl top` asks for."""
+        """Serve the metrics that `kubectl top` asks for."""
         pods = PodMetrics(self.api, kubelet.lifecycles())
-        self._server.readings.add(POD_METRICS, pods)
-        self._server.readings.add(NODE_METRICS, NodeMetrics(self.api, pods))
+        self._server.object_reader.add(POD_METRICS, pods)
+        self._server.object_reader.add(NODE_METRICS, NodeMetrics(self.api, pods))
 
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = [EventExpiry(self.api)]
@@ -200,7 +202,7 @@ class EmbeddedCluster:
 
     @property
     def url(self) -> str:
-        """Where the API answers."""
+        """The URL of the API."""
         scheme = "http" if self.authority is None else "https"
         return f"{scheme}://{self._host}:{self._port}"
 
@@ -220,7 +222,7 @@ class EmbeddedCluster:
         )
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._documents.address = f"{self._host}:{self._port}"
+        self._non_resource_paths.address = f"{self._host}:{self._port}"
         self._tasks.append(
             asyncio.create_task(self.work.run(), name="embedded cluster: controllers")
         )
@@ -235,7 +237,7 @@ class EmbeddedCluster:
         if self.options.faults is None:
             handle = while_connected(self._server.handle)
             return web.Server(handle, request_factory=_request, access_log=None)
-        faulty = FaultServer(self._server.handle, self.options.faults, self.clock, self.store)
+        faulty = FaultInjector(self._server.handle, self.options.faults, self.clock, self.store)
         self._tasks.append(
             asyncio.create_task(faulty.run_outages(), name="embedded cluster: outages")
         )
@@ -268,7 +270,7 @@ class EmbeddedCluster:
         authority = b"" if self.authority is None else self.authority.certificate
         return kubeconfig(self.url, self.identity.admin_token, authority)
 
-    def _make_authority(self, kept: KeptSecrets) -> CertificateAuthority | None:
+    def _make_authority(self, kept: SecretFiles) -> CertificateAuthority | None:
         if not self.options.tls:
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)

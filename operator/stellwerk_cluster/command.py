@@ -9,7 +9,7 @@ import gc
 import secrets
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,12 @@ from stellwerk.models.profile import (
 )
 from stellwerk.models.yaml_file import read_yaml
 from stellwerk_cluster.access_flags import AccessFlags
-from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
+from stellwerk_cluster.admission.plugins import (
+    NODE_RESTRICTION,
+    SERVICE_ACCOUNT,
+    PluginFlags,
+    plugin_flags,
+)
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -33,7 +38,7 @@ from stellwerk_cluster.faults.table import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from stellwerk_cluster.registry.data_directory import DataDirectory
-from stellwerk_cluster.registry.ownership import as_applied
+from stellwerk_cluster.registry.field_manager import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32
@@ -41,9 +46,9 @@ _SEEDS: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class ApiFeatures:
-    """What is on in the API of a cluster: admission plugins, feature gates."""
+    """The admission plugins and feature gates that flags switch."""
 
-    plugins: frozenset[str] = DEFAULT_PLUGINS
+    plugins: PluginFlags = PluginFlags()  # noqa: RUF009  (a tuple)
     gates: frozenset[str] = frozenset()
 
 
@@ -67,15 +72,22 @@ def open_cluster(
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
     features = features or ApiFeatures()
+    plugins = features.plugins.applied(enforced=access is not None and access.enforced)
     options = ClusterOptions(
         faults=faults,
         data_directory=data_directory,
-        admission_plugins=features.plugins,
+        admission_plugins=plugins,
         feature_gates=features.gates,
         kubelet=kubelet or KubeletOptions(),
     )
     if access is not None:
         options = access.applied(options)
+    identity = replace(
+        options.identity,
+        service_accounts=SERVICE_ACCOUNT in plugins,
+        node_restriction=NODE_RESTRICTION in plugins,
+    )
+    options = replace(options, identity=identity)
     try:
         cluster = EmbeddedCluster(manifests, port=port, options=options)
     except StatusError as error:
@@ -100,13 +112,13 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
 
 
 def api_features(enabled: str = "", disabled: str = "", gates: str = "") -> ApiFeatures:
-    """What three flags leave on: two about admission plugins, one about feature gates.
+    """The admission plugins and feature gates that three flags leave on.
 
     Raises:
         ConfigurationError: a flag names no plugin or gate, or leaves out what a gate needs.
     """
     try:
-        admitting = plugins(enabled, disabled)
+        admitting = plugin_flags(enabled, disabled)
     except ValueError as error:
         raise ConfigurationError(f"admission plugins: {error}") from error
     try:

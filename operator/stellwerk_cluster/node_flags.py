@@ -90,7 +90,7 @@ def _end_pod(options: argparse.Namespace) -> int:
 def kubelet_options(
     stages: Path | None, configuration: Path | None, devices: Iterable[str] = ()
 ) -> KubeletOptions:
-    """What the files of `--stages`, `--kubelet-config` and `--devices` say.
+    """The content of the files of `--stages`, `--kubelet-config` and `--devices`.
 
     Raises:
         ConfigurationError: a file cannot be read, or says what it may not.

@@ -97,7 +97,7 @@ class WorkQueue:
         return key
 
     def seconds_until_due(self) -> float:
-        """How long nothing will be due."""
+        """The seconds until a key is due."""
         if self._due:
             return 0.0
         if not self._later:

@@ -104,6 +104,19 @@ class InstantCluster:
         else:
             evict_last()
 
+    def evict_for_group(self, members: Sequence[PodInfo], victims: Sequence[PodInfo]) -> None:
+        """Have victims deleted for the members of a group, which are gated until that is done."""
+        self._pods.preempt(victims)
+        let_go = partial(self._end_group_eviction, members, victims)
+        self._due.append(partial(self._evict_others, victims, [], let_go))
+
+    def _end_group_eviction(self, members: Sequence[PodInfo], victims: Sequence[PodInfo]) -> None:
+        world = self._world
+        for pod in members:
+            open_gate(world, pod.uid)
+        if all(world.cache.pod(victim.uid) is None for victim in victims):
+            world.activate(members)
+
     def _evict_others(
         self,
         victims: Sequence[PodInfo],

@@ -41,7 +41,7 @@ _NO_LIMIT_SECONDS: Final = 1e9
 def request_of(
     world: World, begun: GroupBegun, members: Sequence[QueuedPod], overs: Sequence[bool]
 ) -> GroupRequest | None:
-    """What was asked for a group; None: the journal does not hold the group."""
+    """The recorded request of a group; None: the journal does not hold the group."""
     known = world.pod_groups.groups.get(PodGroupKey(*begun.group))
     if known is None or known.group is None:
         return None
@@ -161,7 +161,7 @@ class ReplayedGroup:
 
 
 class GroupEffects:
-    """What follows from a recorded decision on a group, whatever came out again."""
+    """Carries out a recorded decision on a group, whatever came out again."""
 
     def __init__(self, world: World, profile: ServedProfile, decided: GroupDecided) -> None:
         self._world, self._profile = world, profile

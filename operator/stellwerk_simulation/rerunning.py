@@ -6,8 +6,9 @@ recording only arrivals, ends and the cluster's other objects count, none of its
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Final
@@ -20,13 +21,16 @@ from stellwerk.explain.steps import finished
 from stellwerk.journal.entries import Entry, Head, WatchEvent
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile import KIND
 from stellwerk.world.decide import decide
 from stellwerk.world.effects import Effects, apply, requeue
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_attempt import answered
 from stellwerk.world.gangs.group_decision import (
+    GroupDecision,
     decide_group,
+    end_reservation,
     member_failures,
     reserve_nodes,
 )
@@ -168,6 +172,8 @@ class Rerun(Pods):
         self._placed: dict[str, JsonObject] = {}
         self._arrived: dict[str, float] = {}
         self._evicted: set[str] = set()
+        self._reserved_until: dict[str, float] = {}
+        """When nodes are reserved no longer, by group."""
         self._use = _NodesInUse()
         self.outcomes = Outcomes()
 
@@ -256,65 +262,85 @@ class Rerun(Pods):
         world.cache.update_snapshot()
         self._cluster.carry_out(pod, apply(world, queued, decide(world, pod, profile)))
 
+    def _arrive_late(self, uid: str) -> None:
+        """The labels of the pod's namespace are others now."""
+        if uid in self._others:
+            self._arrive(uid, self._others[uid])
+
+    # --- groups -----------------------------------------------------------------------------------
+
     def _schedule_group(self, queued: QueuedPod, profile: ServedProfile) -> None:
-        """Take up the group of a pod that was popped, and decide it."""
-        world, uid = self.world, queued.pod.uid
-        members = world.pod_groups.of_member(uid)
+        """Take up, decide and carry out the group of a member that was popped."""
+        world = self.world
+        members = world.pod_groups.of_member(queued.pod.uid)
         if members is None:
-            world.queue.done(uid)
+            world.queue.done(queued.pod.uid)
             return
-        taken = TakenGroup(members, profile, {uid: queued})
+        taken = TakenGroup(members, profile, {queued.pod.uid: queued})
         for _ in take_members(world, taken):
             pass
         if not taken.queued:
             return
         match why_untried(world, taken):
             case None:
-                self._decide_group(taken)
+                request = taken.request(world)
+                self._carry_out(taken, finished(answered(decide_group(world, profile, request))))
                 after_attempt(world, members)
             case Untried.PROFILES_DIFFER, message:
                 for each in taken.queued.values():
-                    requeue(world, each, Failure.error(message))
+                    self._requeue(each, Failure.error(message))
             case Untried.TOO_FEW, _:
                 for each in taken.queued.values():
                     requeue_untried(world, each)
             case Untried.INADMISSIBLE, _:
                 requeue_inadmissible(world, members, taken.queued.values())
 
-    def _decide_group(self, taken: TakenGroup) -> None:
-        """Have the members with a node bound, or the victims evicted, and requeue the others."""
-        world = self.world
-        decision = finished(answered(decide_group(world, taken.profile, taken.request(world))))
+    def _carry_out(self, taken: TakenGroup, decision: GroupDecision) -> None:
+        """Bind the members that have a node, and requeue the others with their nominations."""
         if decision.placed:
             for each in decision.attempt.results:
                 if each.assumed is None:
-                    self._requeue_member(taken, each.pod.uid, each.failure)
+                    self._requeue(taken.queued[each.pod.uid], each.failure)
                 else:
                     self._arrive_late(each.pod.uid)
-                    self._cluster.carry_out(each.assumed, Effects(each.assumed))
+                    self._cluster.carry_out(each.pod, Effects(each.assumed))
             return
-        reservation = reserve_nodes(world, taken.profile, taken.members, decision)
-        nodes = reservation.nodes if reservation is not None else {}
-        for uid, failure in member_failures(decision).items():
-            self._requeue_member(taken, uid, failure, nodes.get(uid, ""))
-        victims = decision.preemption.victims if decision.preemption is not None else ()
+        preemption = decision.preemption
+        victims = preemption.victims if preemption is not None else ()
         if victims:
-            self.preempt(victims)
-        for victim in victims:
-            self.delete(victim)
+            # Before the members are requeued: they are gated until their victims are gone.
+            self.world.preempting.update(taken.queued)
+        nodes = self._reserve(taken, decision)
+        for uid, failure in member_failures(decision).items():
+            self._requeue(taken.queued[uid], failure, nodes.get(uid, ""))
+        if victims:
+            pods = [each.pod for each in taken.queued.values()]
+            self._cluster.evict_for_group(pods, victims)
 
-    def _requeue_member(
-        self, taken: TakenGroup, uid: str, failure: Failure | None, nominated_to: str = ""
-    ) -> None:
+    def _reserve(self, taken: TakenGroup, decision: GroupDecision) -> Mapping[str, str]:
+        """The nodes to which members are nominated while room is made, for a limited time."""
+        key = taken.members.key
+        self._reserved_until.pop(key.shown, None)
+        reservation = reserve_nodes(self.world, taken.profile, taken.members, decision)
+        if reservation is None:
+            return {}
+        if reservation.left_seconds > 0:
+            until = self._clock.monotonic() + reservation.left_seconds
+            self._reserved_until[key.shown] = until
+            self._time.call_at(until, key.shown, partial(self._end_reservation, key, until))
+        return reservation.nodes
+
+    def _end_reservation(self, key: PodGroupKey, until: float, _: str) -> None:
+        if self._reserved_until.get(key.shown) == until:
+            del self._reserved_until[key.shown]
+            end_reservation(self.world, key)
+
+    def _requeue(self, queued: QueuedPod, failure: Failure | None, nominated_to: str = "") -> None:
+        """Requeue a member; the nomination that it had is replaced or taken away."""
         failure = failure or Failure.error("no verdict")
         if failure.rejected:
             failure = replace(failure, nomination=NominatingInfo(nominated_to))
-        requeue(self.world, taken.queued[uid], failure)
-
-    def _arrive_late(self, uid: str) -> None:
-        """The labels of the pod's namespace are others now."""
-        if uid in self._others:
-            self._arrive(uid, self._others[uid])
+        self._cluster.carry_out(queued.pod, requeue(self.world, queued, failure))
 
     # --- what becomes of pods -------------------------------------------------------------------
 

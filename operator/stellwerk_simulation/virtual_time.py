@@ -7,6 +7,7 @@ out at this moment, and the loop waits for a pod.
 
 import heapq
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from itertools import count
 from math import floor, inf
 from typing import Any, Final
 
@@ -36,7 +37,8 @@ class VirtualTime(Waits):
         self._world, self._clock, self._active = world, clock, active
         self._attempt, self._cluster = attempt, cluster
         self._loop: Coroutine[Any, Any, None] | None = None
-        self._events: list[tuple[float, str, Callable[[str], None]]] = []
+        self._events: list[tuple[float, str, int, Callable[[str], None]]] = []
+        self._count = count()
         self._idle_until: dict[str, float] = {}
         """By the name of a timer; before then it changes nothing."""
 
@@ -44,7 +46,7 @@ class VirtualTime(Waits):
 
     def call_at(self, seconds: float, name: str, act: Callable[[str], None]) -> None:
         """Have something happen at a time; at the same one, in the order of the names."""
-        heapq.heappush(self._events, (seconds, name, act))
+        heapq.heappush(self._events, (seconds, name, next(self._count), act))
 
     def next_event(self) -> float:
         """When the next event happens; inf: none is left."""
@@ -75,7 +77,7 @@ class VirtualTime(Waits):
                 due = min(due, timer_due)
             self._clock.advance(max(0.0, due - self._clock.monotonic()))
             while self.next_event() <= due:
-                _, name, act = heapq.heappop(self._events)
+                _, name, _, act = heapq.heappop(self._events)
                 act(name)
                 timers = 0
             self._act_timers(due)

@@ -1,45 +1,67 @@
 """The snippets of docs/writing-a-plugin.md run as printed, and decide what the page says."""
 
+import asyncio
 import re
 import sys
+import warnings
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
-from types import ModuleType
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from stellwerk import plugin_api
 from stellwerk.backend.queued_pod import Place
+from stellwerk.cli import main
 from stellwerk.plugins import registry
 from tests.support.builders import make_node, make_pod
+from tests.support.explaining_port import explaining_port
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.repository import ROOT
 
 PAGE = ROOT / "docs" / "writing-a-plugin.md"
+FORMER_PAGE = ROOT / "tests" / "data" / "writing-a-plugin-6190be7.txt"
+"""The page as packages of users have followed it that are installed somewhere."""
 MODULE = "snippets_of_the_plugin_page"
 LABEL = "example.com/blinking-lights"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def blocks(language: str, page: Path = PAGE) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.fixture(params=[PAGE, FORMER_PAGE], ids=["now", "as it was"])
+def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """The page's Python as one module of a package, whose plugins are installed."""
+    yield from installed(request.param, tmp_path)
 
 
 @pytest.fixture
-def page() -> Iterator[None]:
-    """The page's Python as one module, whose plugins are installed."""
-    module = ModuleType(MODULE)
-    sys.modules[MODULE] = module
-    for block in blocks("python"):
-        exec(compile(block, str(PAGE), "exec"), vars(module))  # noqa: S102 that is the test
-    names = ("LightsPerNode", "Lights", "NormalizedLights", "PoolOnly")
-    group = registry.ENTRY_POINT_GROUP
-    points = [EntryPoint(name, f"{MODULE}:{name}", group) for name in names]
+def newest_page(tmp_path: Path) -> Iterator[None]:
+    """The same of the page as it is now."""
+    yield from installed(PAGE, tmp_path)
+
+
+def installed(page: Path, directory: Path) -> Iterator[None]:
+    (directory / f"{MODULE}.py").write_text("\n".join(blocks("python", page)))
+    names = ["LightsPerNode", "Lights", "NormalizedLights", "PoolOnly"]
+    names += ["ExplainedPools"] if page == PAGE else []
+    written = "\n".join(f"{name} = {MODULE}:{name}" for name in names)
+    metadata = directory / "snippets-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: snippets\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{registry.ENTRY_POINT_GROUP}]\n{written}\n")
+    sys.path.insert(0, str(directory))
     registry._registry.cache_clear()  # noqa: SLF001 what is known stays known in a process
-    assert registry.add_installed(points).keys() == set(names)
-    yield
-    registry._registry.cache_clear()  # noqa: SLF001
-    del sys.modules[MODULE]
+    try:
+        assert set(names) <= registry.known_plugins().keys()
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        registry._registry.cache_clear()  # noqa: SLF001
+        sys.modules.pop(MODULE, None)
 
 
 async def placed(world: InProcess, **spec: Any) -> str | None:
@@ -80,3 +102,45 @@ async def test_the_filter_rejects_and_its_hint_wakes_for_another_pool_only() -> 
         world.apply(make_node("n", labels={"pool": "a"}))
         world.clock.advance(30)
         await eventually(lambda: world.node_of("web") == "n")
+
+
+@pytest.mark.usefixtures("newest_page")
+async def test_a_proposal_and_a_line_of_the_plugin_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    enabled = {"filter": {"enabled": [{"name": "ExplainedPools"}]}}
+    async with explaining_port() as port:
+        port.world.apply(make_node("n"))
+        assert await placed(port.world, plugins=enabled) is None
+        asked = ["explain", "pod", "web", "--url", port.url]
+        assert await asyncio.to_thread(main, asked) == 0
+    printed = capsys.readouterr().out
+    assert "ExplainedPools: there are 0 pools" in printed
+    assert "• label n pool=shared" in printed
+
+
+@pytest.mark.parametrize(
+    ("path", "names", "moved"),
+    [
+        ("framework.interface", ["NormalizeScorePlugin", "Reuse", "PreFilterResult"], 0),
+        ("framework.node_adapter", ["NodeScorePlugin", "NodeFilterPlugin"], 0),
+        ("framework.filter_result", ["FilterResult"], 1),
+        ("framework.services", ["Handle"], 0),
+        ("framework.events", ["QUEUE", "QUEUE_SKIP", "ClusterEventWithHint", "queue_if"], 0),
+        ("models.config_model", ["ConfigModel"], 0),
+        ("snapshot.book", ["Book"], 0),
+        ("snapshot.changes", ["ChangeCursor"], 1),
+    ],
+)
+def test_what_the_page_named_is_where_it_was_and_at_the_one_door(
+    path: str, names: list[str], moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"stellwerk.{path}"
+    if moved:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = import_module(module)
+    assert [each.category for each in warned] == [DeprecationWarning] * moved
+    assert all("stellwerk.plugin_api" in str(each.message) for each in warned)
+    assert all(getattr(found, name) is getattr(plugin_api, name) for name in names)

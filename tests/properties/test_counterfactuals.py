@@ -6,8 +6,8 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.decide import Case
+from stellwerk.explain.would_fit import WouldFit
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.single_changes import fits, with_change
@@ -56,7 +56,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=60, deadline=None)
 def test_suggestions_are_true_and_as_small_as_can_be(case: dict[str, Any]) -> None:
     loaded = Case(case)
-    search = Counterfactuals(loaded.world, loaded.pod, loaded.profile)
+    search = WouldFit(loaded.world, loaded.pod, loaded.profile)
     for _ in search.search():
         pass
     for suggestion in search.suggestions:

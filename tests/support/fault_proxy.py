@@ -15,8 +15,8 @@ from aiohttp import web
 from yarl import URL
 
 from stellwerk.clock import SystemClock
+from stellwerk_cluster.faults.injector import FaultInjector
 from stellwerk_cluster.faults.plan import FaultPlan
-from stellwerk_cluster.faults.server import FaultServer
 
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
@@ -81,7 +81,7 @@ async def fault_proxy(upstream: str, plan: FaultPlan) -> AsyncIterator[str]:
     async with aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
     ) as session:
-        faulty = FaultServer(Forwarder(upstream, session).handle, plan, SystemClock())
+        faulty = FaultInjector(Forwarder(upstream, session).handle, plan, SystemClock())
         server = web.Server(faulty.handle, request_factory=faulty.request(_request))
         runner = web.ServerRunner(server, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()

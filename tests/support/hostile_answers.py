@@ -68,6 +68,8 @@ def _waiting() -> dict[str, Any]:
                                "budgetViolations": 0, "others": [],
                                "nominatedNode": EVIL + "x", "victims": [
                                    {"pod": EVIL, "priority": 1}]},
+            "plugins": {EVIL: {"lines": [EVIL], "fields": {EVIL: EVIL}}},
+            "leftOut": [{"plugin": EVIL, "reason": EVIL}],
             "preemption": {"node": EVIL, "victims": [{"pod": EVIL, "priority": 1}],
                            "wouldDo": EVIL},
             "wouldFit": [{"text": EVIL, "changes": [], "feasibleNodes": 1, "nodes": [EVIL],

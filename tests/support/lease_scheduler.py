@@ -74,8 +74,10 @@ class LeaseScheduler:
         for pod in list(self._api.all("pods")):
             if _waits(pod):
                 metadata = pod["metadata"]
-                target = {"target": {"kind": "Node", "name": next(self._nodes)}}
-                bind(self._api, pods, (metadata["namespace"], metadata["name"]), target)
+                namespace, name = metadata["namespace"], metadata["name"]
+                target = {"kind": "Node", "name": next(self._nodes)}
+                binding = {"metadata": {"name": name}, "target": target}
+                bind(self._api, pods, (namespace, name), binding)
                 self.bound.add(metadata["uid"])
 
 

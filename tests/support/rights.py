@@ -15,9 +15,9 @@ from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.attributes import Attributes
-from stellwerk_cluster.identity.authorizer import Decision, Union
+from stellwerk_cluster.identity.authorizer import AuthorizerDecision, Union
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
-from stellwerk_cluster.identity.service_tokens import Issue
+from stellwerk_cluster.identity.service_tokens import TokenSpec
 from tests.support.repository import ROOT
 
 NAMESPACE = ACCOUNT = "stellwerk"
@@ -89,7 +89,7 @@ def token_of(cluster: EmbeddedCluster, name: str) -> str:
     account = cluster.api.find("serviceaccounts", NAMESPACE, name)
     assert account is not None
     tokens = cluster.identity.authenticator.tokens
-    return tokens.issue(Issue(account, ("https://kubernetes.default.svc",), 3600))[0]
+    return tokens.issue(TokenSpec(account, ("https://kubernetes.default.svc",), 3600))[0]
 
 
 def rules_of_operator(manifest: JsonObject) -> list[JsonObject]:
@@ -145,7 +145,7 @@ def asked_rights(patches: pytest.MonkeyPatch) -> Iterator[Asked]:
     """Note every decision about the operator's service account."""
     asked, decide = Asked(), Union.decide
 
-    def noting(self: Union, user: User, act: Attributes) -> Decision:
+    def noting(self: Union, user: User, act: Attributes) -> AuthorizerDecision:
         decision = decide(self, user, act)
         if user.name == USER and not act.path:
             right = (act.group, act.full_resource, act.verb)

@@ -33,7 +33,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
 from stellwerk_cluster.apiserver.listing import parse_list_options
-from stellwerk_cluster.apiserver.requests import Target, parse_path
+from stellwerk_cluster.apiserver.request_info import RequestInfo, parse_path
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
 from stellwerk_cluster.registry.api import Api
@@ -152,7 +152,7 @@ class StoreClient(ClusterClient):
         """Refuse everything from now on: the process that called has ended."""
         self._granted = frozenset()
 
-    def _target(self, path: str, verb: str) -> Target:
+    def _target(self, path: str, verb: str) -> RequestInfo:
         target = parse_path([part for part in path.split("/") if part], self._api.kinds)
         if target is None:
             raise StatusError(404, "NotFound", f"{path} is not served")

@@ -100,7 +100,7 @@ class GroupMembers:
 
     @property
     def succeeded(self) -> int:
-        """How many pods count as they have done their work: none where the group never ran."""
+        """The number of pods that count as done with their work; 0 where the group never ran."""
         if not self.has_run:
             return 0
         return sum(phase == "Succeeded" for phase in self.finished.values())
@@ -112,7 +112,7 @@ class GroupMembers:
         return group is not None and 0 < self.bound < group.min_count - self.succeeded
 
     def of_role(self, role: str) -> int:
-        """How many pods that count have a role."""
+        """The number of pods that count and have a role."""
         return sum(pod.labels.get(ROLE_LABEL) == role for pod in self.pods.values() if counts(pod))
 
     def copy(self) -> "GroupMembers":
@@ -232,7 +232,7 @@ class PodGroupBook(PodGroups):
         return self.groups.get(key) if key is not None else None
 
     def existing(self, members: GroupMembers) -> int:
-        """How many pods count: bound ones, those that may be scheduled here, and finished ones.
+        """The number of pods that count: bound ones, those that may be scheduled, finished ones.
 
         Finished ones count where the group has run.
         """
@@ -242,7 +242,7 @@ class PodGroupBook(PodGroups):
         return members.bound + waiting + members.succeeded
 
     def placed(self, members: GroupMembers) -> int:
-        """How many members have a node, or have done their work."""
+        """The number of members that have a node, or have done their work."""
         placed = sum(
             not pod.terminating and (bool(pod.node_name) or uid in self._assumed)
             for uid, pod in members.pods.items()
@@ -270,7 +270,7 @@ class PodGroupBook(PodGroups):
         return members is not None and members.lacks_placement
 
     def why_closed(self, members: GroupMembers) -> str:
-        """Why no member is worth an attempt; empty: they are."""
+        """The reason for which no member is worth an attempt; empty: they are."""
         group = members.group
         if group is None:
             return f'waiting for the pod group "{members.key.name}" to exist'

@@ -71,7 +71,7 @@ _STATIC_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found out."""
+    """The result of a check."""
 
     result: Type
     variables: frozenset[str]

@@ -66,7 +66,7 @@ _MISSING: Final = object()
 
 
 def compiled(tree: Node, library: Library) -> Closure:
-    """What computes a tree.
+    """The function that computes a tree.
 
     Raises:
         CompileError: a macro is used in a form that it does not have.
@@ -79,7 +79,7 @@ class _Compiler:
         self._library = library
 
     def closure(self, node: Node, local: frozenset[str]) -> Closure:  # noqa: PLR0911  (one way out for each node)
-        """What computes a node; `local` are the variables that macros around it bind."""
+        """The function that computes a node; `local`: the variables that macros around it bind."""
         match node:
             case Literal():
                 value = node.value

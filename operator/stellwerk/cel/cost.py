@@ -1,4 +1,4 @@
-"""What an evaluation may use up, in cel-go's units.
+"""The cost limit of evaluations, in cel-go's units.
 
 A `Frame` holds the variables of one evaluation and counts its cost, which closures of `compiler`
 charge. Invariant: nothing whose effort grows with its input runs before its cost is charged.
@@ -69,7 +69,7 @@ def rewriting(value: Value, *_rest: Value) -> int:
 
 
 def weight(value: Value) -> int:
-    """How many values a value consists of, however deep; a long text counts as several.
+    """The number of values in a value, however deep; a long text counts as several.
 
     A list that holds one list twice counts it twice: that is what comparing or showing it costs.
 

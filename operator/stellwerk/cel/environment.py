@@ -1,4 +1,4 @@
-"""What the rest of the project uses: environments, and the programs compiled in them.
+"""Environments, and the programs compiled in them: the public face of `cel`.
 
 An environment names the variables and functions that expressions may use. Called by what carries
 expressions, such as the definitions of resources in the embedded cluster. Invariant: a distinct
@@ -59,7 +59,7 @@ _PROGRAMS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an evaluation came to."""
+    """The result of an evaluation."""
 
     value: Value
     """The result; None if it failed."""

@@ -35,7 +35,7 @@ _COUNTED_COST: Final = 2
 def loop_closure(
     loop: Loop, library: Library, compile_node: _Compile, local: frozenset[str]
 ) -> _Closure:
-    """What computes a macro over elements."""
+    """The function that computes a macro over elements."""
     inner = local | set(loop.variables)
     condition = compile_node(loop.condition, inner) if loop.condition is not None else None
     body = compile_node(loop.body, inner)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Fold(Enum):
-    """What a macro makes of the elements of a list or map."""
+    """The computation of a macro over the elements of a list or map."""
 
     ALL = auto()
     EXISTS = auto()

@@ -14,9 +14,9 @@ from stellwerk.cel.errors import CompileError, Issue, SyntaxIssues
 from stellwerk.cel.tree import (
     Bind,
     Call,
-    Entry,
     ListLiteral,
     Literal,
+    MapEntry,
     MapLiteral,
     MessageLiteral,
     Name,
@@ -168,7 +168,7 @@ class _Reader:
         return MapLiteral(
             at,
             tuple(
-                Entry(self.node(each.map_key), self.node(each.value), each.optional_entry)
+                MapEntry(self.node(each.map_key), self.node(each.value), each.optional_entry)
                 for each in struct.entries
             ),
         )

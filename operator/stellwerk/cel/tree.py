@@ -61,7 +61,7 @@ class ListLiteral:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MapEntry:
     """`key: value` of a map."""
 
     key: Node
@@ -74,7 +74,7 @@ class MapLiteral:
     """`{a: b}`."""
 
     at: int
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

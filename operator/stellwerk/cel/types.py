@@ -82,7 +82,7 @@ def _parsed(tokens: Iterator[str]) -> tuple[Type, str]:
 
 
 class Unifier:
-    """What the type variables of one check stand for."""
+    """The substitution of type variables in one check."""
 
     def __init__(self) -> None:
         """Know nothing of any variable."""
@@ -119,7 +119,7 @@ class Unifier:
         return Type(found.name, tuple(self.resolve(each) for each in found.parameters))
 
     def mark(self) -> dict[str, Type]:
-        """What is known now, for `restore`."""
+        """The present substitution, for `restore`."""
         return dict(self._bound)
 
     def restore(self, mark: dict[str, Type]) -> None:

@@ -1,4 +1,4 @@
-"""What expressions compute with.
+"""The values of expressions.
 
 Python's own types stand for CEL's where they can: int, float (double), str, bytes, bool, None, list
 and dict. The rest is here. Everything that evaluates uses it. Invariant: values are immutable by
@@ -121,7 +121,7 @@ class MapList(list[Value]):
         self.keys = keys
 
     def key(self, element: Value) -> tuple[Value, ...]:
-        """What tells the element from the others."""
+        """The key that equal elements share."""
         return tuple(element.get(name) for name in self.keys)
 
 

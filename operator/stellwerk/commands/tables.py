@@ -33,7 +33,7 @@ from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.foreign_text import printable
+from stellwerk.models.untrusted_text import printable
 
 _WIDTH: Final = 100
 """Where there is no terminal."""
@@ -247,6 +247,11 @@ def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Cons
     for report in (explanation.devices, explanation.gpus):
         for line in report.lines() if report is not None else ():
             to.print(escape(line))
+    for plugin, facts in (explanation.plugins or {}).items():
+        for line in facts.lines:
+            to.print(escape(f"{plugin}: {line}"))
+    for each in explanation.left_out or ():
+        to.print(f"[yellow]Left out is {escape(each.plugin)}: {escape(each.reason)}[/]")
 
 
 def _print_preemption(preemption: PreemptionNow, to: Console) -> None:

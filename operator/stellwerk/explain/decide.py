@@ -155,7 +155,7 @@ class _Written:
         decision, found = self._decision, self._found
         failure = decision.failure
         if failure is not None and not failure.rejected:
-            return {"error": failure.message} | devices_of(self._world, decision)
+            return {"error": failure.message} | devices_of(decision)
         diagnosis = decision.diagnosis or self._framework.filtering.diagnose(
             found, self._search.pod
         )
@@ -167,7 +167,7 @@ class _Written:
         if found.pre_filter.ok:
             result["allFilters"] = self._all_filters()
         result["selected"] = []
-        result |= devices_of(self._world, decision)
+        result |= devices_of(decision)
         if decision.scores is not None:
             return result | self._scores(decision.scores)
         post = decision.post_filter or PostFilterResult(OK)

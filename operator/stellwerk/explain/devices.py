@@ -4,7 +4,6 @@ Called by `decide`; the field `devices` says which devices were considered where
 Invariant: the allocations shown for a node are those that Reserve would keep for it.
 """
 
-from stellwerk.explain.device_report import device_report, plugin_of
 from stellwerk.explain.steps import finished
 from stellwerk.framework.types import CODE_NAMES
 from stellwerk.models.answers.answer import codec
@@ -14,13 +13,14 @@ from stellwerk.plugins.dynamic_resources.claims import consumer_of, reserved_for
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.dynamic_resources.state_data import StateData
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision
-from stellwerk.world.world import World
+from stellwerk.world.profiles import ServedProfile
 
 _MOST_CONSUMERS = 256
 
 
-def devices_of(world: World, decision: Decision) -> JsonObject:
+def devices_of(decision: Decision) -> JsonObject:
     """The fields that only cases with claims have; none where devices do not matter."""
     search = decision.search
     state_data = search.found.state.get(DynamicResources.name, StateData)
@@ -29,8 +29,8 @@ def devices_of(world: World, decision: Decision) -> JsonObject:
         return {}
     result = _gated(plugin, decision)
     if decision.scores is None:
-        found = search.found
-        report = finished(device_report(world, search.pod, search.profile, found.state))
+        nodes = NodeView(search.snapshot)
+        report = finished(plugin.explain(search.found.state, search.pod, nodes))
         if report is not None:
             result["devices"] = codec(DevicesOfPod).as_json(report)
     if state_data is None or not state_data.anything:
@@ -38,6 +38,12 @@ def devices_of(world: World, decision: Decision) -> JsonObject:
     if decision.scores is None:
         return result | _released(plugin, decision, state_data)
     return result | _given(plugin, decision, state_data)
+
+
+def plugin_of(profile: ServedProfile) -> DynamicResources | None:
+    """The profile's plugin for devices, if it has it."""
+    plugins = profile.framework.plugins.values()
+    return next((each for at in plugins for each in at if isinstance(each, DynamicResources)), None)
 
 
 def _gated(plugin: DynamicResources, decision: Decision) -> JsonObject:

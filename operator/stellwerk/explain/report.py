@@ -15,20 +15,21 @@ from typing import Final
 import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.explain.counterfactuals import Counterfactuals
-from stellwerk.explain.device_report import claims_report, device_report, searched
-from stellwerk.explain.device_suggestions import device_suggestions
 from stellwerk.explain.evictions import Evictions
-from stellwerk.explain.findings import Findings, findings
-from stellwerk.explain.gpu_report import gpu_report, held_gpus
+from stellwerk.explain.object_edits import searched, suggested_edits
+from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
 from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
 from stellwerk.explain.steps import Steps
+from stellwerk.explain.would_fit import WouldFit, filter_results
 from stellwerk.framework.diagnosis import fit_error, reason_counts
+from stellwerk.framework.filter_results import FilterResults
+from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import Status
 from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.listings import ProfileObject
 from stellwerk.models.answers.pod import (
     DecisionFields,
@@ -36,6 +37,7 @@ from stellwerk.models.answers.pod import (
     LastPreemption,
     NearNode,
     OtherNodes,
+    PluginFacts,
     PluginVerdicts,
     PodExplanation,
     PodState,
@@ -53,6 +55,8 @@ from stellwerk.models.answers.pod import (
 )
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.dynamic_resources.explain import claim_states
+from stellwerk.plugins.gpu.explain import held_gpus
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -98,7 +102,7 @@ class Explanations:
 
     def _bound(self, pod: PodInfo) -> Steps[PodExplanation]:
         yield
-        claims = claims_report(self.world, pod)
+        claims = claim_states(self.world.objects, pod)
         victim = self.evictions.of_victim(pod.key)
         result = replace(
             self._header(pod, "bound"),
@@ -169,6 +173,8 @@ class Explanations:
             would_get_node=found.would_get_node,
             preemption=found.preemption,
             would_fit=found.would_fit,
+            plugins=found.plugins,
+            left_out=found.left_out,
         )
 
     def _last_preemption(self, pod: PodInfo) -> LastPreemption | None:
@@ -246,33 +252,52 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
     computed = rfc3339(world.clock.now())
     try:
         yield from searched(world, pod, profile)
-        found = yield from findings(world, pod, profile)
+        found = yield from filter_results(world, pod, profile)
         yield
-        result = RecomputedExplanation(
-            verdicts=verdicts(world, found, computed),
-            devices=(yield from device_report(world, pod, profile, found.found.state)),
-            gpus=gpu_report(world.cache.snapshot, pod, found),
-        )
+        asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
+        result = RecomputedExplanation(verdicts=verdicts(world, found, computed))
+        result = _with_parts(world, pod, result, (yield from asked.parts()))
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)
             yield
-            return replace(result, would_get_node=decision.node_name)
+            return replace(
+                result, would_get_node=decision.node_name, left_out=asked.left_out or None
+            )
         decision = decide(world, pod, profile)
         yield
-        search = Counterfactuals(world, pod, profile)
-        yield from search.search(found)
-        of_devices = yield from device_suggestions(world, pod, profile, found.found.state)
+        search = WouldFit(world, pod, profile)
+        yield from search.search(found, asked)
+        of_objects = yield from suggested_edits(world, pod, profile, asked.object_edits)
     except PluginFailure as failure:
         failed = RecomputedVerdicts(recomputed_at=computed, error=str(failure))
         return RecomputedExplanation(verdicts=failed)
     return replace(
         result,
         preemption=preemption(decision, search),
-        would_fit=[each.answer() for each in search.suggestions] + of_devices,
+        would_fit=[each.answer() for each in search.suggestions] + of_objects,
+        left_out=asked.left_out or None,
     )
 
 
-def verdicts(world: World, found: Findings, computed: str) -> RecomputedVerdicts:
+def _with_parts(
+    world: World, pod: PodInfo, result: RecomputedExplanation, parts: Mapping[str, PluginPart]
+) -> RecomputedExplanation:
+    """The explanation with what each plugin says, in the field of its kind."""
+    claims = claim_states(world.objects, pod)
+    devices = DevicesOfPod(claims=claims) if pod.spec.resource_claims else None
+    gpus, facts = None, {}
+    for plugin, part in parts.items():
+        match part:
+            case DevicesOfPod():
+                devices = part
+            case GpusOfPod():
+                gpus = part
+            case PluginFacts():
+                facts[plugin] = part
+    return replace(result, devices=devices, gpus=gpus, plugins=facts or None)
+
+
+def verdicts(world: World, found: FilterResults, computed: str) -> RecomputedVerdicts:
     """Every plugin's verdicts, grouped by reason, the plugin that turns most nodes away first."""
     names = world.cache.snapshot.names(found.rows.tolist())
     by_plugin: list[PluginVerdicts] = []
@@ -304,7 +329,7 @@ def verdicts(world: World, found: Findings, computed: str) -> RecomputedVerdicts
     )
 
 
-def _nearest(found: Findings, names: Sequence[str]) -> list[NearNode]:
+def _nearest(found: FilterResults, names: Sequence[str]) -> list[NearNode]:
     """The nodes that fewest plugins turn away, each with what these say of it."""
     order = np.argsort(found.fails, kind="stable")[:_NEAREST].tolist()
     return [
@@ -319,7 +344,7 @@ def _nearest(found: Findings, names: Sequence[str]) -> list[NearNode]:
     ]
 
 
-def preemption(decision: Decision, search: Counterfactuals) -> PreemptionNow:
+def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
     """What preemption would do now, and what it would if it were allowed to."""
     would_do = None
     if search.eviction:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from stellwerk.explain.changes import Change, FreeResources, Tolerate, amounts_text
+from stellwerk.framework.changes import Change, FreeResources, Tolerate, amounts_text
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.pod_affinity import SpreadConstraint
 

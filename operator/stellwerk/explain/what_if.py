@@ -14,7 +14,6 @@ from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
-from stellwerk.explain.supposed_claims import give_back
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.answers.what_if import (
     PlacedPod,
@@ -27,6 +26,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
+from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.decide import decide
 from stellwerk.world.offline import offline_profile
@@ -155,7 +155,8 @@ def _drain(world: World, name: str) -> list[PodInfo]:
     ]
     for pod in leaving:
         world.cache.remove_pod(pod.uid)
-    give_back(world, leaving)
+    for claim in given_back(world.objects, leaving):
+        world.objects.set("ResourceClaim", claim)
     world.cache.set_node(replace(node, unschedulable=True))
     ordered = sorted(leaving, key=lambda pod: (-pod.priority, pod.key))
     return [pod.with_node("") for pod in ordered]

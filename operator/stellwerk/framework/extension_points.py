@@ -15,6 +15,7 @@ from typing_extensions import TypeIs
 from stellwerk.framework.interface import (
     BindPlugin,
     EnqueueExtensions,
+    ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
     PermitPlugin,
@@ -31,6 +32,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     QueueSortPlugin,
     ReservePlugin,
     ScorePlugin,
@@ -168,6 +170,9 @@ PRE_FILTER_EXTENSIONS: Final[Extensions[PreFilterExtensions]] = Extensions(
 NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
     NormalizeScorePlugin, ("normalize",)
 )
+EXPLAIN: Final[Extensions[ExplainPlugin]] = Extensions(ExplainPlugin, ("explain",))
+PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose",))
+"""Like EXPLAIN asked of every plugin of a profile that has it, at whatever points it is."""
 
 
 def is_keyed_by_spec(plugin: Plugin, method: str) -> bool:

@@ -5,21 +5,30 @@ everything up to Reserve is synchronous and pure on the snapshot; only Permit, P
 PostBind wait.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, Final, Protocol, TypeAlias
 
+from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
+from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.gpus import GpusOfPod
+from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 MAX_NODE_SCORE: Final = 100
+MOST_PROPOSALS: Final = 32
+"""So many changes may a plugin propose at once that does not come with Stellwerk."""
+
+PluginPart: TypeAlias = PluginFacts | DevicesOfPod | GpusOfPod
+"""What a plugin says in an explanation."""
 
 PlacedPods: TypeAlias = Sequence[tuple[int, PodInfo]]
 """(position in a view, pod on the node there)."""
@@ -255,3 +264,35 @@ class PostBindPlugin(Plugin, Protocol):
     """Runs once the pod is bound."""
 
     async def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+# --- explanations -------------------------------------------------------------------------------
+
+
+class ExplainPlugin(Plugin, Protocol):
+    """Adds to the explanation of a pod; asked when a user asks, never in a scheduling cycle."""
+
+    def explain(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> PluginPart | Generator[None, None, PluginPart | None] | None:
+        """Return the plugin's part, None where it has none; a generator yields between steps.
+
+        `state` is that of an attempt up to Filter, and holds the FilterResults. A DevicesOfPod or
+        GpusOfPod is shown in the field of that name, PluginFacts under the plugin's name.
+        """
+        ...
+
+
+class ProposePlugin(Plugin, Protocol):
+    """Proposes changes that may let a pod fit; each is tried before it is suggested."""
+
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterable[Proposal | None]:
+        """Return changes that are worth a try; a generator may yield None between steps.
+
+        With a row, which the plugin turns away, changes to that node or to the pod for its sake;
+        `nodes` are all nodes then. Without one, what the pod could do without: `nodes` are those
+        that fewest plugins turn away.
+        """
+        ...

@@ -6,7 +6,7 @@ is what the view says of it, pods added and taken away by an overlay included.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,9 +14,17 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
+from stellwerk.framework.changes import Change
+from stellwerk.framework.interface import (
+    ExplainPlugin,
+    FilterPlugin,
+    ProposePlugin,
+    Reuse,
+    ScorePlugin,
+)
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, FilterResult, unschedulable
+from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
@@ -74,6 +82,41 @@ class NodeFilterPlugin(_WithArguments, FilterPlugin):
                 codes[position] = reasons.setdefault(reason, len(reasons) + 1)
         texts = list(reasons)
         return FilterResult(codes, lambda code: unschedulable(self.name, texts[code - 1]))
+
+
+class NodeExplainPlugin(_WithArguments, ExplainPlugin, ProposePlugin):
+    """Adds to explanations, and proposes changes, by one node at a time; beside either other base.
+
+    Both are asked only when a user asks why a pod waits, and each proposal is tried before it is
+    suggested.
+    """
+
+    def explain_pod(self, pod: PodInfo, nodes: Iterator[Node]) -> str | None:  # noqa: ARG002
+        """Return a line for the explanation of a pod, or None."""
+        return None
+
+    def propose_for_pod(self, pod: PodInfo) -> Iterable[Change]:  # noqa: ARG002
+        """Return what the pod could do without, so that more nodes take it."""
+        return ()
+
+    def propose_for_node(self, pod: PodInfo, node: Node) -> Iterable[Change]:  # noqa: ARG002
+        """Return what would make this node take the pod, which the plugin turns away."""
+        return ()
+
+    @override
+    def explain(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PluginFacts | None:
+        line = self.explain_pod(pod, (node for _, node in _nodes(nodes)))
+        return None if line is None else PluginFacts(lines=[line])
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterable[Change]:
+        if row is None:
+            return self.propose_for_pod(pod)
+        info = nodes.snapshot.node_at(row)
+        node = _node(info, nodes.snapshot.pods[row], nodes.snapshot.usage(row))
+        return self.propose_for_node(pod, node)
 
 
 class NodeScorePlugin(_WithArguments, ScorePlugin):

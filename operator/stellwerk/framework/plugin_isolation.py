@@ -6,14 +6,25 @@ extension point asks for, or raises a PluginFailure that names the plugin and th
 """
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, Cost, EditObject, Proposal
 from stellwerk.framework.events import (
     QUEUE,
     ClusterEventWithHint,
@@ -41,17 +52,27 @@ from stellwerk.framework.extension_points import (
     Point,
 )
 from stellwerk.framework.interface import (
+    MOST_PROPOSALS,
     Candidate,
+    ExplainPlugin,
     PermitResult,
     Plugin,
+    PluginPart,
     PostFilterResult,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status
+from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.gpus import GpusOfPod
+from stellwerk.models.answers.pod import PluginFacts
+from stellwerk.models.answers.suggestion import ChangeFields
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.trial import Trial
 
 _IN_TREE: Final = "stellwerk.plugins."
 
@@ -152,6 +173,80 @@ class IsolatedPlugin:
                 wrap = self._asynchronous if point.awaited else self._synchronous
                 own = point.method_of(plugin)
                 setattr(self, point.method, wrap(own, point.label, check))
+        for method, contain in (("explain", self._explain), ("propose", self._propose)):
+            if hasattr(plugin, method):
+                setattr(self, method, contain)
+
+    # --- explanations, a step at a time ---------------------------------------------------------
+
+    def _explain(self, *arguments: Any) -> Generator[None, None, PluginPart | None]:
+        """The plugin's part, each step of it guarded.
+
+        Raises:
+            PluginFailure: it raised, took too long, or answered something else.
+        """
+        own = cast("ExplainPlugin", self.plugin).explain
+        steps = self._guarded("Explain", lambda: own(*arguments))
+        if not isinstance(steps, Generator):
+            return self._guarded("Explain", partial(_part, steps))
+        for _ in range(_MOST_STEPS):
+            ended = self._guarded("Explain", partial(_step, steps))
+            if ended is not None:
+                return self._guarded("Explain", partial(_part, ended.value))
+            yield
+        raise self._named("Explain", PluginViolation(f"took more than {_MOST_STEPS} steps"))
+
+    def _propose(self, *arguments: Any) -> Iterator[Proposal | None]:
+        """The plugin's proposals, each of them guarded.
+
+        Raises:
+            PluginFailure: it raised, took too long, or proposed something else or too much.
+        """
+        own = cast("ProposePlugin", self.plugin).propose
+        proposals = self._guarded("Propose", lambda: iter(_iterable(own(*arguments))))
+        count = 0
+        for _ in range(_MOST_STEPS):
+            each = self._guarded("Propose", lambda: next(proposals, _END))
+            if each is _END:
+                return
+            count += each is not None
+            if count > MOST_PROPOSALS:
+                message = f"proposed more than {MOST_PROPOSALS} changes"
+                raise self._named("Propose", PluginViolation(message))
+            yield None if each is None else self._proposal(each)
+        raise self._named("Propose", PluginViolation(f"took more than {_MOST_STEPS} steps"))
+
+    def _proposal(self, proposal: object) -> Proposal:
+        """What was proposed, with whatever code of the plugin's is in it guarded."""
+        if isinstance(proposal, EditObject):
+            edit = proposal.edit
+            return replace(proposal, edit=lambda obj: self._guarded("Propose", lambda: edit(obj)))
+        return self._guarded("Propose", lambda: self._change(proposal))
+
+    def _change(self, proposal: object) -> Change:
+        if not isinstance(proposal, Change):
+            raise PluginViolation(f"proposed {type(proposal).__name__}, not a Change")
+        if type(proposal).__module__ == Change.__module__ and not hasattr(proposal, "edit"):
+            return proposal
+        return IsolatedChange(
+            cost=Cost(proposal.cost),
+            group=tuple(map(str, proposal.group)),
+            target=str(proposal.target),
+            text=str(proposal.describe()),
+            own=proposal,
+            guarded=self._guarded,
+        )
+
+    def _guarded(self, point: str, call: Callable[[], Answer]) -> Answer:
+        """What a call answers.
+
+        Raises:
+            PluginFailure: it raised, or took too long.
+        """
+        try:
+            return self._guard.call(self.name, point, call)
+        except (Exception, SystemExit) as failure:
+            raise self._named(point, failure) from failure
 
     def _synchronous(
         self, own: Callable[..., Any], point: str, check: "Check"
@@ -209,6 +304,76 @@ class IsolatedPlugin:
 
 
 Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]
+_MOST_STEPS: Final = 1000
+"""Of one explanation or one list of proposals."""
+_END: Final = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolatedChange(Change):
+    """A change that a plugin makes with code of its own."""
+
+    cost: Cost  # type: ignore[misc] # each change of a plugin has its own
+    group: tuple[str, ...]
+    target: str
+    text: str
+    own: Change = field(compare=False)
+    guarded: Callable[[str, Callable[[], Any]], Any] = field(compare=False)
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        def apply() -> PodInfo:
+            return _of_kind(self.own.apply(trial, snapshot, pod), PodInfo)
+
+        changed: PodInfo = self.guarded("Propose", apply)
+        return changed
+
+    @override
+    def describe(self) -> str:
+        return self.text
+
+    @override
+    def fields(self) -> ChangeFields:
+        fields: ChangeFields = self.guarded(
+            "Propose", lambda: _of_kind(self.own.fields(), ChangeFields)
+        )
+        return fields
+
+
+def _step(steps: Generator[None, None, Any]) -> StopIteration | None:
+    """Go on by one step; returns the end, which no guard lets pass as an exception."""
+    try:
+        next(steps)
+    except StopIteration as ended:
+        return ended
+    return None
+
+
+def _iterable(answer: object) -> Iterable[object]:
+    if not isinstance(answer, Iterable):
+        raise PluginViolation(f"answered {type(answer).__name__}, not changes")
+    return answer
+
+
+def _part(answer: object) -> PluginPart | None:
+    if answer is None or isinstance(answer, DevicesOfPod | GpusOfPod):
+        return answer
+    facts = _of_kind(answer, PluginFacts)
+    if not _are_texts(facts.lines):
+        raise PluginViolation(f"explained with lines {facts.lines!r}, not with texts")
+    fields: object = facts.fields or {}
+    if not isinstance(fields, Mapping):
+        raise PluginViolation(f"explained with fields that are {type(fields).__name__}")
+    for name, value in fields.items():
+        if not isinstance(name, str) or not (
+            isinstance(value, (str, int, float)) or _are_texts(value)
+        ):
+            raise PluginViolation(f"explained with a field {name!r} that is {type(value).__name__}")
+    return facts
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
 
 
 # --- what each extension point asks for ---------------------------------------------------------

@@ -4,22 +4,26 @@ Reserve chooses the devices, PreBind writes them into the annotation gpu.stellwe
 Invariant: a device is never given more than its thousand thousandths, and a whole one to one pod.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
 
 from stellwerk.errors import ApiError, Forbidden
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
+from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
+    ExplainPlugin,
     FilterPlugin,
     PreBindPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     ReservePlugin,
     Reuse,
 )
@@ -34,10 +38,12 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_request, refusal
 from stellwerk.models.gpu_plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
+from stellwerk.plugins.gpu.explain import free_gpus, smaller_gpu_request
 from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "GpuShare"
@@ -49,7 +55,15 @@ _STATUSES: Final = {
 }
 
 
-class GpuShare(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin, EnqueueExtensions):
+class GpuShare(
+    PreFilterPlugin,
+    FilterPlugin,
+    ReservePlugin,
+    PreBindPlugin,
+    EnqueueExtensions,
+    ExplainPlugin,
+    ProposePlugin,
+):
     """Keeps the account of devices; scores are other plugins' business."""
 
     name: ClassVar[str] = _NAME
@@ -120,6 +134,17 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin, Enqu
         except ApiError as failure:
             return error(_NAME, failure.message or str(failure))
         return OK
+
+    @override
+    def explain(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> GpusOfPod | None:
+        results = FilterResults.of(state)
+        return None if results is None else free_gpus(_NAME, pod, nodes, results)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        return smaller_gpu_request(pod, nodes) if row is None else iter(())
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

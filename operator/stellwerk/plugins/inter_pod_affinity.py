@@ -5,7 +5,7 @@ Invariant: verdicts and scores are those of kube-scheduler v1.36.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, EditPod
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     GO_ON,
@@ -24,6 +25,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
@@ -42,6 +44,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.plugins.pairwise.affinity_hints import affinity_hints
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
+from stellwerk.plugins.pairwise.topology_labels import topology_labels
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.existing_terms import TermGroup, TermsByKey
@@ -136,6 +139,7 @@ class InterPodAffinity(
     ScorePlugin,
     NormalizeScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """Filters by required terms and scores by preferred ones, of the pod and of existing pods."""
 
@@ -274,6 +278,18 @@ class InterPodAffinity(
         return normalized.astype(np.int64)
 
     @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is not None:
+            yield from topology_labels(pod, nodes.snapshot, nodes.snapshot.node_at(row))
+            return
+        if pod.spec.pod_affinity.required:
+            yield EditPod("drop the required pod affinity", _without_affinity)
+        if pod.spec.pod_affinity.required_anti:
+            yield EditPod("drop the required pod anti-affinity", _without_anti_affinity)
+
+    @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return affinity_hints(self._counts)
 
@@ -397,3 +413,15 @@ def _none(table: _Table, nodes: NodeView, delta: IntColumn | None) -> Mask:
         return topology.at_rows(table.totals <= 0, nodes, missing=True)
     lacking: Mask = topology.at_rows(table.totals, nodes, missing=0) + delta <= 0
     return lacking | ~nodes.gather(topology.has)
+
+
+def _without_affinity(pod: PodInfo) -> PodInfo:
+    return _with_affinity(pod, replace(pod.spec.pod_affinity, required=()))
+
+
+def _without_anti_affinity(pod: PodInfo) -> PodInfo:
+    return _with_affinity(pod, replace(pod.spec.pod_affinity, required_anti=()))
+
+
+def _with_affinity(pod: PodInfo, affinity: PodAffinity) -> PodInfo:
+    return replace(pod, spec=replace(pod.spec, pod_affinity=affinity))

@@ -4,12 +4,14 @@ Invariant: a pod whose required terms name nodes by metadata.name is never looke
 (PreFilter), and a term without requirements matches no node.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, EditPod, SetLabels
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -29,6 +31,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
@@ -46,6 +49,7 @@ from stellwerk.models.selectors import (
     parse_preferred_terms,
 )
 from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.label_changes import LabelChanges, label_changes
 from stellwerk.plugins.shared.node_matching import (
     matching_labels,
     matching_nodes,
@@ -72,6 +76,7 @@ class NodeAffinity(
     ScorePlugin,
     NormalizeScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """Filters by what is required, scores by the weights of what is preferred."""
 
@@ -113,6 +118,14 @@ class NodeAffinity(
             # The profile's affinity is checked first, as upstream: its reason wins.
             codes[~matching_nodes(nodes, self._added_required)] = _ENFORCED_CODE
         return FilterResult(codes, _STATUS_OF_CODE.__getitem__)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is None:
+            return _edits(pod)
+        return _labels(pod, nodes.snapshot.node_at(row))
 
     @override
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
@@ -202,3 +215,42 @@ def _term_node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
         if requirement.key == NODE_NAME_FIELD and requirement.operator == "In":
             names = requirement.values if names is None else names & requirement.values
     return names
+
+
+# --- proposals ----------------------------------------------------------------------------------
+
+
+def _labels(pod: PodInfo, node: NodeInfo) -> Iterator[Change]:
+    """The labels that the pod asks of its node."""
+    spec, labels = pod.spec, node.labels
+    needed: LabelChanges = {
+        key: value for key, value in spec.node_selector.items() if labels.get(key) != value
+    }
+    required = spec.required_node_affinity
+    if required is None or required.matches(labels, node.name):
+        options: list[LabelChanges] = [{}]
+    else:
+        options = list(label_changes(required, node))
+    for option in options:
+        together = {**option, **needed}
+        if together and all(option.get(key, value) == value for key, value in needed.items()):
+            yield SetLabels(node.name, tuple(together.items()))
+
+
+def _edits(pod: PodInfo) -> Iterator[Change]:
+    for key, value in pod.spec.node_selector.items():
+        yield EditPod(f"drop {key}={value} from nodeSelector", _without_selector(key))
+    if pod.spec.required_node_affinity is not None or pod.node_names is not None:
+        yield EditPod("drop the required node affinity", _without_affinity)
+
+
+def _without_selector(key: str) -> Callable[[PodInfo], PodInfo]:
+    def edit(pod: PodInfo) -> PodInfo:
+        left = {name: value for name, value in pod.spec.node_selector.items() if name != key}
+        return replace(pod, spec=replace(pod.spec, node_selector=left))
+
+    return edit
+
+
+def _without_affinity(pod: PodInfo) -> PodInfo:
+    return replace(pod, spec=replace(pod.spec, required_node_affinity=None), node_names=None)

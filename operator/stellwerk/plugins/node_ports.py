@@ -4,12 +4,14 @@ Invariant: a port wanted on every address (0.0.0.0) conflicts with that port on 
 port wanted on one address with the same address and with 0.0.0.0.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, EditPod, PodPart
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -27,6 +29,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.types import CycleState, FilterResult, unschedulable
@@ -41,7 +44,7 @@ _NAME: Final = "NodePorts"
 _TAKEN: Final = unschedulable(_NAME, "node(s) didn't have free ports for the requested pod ports")
 
 
-class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Looks only at the ports in use that conflict with a wanted one."""
 
     name: ClassVar[str] = _NAME
@@ -55,6 +58,14 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         return FilterResult.of_mask(_conflicts(nodes, pod.spec.host_ports), _TAKEN)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        for port in pod.spec.host_ports if row is None else ():
+            words = f"drop host port {port.port}/{port.protocol}"
+            yield EditPod(words, _without_port(port), PodPart.NEEDS)
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -118,3 +129,11 @@ def _freed_a_wanted_port(pod: PodInfo, change: ClusterChange) -> QueueingHint:
         had_node(gone)
         and any(_conflicts_with_any(port, pod.spec.host_ports) for port in gone.spec.host_ports)
     )
+
+
+def _without_port(port: HostPort) -> Callable[[PodInfo], PodInfo]:
+    def edit(pod: PodInfo) -> PodInfo:
+        left = tuple(each for each in pod.spec.host_ports if each != port)
+        return replace(pod, spec=replace(pod.spec, host_ports=left))
+
+    return edit

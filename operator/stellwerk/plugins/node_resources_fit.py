@@ -4,12 +4,20 @@ Invariant: the filter counts what is requested; scoring counts 100m and 200 MiB 
 request nothing and ignores pod-level requests of the incoming pod (v1.36).
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.changes import (
+    Change,
+    FreeResources,
+    GrowNode,
+    lacking,
+    request_less,
+    wanted_amounts,
+)
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -30,6 +38,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
@@ -146,6 +155,7 @@ class NodeResourcesFit(
     ScorePlugin,
     PlacementScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """The filter's code has a bit per resource that is lacking, and one for "not even if empty"."""
 
@@ -243,6 +253,21 @@ class NodeResourcesFit(
         return full
 
     # --- queueing hints -------------------------------------------------------------------------
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        snapshot = nodes.snapshot
+        if row is None:
+            yield from _smaller_requests(pod, nodes)
+            return
+        short, node = lacking(snapshot, row, pod), snapshot.node_at(row)
+        if short:
+            wanted, offered = wanted_amounts(pod), node.allocatable
+            too_small = any(offered.get(resource, 0) < wanted[resource] for resource in short)
+            kind = GrowNode if too_small else FreeResources
+            yield kind(node.name, tuple(short.items()))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -393,3 +418,17 @@ def _name(device_class: JsonObject) -> str:
 
 def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:
     return any(new.allocatable.get(name, 0) > old.allocatable.get(name, 0) for name in resources)
+
+
+def _smaller_requests(pod: PodInfo, nodes: NodeView) -> Iterator[Change]:
+    """The request that the node with the most room could take, by resource."""
+    wanted = wanted_amounts(pod)
+    least: dict[str, int] = {}
+    for row in nodes.row_numbers().tolist():
+        short = lacking(nodes.snapshot, row, pod)
+        for resource, amount in short.items() if len(short) == 1 else ():
+            least[resource] = min(amount, least.get(resource, amount))
+    for resource, amount in least.items():
+        left = wanted[resource] - amount
+        if resource != PODS and left > 0:
+            yield request_less(resource, left, wanted[resource])

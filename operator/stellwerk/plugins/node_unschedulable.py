@@ -3,11 +3,12 @@
 Invariant: spec.unschedulable counts even before the node controller has added the taint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, Tolerate, Uncordon
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -18,7 +19,7 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Reuse
+from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, ProposePlugin, Reuse
 from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
@@ -31,7 +32,7 @@ _UNSCHEDULABLE: Final = unresolvable(_NAME, "node(s) were unschedulable")
 _TAINT: Final = Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE)
 
 
-class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions):
+class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes with spec.unschedulable."""
 
     name: ClassVar[str] = _NAME
@@ -42,6 +43,14 @@ class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions):
         if _tolerates_unschedulable(pod):
             return FilterResult.everywhere(len(nodes))
         return FilterResult.of_mask(nodes.unschedulable(), _UNSCHEDULABLE)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is not None:
+            yield Uncordon(nodes.snapshot.node_at(row).name)
+            yield Tolerate(Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -5,7 +5,7 @@ that the node already has costs the pod nothing. Invariant: a node without a CSI
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -30,6 +31,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.services import Handle, ObjectStore
@@ -60,6 +62,7 @@ from stellwerk.plugins.shared.volume_claims import (
     overlay_uses,
     uses_own_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import without_volumes
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -77,7 +80,7 @@ class _NewVolumes:
     """The status of every node."""
 
 
-class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes that cannot attach all of the pod's volumes."""
 
     name: ClassVar[str] = _NAME
@@ -123,6 +126,12 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
                 self._attached = attached
         attached.refresh()
         return attached
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        return without_volumes(pod) if row is None else iter(())
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -6,8 +6,8 @@ pods not counted.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, EditPod
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     GO_ON,
@@ -26,6 +27,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
@@ -49,6 +51,7 @@ from stellwerk.plugins.pairwise.spread_constraints import (
     TopologySpreadConstraint,
 )
 from stellwerk.plugins.pairwise.spread_hints import spread_hints
+from stellwerk.plugins.pairwise.topology_labels import topology_labels
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
 from stellwerk.snapshot.snapshot import NodeView
@@ -118,6 +121,7 @@ class PodTopologySpread(
     ScorePlugin,
     NormalizeScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
 
@@ -245,6 +249,18 @@ class PodTopologySpread(
         return normalized
 
     @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is not None:
+            yield from topology_labels(pod, nodes.snapshot, nodes.snapshot.node_at(row))
+            return
+        for index, each in enumerate(pod.spec.spread_constraints):
+            if each.hard:
+                words = f"make the spread over {each.topology_key} ScheduleAnyway"
+                yield EditPod(words, _without_constraint(index))
+
+    @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return spread_hints(self._constraints)
 
@@ -369,3 +385,12 @@ def _rounded(score: FloatColumn) -> IntColumn:
     """Rounded half away from zero, as Go does; scores are not negative."""
     whole = np.floor(score)
     return (whole + (2 * (score - whole) >= 1)).astype(np.int64)
+
+
+def _without_constraint(index: int) -> Callable[[PodInfo], PodInfo]:
+    def edit(pod: PodInfo) -> PodInfo:
+        constraints = list(pod.spec.spread_constraints)
+        constraints[index] = replace(constraints[index], when_unsatisfiable="ScheduleAnyway")
+        return replace(pod, spec=replace(pod.spec, spread_constraints=tuple(constraints)))
+
+    return edit

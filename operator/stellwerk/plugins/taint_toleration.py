@@ -3,11 +3,12 @@
 Invariant: a taint set is judged once per pod spec, however many nodes have it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar, Final
 
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change, RemoveTaints, Tolerate, Uncordon
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -23,6 +24,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     NormalizeScorePlugin,
     PreScorePlugin,
+    ProposePlugin,
     Reuse,
     ScorePlugin,
 )
@@ -49,6 +51,7 @@ class TaintToleration(
     ScorePlugin,
     NormalizeScorePlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """Filters by NoSchedule and NoExecute, scores by PreferNoSchedule."""
 
@@ -77,6 +80,21 @@ class TaintToleration(
     @override
     def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
         return normalize_to_lowest(scores)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is None:
+            return
+        node = nodes.snapshot.node_at(row)
+        taints = untolerated(node.taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
+        if taints:
+            yield RemoveTaints(node.name, tuple(taints))
+        if node.unschedulable:
+            yield Uncordon(node.name)
+        for taint in dict.fromkeys(taints):
+            yield Tolerate(taint)
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

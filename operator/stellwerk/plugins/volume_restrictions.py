@@ -5,7 +5,7 @@ claim with ReadWriteOncePod conflicts with its user anywhere. Invariant: taking 
 disk or claim off a row makes its verdict what it would be without them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -31,6 +32,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.services import Handle, ObjectStore
@@ -45,6 +47,7 @@ from stellwerk.plugins.shared.volume_claims import (
     overlay_uses,
     uses_named_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import without_volumes
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -74,7 +77,7 @@ class _Restrictions:
     """The number of them that have a user somewhere."""
 
 
-class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes with a conflicting disk, and every node while a single-user claim is in use."""
 
     name: ClassVar[str] = _NAME
@@ -106,6 +109,12 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         codes[claim_users > 0] = _CLAIM
         codes[disk_users > 0] = _DISK
         return FilterResult(codes, _STATUSES.__getitem__)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        return without_volumes(pod) if row is None else iter(())
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

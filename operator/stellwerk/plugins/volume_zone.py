@@ -4,7 +4,7 @@ Both generations of labels count; a node without any of them is in no zone and t
 Invariant: only bound claims decide; an unbound one passes if its class waits for a consumer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -29,6 +30,7 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     Reuse,
 )
 from stellwerk.framework.services import Handle
@@ -46,6 +48,7 @@ from stellwerk.plugins.shared.volume_claims import (
     not_found,
     uses_named_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import volume_labels, without_volumes
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -66,7 +69,7 @@ class _Zones:
     """(label, values of which the node must have one)."""
 
 
-class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes in other zones or regions than the pod's volumes."""
 
     name: ClassVar[str] = _NAME
@@ -107,6 +110,14 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
             every: Mask = np.ones(len(nodes), np.bool_)
             return FilterResult.of_mask(every, unresolvable(_NAME, rejection))
         return FilterResult.of_mask(_elsewhere(nodes, zones), _CONFLICT)
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is None:
+            return without_volumes(pod)
+        return volume_labels(self._handle.objects, pod, nodes.snapshot.node_at(row))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -5,7 +5,7 @@ Read by the verbs and by the command line. Invariant: names are those of kube-ap
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 DEFAULT_PLUGINS: Final = frozenset(
     (
@@ -14,6 +14,7 @@ DEFAULT_PLUGINS: Final = frozenset(
         "DefaultTolerationSeconds",
         "JobValidation",
         "LimitRanger",
+        "NamespaceLifecycle",
         "PersistentVolumeClaimResize",
         "PodGroupProtection",
         "PodGroupWorkloadExists",
@@ -36,13 +37,31 @@ OPTIONAL_PLUGINS: Final = frozenset(
 """Off unless they are enabled."""
 
 
-def plugins(enabled: str = "", disabled: str = "") -> frozenset[str]:
-    """The plugins that are on; both texts are lists of names with commas.
+NODE_RESTRICTION: Final = "NodeRestriction"
+SERVICE_ACCOUNT: Final = "ServiceAccount"
+RBAC_PLUGINS: Final = frozenset((NODE_RESTRICTION, SERVICE_ACCOUNT))
+"""On where rights are enforced, elsewhere off, unless a flag says otherwise."""
+
+
+class PluginFlags(NamedTuple):
+    """The plugins that two flags switch on and off beside those that are on by default."""
+
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+
+    def applied(self, *, enforced: bool) -> frozenset[str]:
+        """The plugins that are on; `enforced`: rights are."""
+        default = DEFAULT_PLUGINS | RBAC_PLUGINS if enforced else DEFAULT_PLUGINS
+        return (default | self.enabled) - self.disabled
+
+
+def plugin_flags(enabled: str = "", disabled: str = "") -> PluginFlags:
+    """The plugins of two flags; both texts are lists of names with commas.
 
     Raises:
-        ValueError: a name is that of no plugin.
+        ValueError: a name is that of no plugin, or stands in both.
     """
-    known = DEFAULT_PLUGINS | OPTIONAL_PLUGINS
+    known = DEFAULT_PLUGINS | OPTIONAL_PLUGINS | RBAC_PLUGINS
     wanted, unwanted = (
         {name.strip() for name in text.split(",") if name.strip()} for text in (enabled, disabled)
     )
@@ -50,4 +69,10 @@ def plugins(enabled: str = "", disabled: str = "") -> frozenset[str]:
     if unknown:
         message = f"no admission plugin {', '.join(unknown)}; there are {', '.join(sorted(known))}"
         raise ValueError(message)
-    return (DEFAULT_PLUGINS | wanted) - unwanted
+    if wanted & unwanted:
+        message = (
+            f"{', '.join(sorted(wanted & unwanted))} in enable-admission-plugins and "
+            "disable-admission-plugins overlapped"
+        )
+        raise ValueError(message)
+    return PluginFlags(frozenset(wanted), frozenset(unwanted))

@@ -17,11 +17,13 @@ from stellwerk_cluster.admission.optional_plugins import (
     tolerate_extended_resources,
 )
 from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
-from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, timestamp
 from stellwerk_cluster.apimachinery.pods import qos_class
 from stellwerk_cluster.defaults.pod_strategy import drop_group_of_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
 _NO_EXECUTE_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
+_TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
 
 
@@ -52,8 +55,19 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         tolerate_extended_resources(spec)
     if cluster.enabled("RuntimeClass"):
         _admit_runtime_class(pod, cluster, kind)
+    if cluster.enabled("PodTopologyLabels") and spec.get("nodeName"):
+        node = cluster.find("nodes", "", spec["nodeName"])
+        added = topology_labels(labels_of(node)) if node else {}
+        if added:
+            labels = {**labels_of(pod), **added}
+            pod["metadata"] = {**pod["metadata"], "labels": dict(sorted(labels.items()))}
     if spec.get("schedulingGates"):
         pod["status"] = {**pod["status"], "conditions": [_gated_condition(cluster)]}
+
+
+def topology_labels(node_labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of zone and region that a pod gets from its node."""
+    return {name: node_labels[name] for name in _TOPOLOGY_LABELS if name in node_labels}
 
 
 def check_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:

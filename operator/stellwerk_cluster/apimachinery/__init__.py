@@ -1,4 +1,4 @@
-"""What objects of the API are, before any of them is stored.
+"""The form of API objects, before any of them is stored.
 
 Kinds and their paths, types and schemas, names and selectors, patches, and every way to refuse a
 request. As in Kubernetes, this is what all other rooms are built on. Invariant: pure functions and

@@ -1,4 +1,4 @@
-"""What changed between two values, as three sets of fields: the base of all field ownership.
+"""The difference between two values as three sets of fields: the base of field ownership.
 
 Called for every write whose manager is recorded. Invariant: no field is in two of the sets, and
 equal values give three empty ones.
@@ -37,7 +37,7 @@ class Comparison:
 
     @property
     def written(self) -> FieldSet:
-        """What the second value has another value of than the first."""
+        """The fields of the second value that differ from the first, or are new."""
         return union(self.modified, self.added)
 
     def without(self, ignored: FieldSet) -> Comparison:
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def compare(form: MergeType, old: JsonValue, new: JsonValue) -> Comparison:
-    """What changed from `old` to `new`.
+    """The changes from `old` to `new`.
 
     Raises:
         FormError: an item of a list lacks its keys.

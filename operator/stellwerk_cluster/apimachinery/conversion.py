@@ -160,7 +160,7 @@ def _without_type(obj: JsonObject) -> JsonObject:
 
 
 def stored_field_path(kind: ResourceKind, name: str) -> tuple[str, ...]:
-    """Where the value of a field selector lies in the stored form."""
+    """The path of a field selector's value in the stored form."""
     if kind.storage_name == "events":
         if name == "source":
             return ("source", "component")

@@ -42,7 +42,7 @@ _SEARCHED_DAYS: Final = 366 * 5
 
 
 class Schedule(Protocol):
-    """When something is to happen, again and again."""
+    """The times of a cron expression."""
 
     def following(self, moment: datetime) -> datetime | None:
         """The first time after a moment; None: never."""

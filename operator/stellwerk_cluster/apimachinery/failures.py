@@ -251,7 +251,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """What the API server answers with 500 and no reason."""
+    """The answer with code 500 and no reason."""
     return StatusError(500, "", message)
 
 
@@ -317,10 +317,11 @@ def too_many_operations(most: int, given: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", message)
 
 
-def no_process(pod: str, missing: str) -> StatusError:
-    """The request needs a process of the pod, where nodes are hollow."""
+def no_process(kind: ResourceKind, name: str, missing: str) -> StatusError:
+    """The request needs a process of the object, where nodes are hollow."""
     message = (
-        f"nodes of the embedded cluster are hollow and run no processes: pod {pod} has no {missing}"
+        "nodes of the embedded cluster are hollow and run no processes: "
+        f"{kind.singular_name} {name} has no {missing}"
     )
     return StatusError(405, "MethodNotAllowed", message, details={})
 

@@ -65,7 +65,7 @@ def is_member(node: FieldSet) -> bool:
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in one of the sets."""
+    """The union of the sets."""
     if one is other or not other:
         return one
     merged = dict(one)
@@ -79,7 +79,7 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in the first set and not in the second; the first itself if that is all of it."""
+    """The first set without the second; the first itself if that is all of it."""
     if one is other:
         return {}
     kept: FieldSet = {}
@@ -101,7 +101,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in both sets."""
+    """The intersection of the sets."""
     kept: FieldSet = {}
     for element in one.keys() & other.keys():
         both = (
@@ -115,7 +115,7 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def without_trees(one: FieldSet, roots: FieldSet) -> FieldSet:
-    """What of the first set lies neither at nor below a member of the second."""
+    """The members of the first set neither at nor below a member of the second."""
     kept: FieldSet = {}
     for element, node in one.items():
         root = roots.get(element)

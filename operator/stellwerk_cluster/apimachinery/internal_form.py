@@ -88,7 +88,7 @@ def _with_host_fields(spec: JsonObject) -> JsonObject:
 
 
 def internal_diff(type_name: str, old: JsonValue, new: JsonValue) -> str:
-    """What differs between two values, as a unified diff of their internal forms.
+    """The unified diff of the internal forms of two values.
 
     Of values with very many lines, nothing: comparing them takes the square of their length.
     """

@@ -8,7 +8,7 @@ decided by comparing its name elsewhere when a word of its block can say it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -126,7 +126,7 @@ class ResourceKind:
 
     @property
     def singular_name(self) -> str:
-        """What kubectl calls one of them."""
+        """The singular by which kubectl knows the kind."""
         return self.singular or self.kind.lower()
 
     def subresource(self, name: str) -> Subresource | None:
@@ -180,7 +180,10 @@ def _kind(block: KindBlock, below: dict[str, Subresource]) -> ResourceKind:
     if unknown:
         raise ValueError(f"{block.plural}: unknown subresources: {', '.join(unknown)}")
     if names:
-        facts["subresources"] = tuple(below[name] for name in names)
+        # The options of a proxy are a type of their own for each kind.
+        facts["subresources"] = tuple(
+            replace(below[name], kind=below[name].kind.replace("*", block.kind)) for name in names
+        )
     return ResourceKind(group, version, block.plural, block.kind, **facts)
 
 

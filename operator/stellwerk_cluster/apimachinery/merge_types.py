@@ -86,7 +86,7 @@ class MergeList:
 
 
 class MergeType(NamedTuple):
-    """What a value may be; most forms allow one of the three."""
+    """The type of a value: map, scalar or list; most allow one of the three."""
 
     members: MergeMap | None = None
     scalar: str = ""

@@ -42,7 +42,7 @@ _POSITION: Final = re.compile(r"\[\d+\]")
 
 
 def json_name(value: JsonValue) -> str:
-    """What the API calls a value of the wrong JSON type."""
+    """The API's name for the JSON type of a value."""
     return _JSON_NAMES.get(type(value), "null")
 
 
@@ -51,7 +51,7 @@ class DecodeError(Exception):
 
     @property
     def in_a_map(self) -> str:
-        """What the API says where it reads maps, as a strategic merge leaves them, for JSON."""
+        """The error of the decoder that reads maps, as a strategic merge leaves them, for JSON."""
         return str(self)
 
 

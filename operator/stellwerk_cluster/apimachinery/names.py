@@ -24,7 +24,7 @@ NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, slots=True)
 class _Syntax:
-    """How long a text may be, what it is made of, and how the API words what is wrong with it."""
+    """The syntax of a text: its length, its characters, and the API's wording of errors."""
 
     longest: int
     too_long: str
@@ -32,7 +32,7 @@ class _Syntax:
     malformed: str
 
     def errors(self, text: str) -> tuple[str, ...]:
-        """What keeps a text from having the syntax."""
+        """The errors of a text of this syntax."""
         errors = []
         if len(text) > self.longest:
             errors.append(self.too_long)
@@ -81,7 +81,7 @@ _LABEL_VALUE: Final = _Syntax(
 
 
 def subdomain_errors(text: str) -> tuple[str, ...]:
-    """What keeps a text from being a lowercase RFC 1123 subdomain."""
+    """The errors of a text as a lowercase RFC 1123 subdomain."""
     return _RFC_1123_SUBDOMAIN.errors(text)
 
 
@@ -92,18 +92,18 @@ def without_trailing_dash(prefix: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def label_errors(text: str) -> tuple[str, ...]:
-    """What keeps a text from being a lowercase RFC 1123 label."""
+    """The errors of a text as a lowercase RFC 1123 label."""
     return _RFC_1123_LABEL.errors(text)
 
 
 def dns_1035_errors(text: str) -> tuple[str, ...]:
-    """What keeps a text from being an RFC 1035 label."""
+    """The errors of a text as an RFC 1035 label."""
     return _RFC_1035_LABEL.errors(text)
 
 
 @lru_cache(maxsize=1 << 14)
 def qualified_name_errors(text: str) -> tuple[str, ...]:
-    """What keeps a text from being a qualified name (the key of a label)."""
+    """The errors of a text as a qualified name (the key of a label)."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         what = _NAME.malformed.replace("name part", "a valid label key", 1)
@@ -126,7 +126,7 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def label_value_errors(text: str) -> tuple[str, ...]:
-    """What keeps a text from being the value of a label."""
+    """The errors of a text as the value of a label."""
     return _LABEL_VALUE.errors(text)
 
 

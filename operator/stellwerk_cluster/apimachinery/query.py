@@ -42,7 +42,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def version_error(text: str) -> str:
-    """What is wrong with a resource version; empty if nothing is."""
+    """The error of a resource version; empty if there is none."""
     if not _VERSION.fullmatch(text):
         return f'strconv.ParseUint: parsing "{text}": invalid syntax'
     if len(text) > _MOST_DIGITS or int(text) >= 1 << 64:

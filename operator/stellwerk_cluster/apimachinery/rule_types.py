@@ -1,4 +1,4 @@
-"""What CEL rules see of a custom object: the types that a schema declares, and the values.
+"""Custom objects as CEL rules see them: the types that a schema declares, and the values.
 
 Called by `rules`. Invariant: a value is converted only where the schema gives it another type than
 JSON does, or a name that rules cannot write; otherwise rules read the object itself.
@@ -135,7 +135,7 @@ def _object_type(schema: JsonObject) -> Type | None:
 
 
 def converter(schema: JsonObject) -> Converter | None:
-    """What makes the value that rules see; None if that is the JSON value itself."""
+    """The function that makes the value that rules see; None if that is the JSON value."""
     if schema.get("x-kubernetes-int-or-string"):
         return None
     match schema.get("type"):

@@ -49,7 +49,7 @@ class RuleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """One compiled rule."""
 
     text: str
@@ -65,7 +65,7 @@ class Rule:
 
     @property
     def shown(self) -> str:
-        """What errors call the rule."""
+        """The name of the rule in errors."""
         return self.message.strip() or self.text.strip()
 
 
@@ -91,7 +91,7 @@ def environments(schema: JsonObject) -> Environments | None:
     return Environments.of(declared) if declared is not None else None
 
 
-def compile_rule(written: JsonObject, schema: JsonObject, found: Environments) -> Rule:
+def compile_rule(written: JsonObject, schema: JsonObject, found: Environments) -> ValidationRule:
     """The rule as it runs.
 
     Raises:
@@ -105,7 +105,7 @@ def compile_rule(written: JsonObject, schema: JsonObject, found: Environments) -
         raise RuleError(f"compilation failed: {error}") from None
     if program.result_type != BOOL:
         raise RuleError("cel expression must evaluate to a bool")
-    return Rule(
+    return ValidationRule(
         written["rule"],
         written.get("message", ""),
         written.get("reason", ""),
@@ -190,7 +190,7 @@ class RuleTree:
         if root or schema.get("x-kubernetes-embedded-resource"):
             schema = with_root_fields(schema)
         self._schema = schema
-        self._rules: list[Rule] = []
+        self._rules: list[ValidationRule] = []
         self._convert: Converter | None = None
         found = environments(schema) if schema.get(RULES) else None
         if found is not None:
@@ -212,7 +212,7 @@ class RuleTree:
     def validate(
         self, value: JsonValue, old: JsonValue = None, budget: int = VALIDATION_LIMIT
     ) -> list[FieldError]:
-        """What rules find wrong with an object; `old` is the object that it replaces."""
+        """The errors that rules find in an object; `old` is the object that it replaces."""
         run = _Run(budget)
         with suppress(_BudgetSpentError):
             self.check(value, old, "", run, unchanged=old is not None and value == old)
@@ -285,13 +285,13 @@ class RuleTree:
 
     def _broken(
         self,
-        rule: Rule,
+        rule: ValidationRule,
         value: JsonValue,
         variables: Mapping[str, Value],
         path: str,
         run: _Run,
     ) -> FieldError | None:
-        """What to report of a rule; None if the value keeps it."""
+        """The error of a rule; None if the value keeps it."""
         outcome = rule.program.outcome(variables)
         kind = self._schema.get("type", "")
         where = path or "<nil>"
@@ -314,7 +314,7 @@ class RuleTree:
         message = _message(rule, variables, run) or rule.message.strip()
         return self._cause(rule, value, path, message or f"failed rule: {rule.shown}")
 
-    def _cause(self, rule: Rule, value: JsonValue, path: str, message: str) -> FieldError:
+    def _cause(self, rule: ValidationRule, value: JsonValue, path: str, message: str) -> FieldError:
         below = rule.path if rule.path.startswith("[") or not path else f".{rule.path}"
         where = f"{path}{below}" if rule.path else path
         where = where or "<nil>"
@@ -343,7 +343,7 @@ def _key(element: JsonValue, keys: tuple[str, ...] | list[str]) -> str:
     return repr([element.get(name) for name in keys]) if isinstance(element, dict) else ""
 
 
-def _failure(error: EvaluationError, rule: Rule) -> str:
+def _failure(error: EvaluationError, rule: ValidationRule) -> str:
     if str(error).startswith("no such overload"):
         return (
             f"'{error}': call arguments did not match a supported operator, function or macro "
@@ -352,8 +352,8 @@ def _failure(error: EvaluationError, rule: Rule) -> str:
     return f"{error} evaluating rule: {rule.shown}"
 
 
-def _message(rule: Rule, variables: Mapping[str, Value], run: _Run) -> str:
-    """What the messageExpression of a rule says; nothing if it fails or says nothing usable."""
+def _message(rule: ValidationRule, variables: Mapping[str, Value], run: _Run) -> str:
+    """The value of a rule's messageExpression; empty if it fails or is not usable."""
     if rule.message_program is None:
         return ""
     outcome = rule.message_program.outcome(variables)

@@ -1,4 +1,4 @@
-"""What list, watch and deletecollection requests select: labels, fields, a namespace.
+"""The selection of list, watch and deletecollection requests: labels, fields, a namespace.
 
 Parsed once per request, then asked for every object; what a requirement means is written in
 `models.selectors`. Invariant: the texts of the errors are those of the API server.
@@ -48,7 +48,7 @@ class Selectable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldRequirement:
+class FieldSelectorRequirement:
     """A value that a field has, or has not."""
 
     path: tuple[str, ...]
@@ -84,7 +84,7 @@ class Selection:
     namespace: str | None = None
     """None: all namespaces."""
     labels: LabelSelector = EVERYTHING
-    fields: tuple[FieldRequirement, ...] = ()
+    fields: tuple[FieldSelectorRequirement, ...] = ()
 
     @property
     def everything(self) -> bool:
@@ -93,7 +93,7 @@ class Selection:
 
     @property
     def trigger(self) -> Trigger | None:
-        """What everything selected has in common, and few other objects have; None: nothing."""
+        """The value that everything selected has in common, and few other objects have, or None."""
         wanted = {field.path: field.value for field in self.fields if field.equal}
         if wanted.get(_NODE_NAME):
             return "spec.nodeName", wanted[_NODE_NAME]
@@ -112,13 +112,13 @@ class Selection:
 
 def parse_fields(
     text: str, kind: ResourceKind, prefix_of: Callable[[str], tuple[str, ...]]
-) -> tuple[FieldRequirement, ...]:
+) -> tuple[FieldSelectorRequirement, ...]:
     """The requirements of a field selector; `prefix_of` says where a field lies in an object.
 
     Raises:
         StatusError: the text is no selector, or the kind has no such field label (400).
     """
-    found: list[FieldRequirement] = []
+    found: list[FieldSelectorRequirement] = []
     for part in filter(None, re.split(r"(?<!\\),", text)):
         match = re.match(r"([^=!]*)(!=|==|=)(.*)$", part)
         if match is None:
@@ -126,7 +126,7 @@ def parse_fields(
         name, operator, value = match[1], match[2], _unescaped(match[3])
         if name not in kind.fields:
             raise _unknown_field(kind, name)
-        found.append(FieldRequirement(prefix_of(name), value, equal=operator != "!="))
+        found.append(FieldSelectorRequirement(prefix_of(name), value, equal=operator != "!="))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""What distinguishes one kind from another when it is written: the seam between verbs and rules.
+"""The strategy of a kind: the rules of its writes, which the verbs ask for.
 
 `registry.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
 validate. The tables of `schema` name the functions of a kind. Invariant: every function may change

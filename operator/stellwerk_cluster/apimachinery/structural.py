@@ -81,7 +81,7 @@ def with_defaults(value: JsonValue, schema: JsonObject) -> JsonValue:
 
 
 def validate(value: JsonValue, schema: JsonObject, path: str) -> list[FieldError]:
-    """What is wrong with a value."""
+    """The errors of a value."""
     return list(_validate(value, schema, path))
 
 

@@ -1,4 +1,4 @@
-"""What a value owns, how an applied value merges into another, and how fields are taken away.
+"""Values of merge types: the fields they own, their merge into others, removal of fields.
 
 Pure functions along the forms of `forms`, called by field ownership; `comparison` finds what
 changed between two values. The rules are those of structured-merge-diff (v6), as the API server of
@@ -101,7 +101,7 @@ def indexed(form: MergeList, items: list[JsonValue]) -> dict[str, list[JsonValue
 
 
 def problems(form: MergeType, value: JsonValue, path: str = "") -> list[Problem]:
-    """What of an applied value does not have its form."""
+    """The parts of an applied value that do not have its type."""
     part = form.part(value)
     if isinstance(part, MergeMap):
         return _map_problems(part, value, path)
@@ -191,7 +191,7 @@ def problems_text(found: list[Problem]) -> str:
 
 
 def field_set(form: MergeType, value: JsonValue) -> FieldSet:
-    """What an applied value owns: its scalars, what is taken whole, and the items of lists."""
+    """The fields of an applied value: its scalars, what is atomic, and the items of lists."""
     found = _owned(form, value)
     found.pop(SELF, None)
     return found

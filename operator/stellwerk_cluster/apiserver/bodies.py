@@ -16,10 +16,10 @@ from stellwerk_cluster.apimachinery import json_patch, patching, protobuf
 from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import bad_request, unsupported_body
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
-from stellwerk_cluster.apimachinery.kind_conversion import other_kind
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
 from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
+from stellwerk_cluster.registry.decoding import other_kind
 from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _HEAD_TYPE: Final = (
     'Kind string "json:\\"kind,omitempty\\"" }'
 )
 _MOST_SLASHES: Final = 1
+_DELETE_OPTIONS: Final = "DeleteOptions"
+_META_SCHEME: Final = "pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
 class _BodyError(ValueError):
@@ -94,10 +96,16 @@ def delete_options_body(content: bytes, media_type: str) -> JsonObject:
     """The options in the body of a delete.
 
     Raises:
-        StatusError: it is malformed (400), or in another format (415).
+        StatusError: it is malformed or of another kind (400), or in another format (415).
     """
     try:
-        return decode("DeleteOptions", _plain_mapping(content, media_type, "DeleteOptions"))[0]
+        options = _plain_mapping(content, media_type, _DELETE_OPTIONS)
+        given = options.get("kind") or _DELETE_OPTIONS
+        if given != _DELETE_OPTIONS:
+            version = options.get("apiVersion") or "meta.k8s.io/v1"
+            unknown = f'no kind "{given}" is registered for version "{version}"'
+            raise bad_request(f'{unknown} in scheme "{_META_SCHEME}"')
+        return decode(_DELETE_OPTIONS, options)[0]
     except (_BodyError, protobuf.MalformedError, DecodeError) as error:
         raise bad_request(str(error)) from None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.kinds import computed_kind
-from stellwerk_cluster.apiserver.computed import ComputedObjects
+from stellwerk_cluster.apiserver.computed_kinds import ComputedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ _CONNECT_SECONDS: Final = 0.2
 
 
 def port_health(port: int) -> str:
-    """What is wrong with a component that serves its health on this port; empty: nothing."""
+    """The failure of a component that serves its health on this port; empty: it is well."""
     try:
         socket.create_connection(("127.0.0.1", port), _CONNECT_SECONDS).close()
     except OSError as error:

@@ -33,7 +33,7 @@ _AFTER: Final = "\0"
 
 @dataclass(frozen=True, slots=True)
 class ContinueToken:
-    """Where a list goes on."""
+    """The place at which a list goes on."""
 
     revision: int
     """The version of the first page; below 0: the present one, whatever was shown before."""

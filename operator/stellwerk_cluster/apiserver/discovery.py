@@ -148,7 +148,7 @@ class Discovery:
         return entries
 
     def _storage_version_hash(self, row: ResourceKind) -> str:
-        """What changes when objects are stored in another version."""
+        """The hash that changes when objects are stored in another version."""
         same = (each for each in self._kinds if each.storage_name == row.storage_name)
         stored = next((each for each in same if not is_converted(each)), row)
         version = row.storage_version or _HASHED_VERSIONS.get(row.storage_name, stored.version)

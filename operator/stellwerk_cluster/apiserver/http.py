@@ -1,7 +1,7 @@
 """The HTTP face of the API: one aiohttp handler that dispatches on method and path.
 
-Started by `cluster.EmbeddedCluster`. Here are resources and methods; `documents` answers all
-other paths, and the rules of kinds lie in the verbs.
+Started by `cluster.EmbeddedCluster`. Here are resources and methods; `non_resource_paths` answers
+all other paths, and the rules of kinds lie in the verbs.
 Invariant: every failure that a client sees is a `Status` object, and a request that fails changes
 nothing.
 """
@@ -22,6 +22,7 @@ from stellwerk_cluster.apimachinery.failures import (
     internal,
     method_not_allowed,
     no_process,
+    no_such_resource,
     too_large_body,
     too_large_revision,
     unsupported_patch,
@@ -29,13 +30,6 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
-from stellwerk_cluster.apiserver.answers import (
-    Answer,
-    body_answer,
-    json_answer,
-    no_page,
-    streamed_answer,
-)
 from stellwerk_cluster.apiserver.bodies import (
     apply_body,
     delete_options_body,
@@ -43,14 +37,20 @@ from stellwerk_cluster.apiserver.bodies import (
     object_body,
     plain_body,
 )
-from stellwerk_cluster.apiserver.computed import Readings
-from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
+from stellwerk_cluster.apiserver.computed_kinds import ObjectReader
+from stellwerk_cluster.apiserver.listing import ListPage, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Renderer, ResponseFormat, negotiate
-from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
+from stellwerk_cluster.apiserver.request_info import RequestInfo, parse_path, write_options
+from stellwerk_cluster.apiserver.responses import (
+    Answer,
+    body_answer,
+    json_answer,
+    no_page,
+    streamed_answer,
+)
 from stellwerk_cluster.identity.attributes import Attributes
-from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
+from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, ReviewHandler
 from stellwerk_cluster.identity.token_requests import issue_token
-from stellwerk_cluster.registry.applying import apply
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import (
     DeleteOptions,
@@ -60,11 +60,12 @@ from stellwerk_cluster.registry.deletion import (
 )
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
+from stellwerk_cluster.registry.server_side_apply import apply
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.access import Access
-    from stellwerk_cluster.apiserver.documents import Documents
+    from stellwerk_cluster.apiserver.auth_filters import AuthFilters
+    from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
     from stellwerk_cluster.apiserver.pod_logs import PodLogs
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
@@ -99,16 +100,16 @@ _NEEDS_PROCESS: Final = {
     "portforward": "ports to forward",
     "proxy": "server to talk to",
 }
-"""Subresources of pods that answer with what a process says, and what of it is missing."""
+"""Subresources that answer with what a process says, and what of it is missing."""
 _CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
 """Parameters that say which objects of a collection are deleted."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
-Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
+Method: TypeAlias = Callable[[web.BaseRequest, RequestInfo], Awaitable[Answer]]
 
 
-class HttpServer:
+class ApiServer:
     """Answers requests, one method each for GET, POST, PUT, PATCH and DELETE."""
 
     def __init__(
@@ -116,17 +117,19 @@ class HttpServer:
         api: Api,
         renderer: Renderer,
         watches: WatchServer,
-        documents: Documents,
-        access: Access,
+        non_resource_paths: NonResourcePaths,
+        auth_filters: AuthFilters,
     ) -> None:
-        """Serve `api` behind `access`; the three between answer in its name."""
+        """Serve `api` behind `auth_filters`; the three between answer in its name."""
         self._api = api
-        self._access = access
-        self._reviewer = Reviewer(access.authenticator, access.authorizer, api.ownership)
+        self._auth_filters = auth_filters
+        self._reviewer = ReviewHandler(
+            auth_filters.authenticator, auth_filters.authorizer, api.field_manager
+        )
         self._renderer = renderer
         self._watches = watches
-        self._documents = documents
-        self.readings = Readings(api)
+        self._non_resource_paths = non_resource_paths
+        self.object_reader = ObjectReader(api)
         """Where objects are read; kinds whose objects are computed are added here."""
         self.pod_logs: PodLogs | None = None
         """Answers requests for logs; None: no kubelet keeps any."""
@@ -158,7 +161,9 @@ class HttpServer:
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = [part for part in request.path.split("/") if part]
-        request[_USER] = self._access.enter(request, parts)
+        request[_USER] = self._auth_filters.enter(request, parts)
+        if "//" in request.path.rstrip("/"):
+            return self._no_such_path(request.path)
         head = parts[0] if parts else ""
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
@@ -175,14 +180,26 @@ class HttpServer:
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)
             return answer
-        return self._documents.answer(request, parts)
+        return self._non_resource_paths.answer(request, parts)
+
+    def _no_such_path(self, path: str) -> Answer:
+        """A path with an empty part: no resource where a version is served, elsewhere no page."""
+        match path.split("/"):
+            case ["", "api", *_]:
+                raise no_such_resource()
+            case ["", "apis", group, version, _, *_] if version in self._api.kinds.groups().get(
+                group, ()
+            ):
+                raise no_such_resource()
+            case _:
+                return no_page()
 
     # Reading.
 
-    async def _read(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _read(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         accept = request.headers.get("Accept", "")
-        form = negotiate(accept, kind)
+        form = negotiate(accept, kind, streams=not target.name or target.watch)
         query = dict(request.query)
         if target.subresource:
             return self._read_subresource(target, form)
@@ -197,27 +214,27 @@ class HttpServer:
         kept = self._api.lease_cache
         kept.before_read(kind, target.namespace, target.name, watch=options.watch)
         if options.watch:
-            self.readings.check_watch(kind)
+            self.object_reader.check_watch(kind)
             # Streams are JSON for every client that takes JSON at all.
-            form = negotiate(accept).including(query)
+            form = negotiate(accept, streams=True).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
-        page = self.readings.page(kind, options)
+        page = self.object_reader.page(kind, options)
         return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
     async def _read_one(
-        self, target: Target, query: dict[str, str], form: ResponseFormat
+        self, target: RequestInfo, query: dict[str, str], form: ResponseFormat
     ) -> Answer:
         if "get" not in target.kind.verbs:
             raise method_not_allowed()
         version = query.get("resourceVersion", "")
         if version and not version_error(version):
             await self._wait_for_revision(int(version))
-        entry = self.readings.one(target.kind, target.key)
+        entry = self.object_reader.one(target.kind, target.key)
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
 
-    def _read_subresource(self, target: Target, form: ResponseFormat) -> Answer:
+    def _read_subresource(self, target: RequestInfo, form: ResponseFormat) -> Answer:
         _check_verb(target, "get")
         entry = self._api.get(target.kind, *target.key)
         if target.subresource == "scale":
@@ -234,7 +251,7 @@ class HttpServer:
 
     # Writing.
 
-    async def _post(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _post(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         if target.subresource:
             return await self._post_subresource(request, target)
@@ -261,13 +278,14 @@ class HttpServer:
         entry = self._api.create(kind, target.namespace or "", body, options)
         return self._answer_one(target, entry, form, 201, options.warnings)
 
-    async def _post_subresource(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _post_subresource(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         _check_verb(target, "create")
+        negotiate(request.headers.get("Accept", ""), target.kind)
         content = await request.read()
         body = plain_body(content, _media_type(request), _body_kind(target))
         dry_run = request.query.get("dryRun") == "All"
         if target.subresource == "token":
-            tokens = self._access.authenticator.tokens
+            tokens = self._auth_filters.authenticator.tokens
             return json_answer(issue_token(self._api, tokens, target.kind, target.key, body), 201)
         if target.subresource == "binding":
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
@@ -276,12 +294,12 @@ class HttpServer:
             evict(self._api, target.kind, target.key, body, query, user=request[_USER])
         return json_answer(_CREATED, 201)
 
-    def _without_process(self, target: Target) -> StatusError:
+    def _without_process(self, target: RequestInfo) -> StatusError:
         """The refusal of what only a process can do, once the pod exists."""
         self._api.get(target.kind, *target.key)
-        return no_process(target.name, _NEEDS_PROCESS[target.subresource])
+        return no_process(target.kind, target.name, _NEEDS_PROCESS[target.subresource])
 
-    async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _put(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         if not target.name or "update" not in kind.verbs:
             raise method_not_allowed()
@@ -303,15 +321,15 @@ class HttpServer:
         entry = self._api.update(kind, target.key, body, options, subresource=target.subresource)
         return self._answer_one(target, entry, form, 200, options.warnings)
 
-    def _check_create(self, request: web.BaseRequest, target: Target) -> None:
+    def _check_create(self, request: web.BaseRequest, target: RequestInfo) -> None:
         """An update that creates needs the right to create, too."""
         kind = target.kind
         asked = Attributes(
             "create", kind.group, kind.version, kind.plural, "", target.name, target.namespace or ""
         )
-        self._access.check(request[_USER], asked)
+        self._auth_filters.check(request[_USER], asked)
 
-    async def _patch(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _patch(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         if not target.name or "patch" not in kind.verbs:
             raise method_not_allowed()
@@ -342,7 +360,7 @@ class HttpServer:
         return self._answer_one(target, entry, form, 200, options.warnings)
 
     def _apply(
-        self, content: bytes, target: Target, form: ResponseFormat, options: WriteOptions
+        self, content: bytes, target: RequestInfo, form: ResponseFormat, options: WriteOptions
     ) -> Answer:
         config = apply_body(content, options)
         if target.subresource == "scale":
@@ -351,13 +369,14 @@ class HttpServer:
         status = 201 if done.created else 200
         return self._answer_one(target, done.entry, form, status, options.warnings)
 
-    async def _delete(self, request: web.BaseRequest, target: Target) -> Answer:
+    async def _delete(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         kind = target.kind
         verb = "delete" if target.name else "deletecollection"
         if verb not in kind.verbs or target.subresource:
             raise method_not_allowed()
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
+        negotiate(request.headers.get("Accept", ""), kind)
         content = await request.read()
         body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
@@ -370,7 +389,7 @@ class HttpServer:
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
     async def _delete_many(
-        self, target: Target, query: dict[str, str], options: DeleteOptions
+        self, target: RequestInfo, query: dict[str, str], options: DeleteOptions
     ) -> Answer:
         kind = target.kind
         wanted = parse_list_options(
@@ -382,11 +401,16 @@ class HttpServer:
         await self._wait_for_revision(wanted.revision)
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
-        pieces = self._renderer.many(kind, Page(deleted, page.revision), PLAIN)
+        pieces = self._renderer.many(kind, ListPage(deleted, page.revision), PLAIN)
         return body_answer(b"".join(pieces), PLAIN)
 
     def _answer_one(
-        self, target: Target, entry: Entry, form: ResponseFormat, status: int, warnings: list[str]
+        self,
+        target: RequestInfo,
+        entry: Entry,
+        form: ResponseFormat,
+        status: int,
+        warnings: list[str],
     ) -> Answer:
         response = body_answer(
             self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status
@@ -396,7 +420,7 @@ class HttpServer:
         return response
 
 
-def _check_verb(target: Target, verb: str) -> None:
+def _check_verb(target: RequestInfo, verb: str) -> None:
     if not target.subresource:
         return
     found = target.kind.subresource(target.subresource)
@@ -404,7 +428,7 @@ def _check_verb(target: Target, verb: str) -> None:
         raise method_not_allowed()
 
 
-def _body_kind(target: Target) -> str:
+def _body_kind(target: RequestInfo) -> str:
     found = target.kind.subresource(target.subresource)
     return found.kind if found is not None else ""
 
@@ -438,7 +462,7 @@ def _failure(error: StatusError) -> web.Response:
     return response
 
 
-def _deleted_status(target: Target, entry: Entry) -> JsonObject:
+def _deleted_status(target: RequestInfo, entry: Entry) -> JsonObject:
     kind = target.kind
     return {
         "kind": "Status",

@@ -24,7 +24,7 @@ from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.objects import path_of
 from stellwerk_cluster.apimachinery.query import flag, integer, version_error
 from stellwerk_cluster.apimachinery.selectors import (
-    FieldRequirement,
+    FieldSelectorRequirement,
     Selection,
     parse_fields,
 )
@@ -73,7 +73,7 @@ class ListOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """The objects in one answer of a list, and the token that continues it."""
 
     entries: list[Entry]
@@ -94,7 +94,7 @@ def parse_list_options(
         query.get("fieldSelector", ""), kind, lambda field: stored_field_path(kind, field)
     )
     if name:
-        fields = (*fields, FieldRequirement(("metadata", "name"), name))
+        fields = (*fields, FieldSelectorRequirement(("metadata", "name"), name))
     selection = Selection(namespace, parse_labels(query.get("labelSelector", "")), fields)
     options = ListOptions(
         selection=selection,
@@ -123,7 +123,7 @@ def parse_list_options(
 
 
 def _contradictions(options: ListOptions, *, continues: bool) -> Iterator[FieldError]:
-    """What is wrong with the options together, in the API server's order."""
+    """The errors of options that do not go together, in the API server's order."""
     if options.watch:
         yield from _watch_contradictions(options, continues=continues)
         return
@@ -171,7 +171,7 @@ def _check_revision(options: ListOptions) -> None:
     raise bad_request(f"invalid resource version: {text}")
 
 
-def list_page(store: Store, kind: ResourceKind, options: ListOptions) -> Page:
+def list_page(store: Store, kind: ResourceKind, options: ListOptions) -> ListPage:
     """The objects a list shows. The caller has waited until the version asked for exists.
 
     Raises:
@@ -205,25 +205,25 @@ def _cut(
     limit: int,
     *,
     at_present: bool,
-) -> Page:
+) -> ListPage:
     if at_present:
         candidates = _present(collection, selection, after)
     else:
         candidates = _past(collection, selection.namespace, revision, after)
     selected = candidates if selection.everything else filter(selection.selects, candidates)
     if not limit:
-        return Page(list(selected), revision)
+        return ListPage(list(selected), revision)
     entries = list(islice(selected, limit))
     more = next(selected, None)
     if more is None:
-        return Page(entries, revision)
+        return ListPage(entries, revision)
     last, remaining = entries[-1].key, None
     if selection.everything:
         # Selectors leave the rest unknown; without one, the present is counted without a look.
         count = collection.count(selection.namespace, last)
         remaining = count if at_present else 1 + sum(1 for _ in selected)
     token = write_token(ContinueToken(revision, last), selection.namespace)
-    return Page(entries, revision, token, remaining)
+    return ListPage(entries, revision, token, remaining)
 
 
 def _present(collection: Collection, selection: Selection, after: Key | None) -> Iterator[Entry]:

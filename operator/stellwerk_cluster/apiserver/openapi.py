@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.answers import etag, no_page, tagged_answer
 from stellwerk_cluster.apiserver.discovery import VERSION
 from stellwerk_cluster.apiserver.openapi_protobuf import (
     MEDIA_TYPE,
     document_message,
     wants_protobuf,
 )
+from stellwerk_cluster.apiserver.responses import etag, no_page, tagged_answer
 from stellwerk_cluster.schema.types import Field, describe_field, describe_type, types
 
 if TYPE_CHECKING:

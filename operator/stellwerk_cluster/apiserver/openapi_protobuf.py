@@ -130,7 +130,7 @@ def _parameter(parameter: JsonObject) -> JsonObject:
 
 
 def _extensions(holder: JsonObject) -> JsonObject:
-    """What x-… members say: YAML inside the message, of which JSON is a part."""
+    """The x-… members: YAML inside the message, of which JSON is a part."""
     own = {name: value for name, value in holder.items() if name.startswith("x-")}
     if not own:
         return {}

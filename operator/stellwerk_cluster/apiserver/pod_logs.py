@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
-    from stellwerk_cluster.apiserver.answers import Answer
+    from stellwerk_cluster.apiserver.responses import Answer
     from stellwerk_cluster.apiserver.watching import Signal, WatchServer
     from stellwerk_cluster.registry.api import Api
 

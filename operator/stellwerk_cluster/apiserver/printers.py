@@ -2,14 +2,13 @@
 
 The tables of `schema` name these functions, and `tables` finds them in `CELLS`. Invariant: a
 function takes an object, the present time and what the column says in `of`, and never raises for a
-stored object.
+stored object; a duration has at most two units, the smaller one only where it still matters.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.durations import age_text, duration_text
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     JsonValue,
@@ -21,10 +20,26 @@ from stellwerk_cluster.apimachinery.selectors import selector_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from stellwerk.models.json_values import JsonObject
 
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+_LETTERS: Final = {1: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
+_SCALES: Final = (
+    (2 * _MINUTE, 1, 0),
+    (10 * _MINUTE, _MINUTE, 1),
+    (3 * _HOUR, _MINUTE, 0),
+    (8 * _HOUR, _HOUR, _MINUTE),
+    (2 * _DAY, _HOUR, 0),
+    (8 * _DAY, _DAY, _HOUR),
+    (2 * _YEAR, _DAY, 0),
+    (8 * _YEAR, _YEAR, _DAY),
+)
+"""Below each limit: the unit that is shown, and the smaller one shown beside it (0: none)."""
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
@@ -34,6 +49,28 @@ WAITING: Final = "scheduling.stellwerk.dev/Waiting"
 """The condition of a group that was placed before, and waits again."""
 _MOST: Final = 3
 """So many of a list are shown."""
+
+
+def age_text(since: str | None, now: datetime) -> str:
+    """The time since then as kubectl writes it: exact while short, coarse when long."""
+    if not since:
+        return "<unknown>"
+    return duration_text(now - parse_timestamp(since))
+
+
+def duration_text(duration: timedelta) -> str:
+    """The duration in the one or two units that matter (duration.HumanDuration, v1.36)."""
+    seconds = int(duration.total_seconds())
+    if seconds < -1:
+        return "<invalid>"
+    seconds = max(0, seconds)
+    for limit, unit, smaller in _SCALES:
+        if seconds < limit:
+            whole, rest = divmod(seconds, unit)
+            small = rest // smaller if smaller else 0
+            tail = f"{small}{_LETTERS[smaller]}" if small else ""
+            return f"{whole}{_LETTERS[unit]}{tail}"
+    return f"{seconds // _YEAR}y"
 
 
 def age(obj: JsonObject, now: datetime) -> str:
@@ -90,7 +127,7 @@ def pod_ready(pod: JsonObject, _now: datetime) -> str:
 
 
 def pod_state(pod: JsonObject, _now: datetime) -> str:
-    """What a pod is doing, in the one word that `kubectl get pods` shows."""
+    """The state of a pod in the one word that `kubectl get pods` shows."""
     metadata, status = pod["metadata"], pod.get("status") or EMPTY
     if metadata.get("deletionTimestamp"):
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
@@ -108,7 +145,7 @@ def pod_state(pod: JsonObject, _now: datetime) -> str:
 
 
 def restarts(pod: JsonObject, _now: datetime) -> str:
-    """How often the containers of a pod were restarted, in total."""
+    """The restarts of all containers of a pod."""
     return str(sum(each.get("restartCount", 0) for each in _statuses(pod)))
 
 
@@ -154,7 +191,7 @@ def component_state(component: JsonObject, _now: datetime) -> str:
 
 
 def component_message(component: JsonObject, _now: datetime) -> str:
-    """What a component says of itself, or what is wrong with it."""
+    """The message of a component's health condition."""
     return ",".join(each.get("message", "") for each in component.get("conditions") or ())
 
 
@@ -195,7 +232,7 @@ def job_status(job: JsonObject, _now: datetime) -> str:
 
 
 def job_duration(job: JsonObject, now: datetime) -> str:
-    """How long a job ran, or runs already."""
+    """The time that a job ran, or runs already."""
     start, end = pick(job, ("status", "startTime")), pick(job, ("status", "completionTime"))
     if not start:
         return ""
@@ -241,7 +278,7 @@ def event_message(event: JsonObject, _now: datetime) -> str:
 
 
 def event_count(event: JsonObject, _now: datetime) -> int:
-    """How often an event happened."""
+    """The number of times that an event happened."""
     return int(pick(event, ("series", "count")) or event.get("count") or 1)
 
 
@@ -265,7 +302,7 @@ def access_modes(obj: JsonObject, _now: datetime) -> str:
 
 
 def claim_state(claim: JsonObject, _now: datetime) -> str:
-    """How far a claim for devices is."""
+    """The state of a claim for devices: pending, allocated, reserved or deleted."""
     status = claim.get("status") or {}
     states = [
         name
@@ -291,7 +328,7 @@ def group_policy(group: JsonObject, _now: datetime) -> str:
 
 
 def group_status(group: JsonObject, _now: datetime) -> str:
-    """What its conditions say in one word, and how many of how many pods are placed, if one says.
+    """The conditions of a group in one word, and its placed and needed pods where they say so.
 
     A disruption goes before what was scheduled.
     """
@@ -330,7 +367,7 @@ def ingress_hosts(ingress: JsonObject, _now: datetime) -> str:
 
 
 def ingress_address(ingress: JsonObject, _now: datetime) -> str:
-    """Where an ingress is reached."""
+    """The addresses at which an ingress is reached."""
     found = pick(ingress, ("status", "loadBalancer", "ingress")) or ()
     return ",".join(each.get("ip") or each.get("hostname", "") for each in found)
 
@@ -347,7 +384,7 @@ def autoscaler_reference(autoscaler: JsonObject, _now: datetime) -> str:
 
 
 def autoscaler_targets(autoscaler: JsonObject, _now: datetime) -> str:
-    """What an autoscaler aims at; the present values are unknown, as no metrics are measured."""
+    """The targets of an autoscaler; the present values are unknown, as no metrics are measured."""
     texts = [_metric_target(metric) for metric in autoscaler["spec"].get("metrics") or ()]
     return ", ".join(texts) or _NONE
 
@@ -363,7 +400,7 @@ def _metric_target(metric: JsonObject) -> str:
 
 
 def quota_usage(quota: JsonObject, _now: datetime, part: str) -> str:
-    """What is used of what a quota allows: its limits, or everything else."""
+    """The used and allowed amounts of a quota: of its limits, or of everything else."""
     status = quota.get("status") or EMPTY
     hard, used = status.get("hard") or EMPTY, status.get("used") or EMPTY
     wanted = part == "limits"
@@ -381,7 +418,7 @@ def role_reference(binding: JsonObject, _now: datetime) -> str:
 
 
 def subjects(binding: JsonObject, _now: datetime, kind: str) -> str:
-    """Who is given a role, of one kind of subjects."""
+    """The subjects of one kind that are given a role."""
     found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
     names = (
         "/".join(filter(None, (each.get("namespace"), each.get("name"))))

@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.listing import Page
+    from stellwerk_cluster.apiserver.listing import ListPage
     from stellwerk_cluster.apiserver.tables import TableConvertor, TableConvertors
     from stellwerk_cluster.registry.entries import Entry
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
-_AVAILABLE: Final = (
-    "application/json, application/yaml, application/vnd.kubernetes.protobuf, "
-    "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
-)
+_AVAILABLE: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+_STREAMS: Final = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 _PARTIAL: Final = "PartialObjectMetadata"
 _FINISHED_TEXT: Final = {
     "Succeeded": "The pod has completed successfully.",
@@ -86,16 +84,25 @@ class ResponseFormat:
         return self
 
 
-def _not_acceptable() -> StatusError:
-    message = f"406: Not Acceptable\n\nAvailable representations: {_AVAILABLE}"
+def _not_acceptable(available: str) -> StatusError:
+    message = f"406: Not Acceptable\n\nAvailable representations: {available}"
     return StatusError(406, "NotAcceptable", message, details={})
+
+
+def _not_among_accepted() -> StatusError:
+    message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
+    return StatusError(406, "NotAcceptable", message)
 
 
 PLAIN: Final = ResponseFormat()
 
 
-def negotiate(accept: str, kind: ResourceKind | None = None) -> ResponseFormat:
+def negotiate(
+    accept: str, kind: ResourceKind | None = None, *, streams: bool = False
+) -> ResponseFormat:
     """The first acceptable form of an Accept header; protobuf only if the kind has a message.
+
+    A refusal names the forms of the path; `streams`: lists and watches are served under it.
 
     Raises:
         StatusError: nothing in it can be produced (406).
@@ -117,10 +124,9 @@ def negotiate(accept: str, kind: ResourceKind | None = None) -> ResponseFormat:
             return ResponseFormat(YAML)
         if media_type == protobuf.MEDIA_TYPE and kind is not None and writes_protobuf(kind):
             return ResponseFormat(protobuf.MEDIA_TYPE)
-    if unknown_version:
-        message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
-        raise StatusError(406, "NotAcceptable", message)
-    raise _not_acceptable()
+    if unknown_version or (kind is not None and kind.custom):
+        raise _not_among_accepted()
+    raise _not_acceptable(f"{_AVAILABLE}, {_STREAMS}" if streams else _AVAILABLE)
 
 
 def writes_protobuf(kind: ResourceKind) -> bool:
@@ -151,7 +157,7 @@ class Renderer:
             return orjson.dumps(from_storage(kind, entry.obj))
         return entry.data
 
-    def many(self, kind: ResourceKind, page: Page, form: ResponseFormat) -> Iterator[bytes]:
+    def many(self, kind: ResourceKind, page: ListPage, form: ResponseFormat) -> Iterator[bytes]:
         """A list, in the pieces that it is sent in."""
         metadata: JsonObject = {"resourceVersion": str(page.revision)}
         if page.token or (kind.custom and not form.transform):
@@ -170,7 +176,7 @@ class Renderer:
         yield b"]}"
 
     def _derived_list(
-        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: ResponseFormat
+        self, kind: ResourceKind, page: ListPage, metadata: JsonObject, form: ResponseFormat
     ) -> bytes:
         if form.transform == "Table":
             objects = [entry.obj for entry in page.entries]
@@ -195,7 +201,7 @@ class Renderer:
         return from_storage(kind, obj)
 
     def _converted_list(
-        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: ResponseFormat
+        self, kind: ResourceKind, page: ListPage, metadata: JsonObject, form: ResponseFormat
     ) -> bytes:
         items = [from_storage(kind, entry.obj) for entry in page.entries]
         if not kind.custom:

@@ -19,9 +19,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.apimachinery.durations import age_text
 from stellwerk_cluster.apimachinery.objects import JsonValue, pick
-from stellwerk_cluster.apiserver.printers import CELLS
+from stellwerk_cluster.apiserver.printers import CELLS, age_text
 from stellwerk_cluster.schema.tables import parse_line, tables
 
 if TYPE_CHECKING:

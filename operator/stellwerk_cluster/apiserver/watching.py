@@ -73,7 +73,7 @@ class WatchFeed:
         self._columns_sent = False
 
     def first_lines(self) -> tuple[Iterator[bytes], bool]:
-        """What is sent at once, and whether the stream goes on after it.
+        """The lines that are sent at once, and whether the stream goes on after them.
 
         It shows the collection as it was when this was called.
         """
@@ -124,7 +124,7 @@ class WatchFeed:
         return self._line_of(event.type, event) if selection.everything else self._selected(event)
 
     def _selected(self, event: StoreEvent) -> bytes | None:
-        """What enters the selection is ADDED; what leaves it is DELETED, with its old content."""
+        """The event as the selection sees it: ADDED on entering; DELETED, as it was, on leaving."""
         selection, previous = self._options.selection, event.previous
         was = previous is not None and selection.selects(previous)
         if event.type == DELETED:

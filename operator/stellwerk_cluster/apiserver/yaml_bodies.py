@@ -117,7 +117,7 @@ _WITHIN: Final = -1
 
 
 def _parts(value: JsonValue, counted: dict[int, int]) -> int:
-    """How many parts the value has with its aliases written out."""
+    """The number of parts of a value with its aliases written out."""
     if not isinstance(value, (dict, list)):
         return 1
     known = counted.get(id(value))

@@ -21,11 +21,12 @@ from stellwerk_cluster.controllers.endpoints import (
     EndpointSliceController,
 )
 from stellwerk_cluster.controllers.ephemeral_volumes import EphemeralVolumeController
-from stellwerk_cluster.controllers.garbage import GarbageCollector
+from stellwerk_cluster.controllers.garbage_collector import GarbageCollector
 from stellwerk_cluster.controllers.index import Index
 from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
+from stellwerk_cluster.controllers.persistent_volume_binder import PersistentVolumeBinder
 from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
 from stellwerk_cluster.controllers.pod_group_protection import PodGroupProtectionController
 from stellwerk_cluster.controllers.replica_set import (
@@ -37,7 +38,6 @@ from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
 from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
 from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
-from stellwerk_cluster.controllers.volume_binder import VolumeBinder
 from stellwerk_cluster.controllers.volume_protection import (
     ClaimProtectionController,
     VolumeProtectionController,
@@ -65,7 +65,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "resourceclaim-controller": lambda api, _index: ResourceClaimController(api),
     "garbage-collector-controller": GarbageCollector,
     "pod-garbage-collector-controller": PodGarbageCollector,
-    "persistentvolume-binder-controller": VolumeBinder,
+    "persistentvolume-binder-controller": PersistentVolumeBinder,
     "persistentvolumeclaim-protection-controller": ClaimProtectionController,
     "persistentvolume-protection-controller": VolumeProtectionController,
     "podgroup-protection-controller": PodGroupProtectionController,

@@ -66,7 +66,7 @@ class CronJobController(WorkloadController):
         self.write_status(workload, status)
 
     def _observe(self, workload: JsonObject, jobs: list[JsonObject]) -> JsonObject:
-        """Which Jobs are active now, and since when the last one has succeeded."""
+        """The Jobs that are active now, and the time of the last success."""
         status = workload.get("status") or EMPTY
         was_active = {each["uid"] for each in status.get("active") or ()}
         active, succeeded = [], [status.get("lastSuccessfulTime") or ""]

@@ -53,7 +53,7 @@ _LONGEST_BACKOFF_SECONDS: Final = 900.0
 
 @dataclass(slots=True)
 class _Plan:
-    """What one look at all nodes found."""
+    """The result of one pass over all nodes."""
 
     wanted: list[str] = field(default_factory=list)
     """Nodes that should have a pod."""

@@ -122,7 +122,7 @@ class DeploymentController(WorkloadController):
         self.write_status(workload, deployment_status.with_condition(status, condition))
 
     def _annotations(self, workload: JsonObject, revision: int) -> JsonObject:
-        """What a ReplicaSet notes down: the Deployment's annotations, its revision and sizes."""
+        """The annotations of a ReplicaSet: the Deployment's, its revision and sizes."""
         given = meta(workload).get("annotations") or EMPTY
         wanted = workload["spec"]["replicas"]
         return {

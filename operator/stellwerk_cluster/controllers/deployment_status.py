@@ -1,4 +1,4 @@
-"""What the status of a Deployment says: counts, and the conditions Available and Progressing.
+"""The status of a Deployment: counts, and the conditions Available and Progressing.
 
 Used by `deployment`. Invariant: `ProgressDeadlineExceeded` comes only after progressDeadlineSeconds
 in which no count moved on.
@@ -39,7 +39,7 @@ def status_of(
 
 
 def seconds_to_deadline(workload: JsonObject, status: JsonObject, now: datetime) -> float | None:
-    """When to look again whether the rollout has moved; None: it needs no looking at."""
+    """The seconds until the rollout's progress is checked again; None: never."""
     deadline = workload["spec"].get("progressDeadlineSeconds", NO_DEADLINE)
     condition = _condition(status, "Progressing")
     if deadline == NO_DEADLINE or condition.get("status") != "True":
@@ -117,7 +117,7 @@ def _has_moved(status: JsonObject, counts: dict[str, int]) -> bool:
 
 
 def _failures(owned: list[JsonObject]) -> list[JsonObject]:
-    """What keeps a ReplicaSet from making pods."""
+    """The condition that keeps a ReplicaSet from making pods."""
     found = [_condition(each["status"], "ReplicaFailure") for each in owned]
     return [
         _new("ReplicaFailure", each["status"], each["reason"], each["message"])

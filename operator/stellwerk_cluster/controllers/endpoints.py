@@ -298,7 +298,7 @@ def _number(port: JsonObject, pod: JsonObject) -> int:
 
 
 def facts_of(pod: JsonObject) -> tuple[object, ...]:
-    """What of a pod its Services see: when none of this changes, they need not look."""
+    """The facts about a pod that its Services see: while none changes, they need no sync."""
     status = pod["status"]
     return (
         labels_of(pod),
@@ -311,7 +311,7 @@ def facts_of(pod: JsonObject) -> tuple[object, ...]:
 
 
 def target_of(pod: JsonObject) -> JsonObject:
-    """How an endpoint names its pod."""
+    """The reference by which an endpoint names its pod."""
     metadata = pod["metadata"]
     return {
         "kind": "Pod",

@@ -1,4 +1,4 @@
-"""Which objects belong to an owner, and which pods are on a node.
+"""Indexes of objects by owner, and of pods by node.
 
 One `Index` is shared by all controllers. Invariant: it holds exactly the objects of the store, and
 is updated with each change before a controller sees it.
@@ -48,7 +48,7 @@ class Index:
         return list(self._dependents.get(uid, ()))
 
     def count(self, uid: str) -> int:
-        """How many objects name this uid among their owners."""
+        """The number of objects that name this uid among their owners."""
         return len(self._dependents.get(uid, ()))
 
     def owned(self, uid: str, storage_name: str) -> list[JsonObject]:

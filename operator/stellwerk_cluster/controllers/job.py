@@ -27,8 +27,8 @@ from stellwerk_cluster.controllers.job_outcome import (
     INDEX_FAILURES,
     INDEX_KEY,
     TRACKING,
+    FinishedCondition,
     Tally,
-    Verdict,
     failure_action,
     has_ended,
     index_failures,
@@ -190,7 +190,7 @@ class JobController(WorkloadController):
 
     # What begins.
 
-    def _act(self, workload: JsonObject, tally: Tally, verdict: Verdict | None) -> None:
+    def _act(self, workload: JsonObject, tally: Tally, verdict: FinishedCondition | None) -> None:
         """Start what is missing and stop what is too much."""
         pods = self.index.owned(workload["metadata"]["uid"], "pods")
         active = [pod for pod in pods if is_active(pod)]
@@ -234,7 +234,7 @@ class JobController(WorkloadController):
                 self._create(workload, None, group)
 
     def _backoff_seconds(self, workload: JsonObject) -> float:
-        """How long no pod follows the last that failed: ten seconds, then ever longer."""
+        """The backoff after the last pod that failed: ten seconds, then ever longer."""
         failures, last = self._failures.get(workload["metadata"]["uid"], (0, 0.0))
         if not failures or workload["spec"].get("backoffLimitPerIndex") is not None:
             return 0.0
@@ -268,7 +268,7 @@ class JobController(WorkloadController):
         self,
         workload: JsonObject,
         tally: Tally,
-        verdict: Verdict | None,
+        verdict: FinishedCondition | None,
         uncounted: list[JsonObject] | None = None,
     ) -> None:
         spec, status = workload["spec"], workload.get("status") or EMPTY
@@ -302,9 +302,9 @@ class JobController(WorkloadController):
             self.report(workload, reason, text, WARNING if verdict.failed else NORMAL)
 
     def _conditions(
-        self, workload: JsonObject, verdict: Verdict | None, *, ended: bool
+        self, workload: JsonObject, verdict: FinishedCondition | None, *, ended: bool
     ) -> list[JsonObject]:
-        """What is decided stands first; that it has ended follows when no pod is left running."""
+        """The conditions: the verdict first, and the end once no pod is left running."""
         now, status = self.api.now(), workload.get("status") or EMPTY
         before: list[JsonObject] = status.get("conditions") or []
         wanted = self._suspension(workload, before)
@@ -353,12 +353,12 @@ def _has(status: JsonObject, type_: str) -> bool:
     return any(each["type"] == type_ for each in status.get("conditions") or ())
 
 
-def _pending_verdict(status: JsonObject) -> Verdict | None:
-    """What was decided earlier and waits for the last pods to end."""
+def _pending_verdict(status: JsonObject) -> FinishedCondition | None:
+    """The verdict that was reached earlier and waits for the last pods to end."""
     for condition in status.get("conditions") or ():
         if condition["type"] in ("FailureTarget", "SuccessCriteriaMet"):
             failed = condition["type"] == "FailureTarget"
-            return Verdict(failed, condition["reason"], condition["message"])
+            return FinishedCondition(failed, condition["reason"], condition["message"])
     return None
 
 

@@ -1,4 +1,4 @@
-"""What the pods of a Job come to: ended or not, by which rule, which indexes, and the verdict.
+"""The outcome of a Job from its pods: ended or not, by which rule, and which indexes.
 
 Used by `job`; pure functions of a Job and its pods. Invariant: a pod is counted by its first
 verdict alone, as long as it carries the tracking finalizer.
@@ -35,8 +35,8 @@ FAIL_INDEX: Final = "FailIndex"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a Job ends, with the words of its condition."""
+class FinishedCondition:
+    """The end of a Job, with the words of its condition."""
 
     failed: bool
     reason: str
@@ -45,13 +45,13 @@ class Verdict:
 
 @dataclass(slots=True)
 class Tally:
-    """What a Job has come to so far."""
+    """The counts of a Job so far."""
 
     succeeded: int = 0
     failed: int = 0
     completed: set[int] = field(default_factory=set)
     failed_indexes: set[int] = field(default_factory=set)
-    verdict: Verdict | None = None
+    verdict: FinishedCondition | None = None
 
 
 def has_ended(job: JsonObject, pod: JsonObject) -> bool:
@@ -70,7 +70,7 @@ def index_of(pod: JsonObject) -> int | None:
 
 
 def index_failures(pod: JsonObject) -> int:
-    """How often its index had failed when the pod was made."""
+    """The failures of its index when the pod was made."""
     text = (meta(pod).get("annotations") or EMPTY).get(INDEX_FAILURES, "0")
     return int(text) if text.isdigit() else 0
 
@@ -105,7 +105,7 @@ def _count_failure(job: JsonObject, pod: JsonObject, index: int | None, tally: T
         return
     tally.failed += 1
     if action == FAIL_JOB and tally.verdict is None:
-        tally.verdict = Verdict(failed=True, reason="PodFailurePolicy", message=message)
+        tally.verdict = FinishedCondition(failed=True, reason="PodFailurePolicy", message=message)
     limit = job["spec"].get("backoffLimitPerIndex")
     spent = limit is not None and (action == FAIL_INDEX or index_failures(pod) >= limit)
     if index is not None and spent:
@@ -152,7 +152,7 @@ def _matching_condition(patterns: Iterable[JsonObject], pod: JsonObject) -> str:
 
 def verdict_of(
     job: JsonObject, tally: Tally, pods: list[JsonObject], now: datetime
-) -> Verdict | None:
+) -> FinishedCondition | None:
     """Whether the Job is to end now, and how; None: it goes on."""
     if tally.verdict is not None:
         return tally.verdict
@@ -161,26 +161,28 @@ def verdict_of(
 
 def _verdicts(
     job: JsonObject, tally: Tally, pods: list[JsonObject], now: datetime
-) -> Iterator[Verdict]:
+) -> Iterator[FinishedCondition]:
     spec = job["spec"]
     limit, restarts = spec["backoffLimit"], _restarts(job, pods)
     if tally.failed > limit or (restarts and restarts >= limit):
         text = "Job has reached the specified backoff limit"
-        yield Verdict(failed=True, reason="BackoffLimitExceeded", message=text)
+        yield FinishedCondition(failed=True, reason="BackoffLimitExceeded", message=text)
     if _is_late(job, now):
         text = "Job was active longer than specified deadline"
-        yield Verdict(failed=True, reason="DeadlineExceeded", message=text)
+        yield FinishedCondition(failed=True, reason="DeadlineExceeded", message=text)
     most_failed = spec.get("maxFailedIndexes")
     if most_failed is not None and len(tally.failed_indexes) > most_failed:
         text = "Job has exceeded the specified maximal number of failed indexes"
-        yield Verdict(failed=True, reason="MaxFailedIndexesExceeded", message=text)
+        yield FinishedCondition(failed=True, reason="MaxFailedIndexesExceeded", message=text)
     completions, failed = spec.get("completions"), len(tally.failed_indexes)
     if completions is not None and failed and tally.succeeded + failed >= completions:
-        yield Verdict(failed=True, reason="FailedIndexes", message="Job has failed indexes")
+        yield FinishedCondition(
+            failed=True, reason="FailedIndexes", message="Job has failed indexes"
+        )
     rule = _met_rule(spec.get("successPolicy") or EMPTY, tally.completed)
     if rule is not None:
         text = f"Matched rules at index {rule}"
-        yield Verdict(failed=False, reason="SuccessPolicy", message=text)
+        yield FinishedCondition(failed=False, reason="SuccessPolicy", message=text)
     if completions is None:
         active = any(not has_ended(job, pod) for pod in pods)
         if tally.succeeded and not active:
@@ -209,13 +211,13 @@ def _is_late(job: JsonObject, now: datetime) -> bool:
     return now - parse_timestamp(started) >= timedelta(seconds=deadline)
 
 
-def _completed() -> Verdict:
+def _completed() -> FinishedCondition:
     text = "Reached expected number of succeeded pods"
-    return Verdict(failed=False, reason="CompletionsReached", message=text)
+    return FinishedCondition(failed=False, reason="CompletionsReached", message=text)
 
 
 def _restarts(job: JsonObject, pods: list[JsonObject]) -> int:
-    """How often containers were restarted in place, where they are."""
+    """The restarts of containers that are restarted in place."""
     if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
         return 0
     return sum(

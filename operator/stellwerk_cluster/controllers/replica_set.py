@@ -64,7 +64,7 @@ class ReplicaSetController(WorkloadController):
             self.create_pod(workload, pod)
 
     def _seconds_to_wait(self, pods: list[JsonObject]) -> float:
-        """How long no pod follows those that failed soon after their creation.
+        """The backoff after pods that failed soon after their creation.
 
         A node that refuses every pod would otherwise be sent pods without end.
         """
@@ -108,7 +108,7 @@ class ReplicaSetController(WorkloadController):
         )
 
     def _available(self, workload: JsonObject, active: list[JsonObject]) -> int:
-        """How many pods have been ready long enough; the workload waits for the next one."""
+        """The number of pods ready for long enough; the workload waits for the next one."""
         min_ready_seconds = workload["spec"].get("minReadySeconds", 0)
         now = self.api.now()
         waits = [seconds_until_available(pod, min_ready_seconds, now) for pod in active]

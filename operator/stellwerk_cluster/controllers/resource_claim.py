@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, with_value
-from stellwerk_cluster.controllers.group_claims import GroupClaims, is_group
+from stellwerk_cluster.controllers.pod_group_claims import PodGroupClaims, is_group
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -42,7 +42,7 @@ class ResourceClaimController(Worker):
         self._pods = api.kinds.resource("pods")
         self._kind = api.kinds.resource("resourceclaims", GROUP)
         self.queue = WorkQueue(api.clock)
-        self._group_claims = GroupClaims(api, self.queue) if api.feature(CLAIMS) else None
+        self._group_claims = PodGroupClaims(api, self.queue) if api.feature(CLAIMS) else None
         api.store.collection("pods").listeners.append(self._on_pod)
         api.store.collection(_CLAIMS).listeners.append(self._on_claim)
 

@@ -23,7 +23,7 @@ HASH_LABEL: Final = "pod-template-hash"
 
 
 def replicas_of(replica_set: JsonObject) -> int:
-    """How many pods a ReplicaSet wants."""
+    """The number of pods that a ReplicaSet wants."""
     count: int = replica_set["spec"].get("replicas", 1)
     return count
 
@@ -73,7 +73,7 @@ def _given(metadata: JsonObject) -> JsonObject:
 
 
 def grown(spec: JsonObject, current: JsonObject, owned: list[JsonObject]) -> int:
-    """How many pods the current ReplicaSet may want now, as maxSurge allows."""
+    """The number of pods that the current ReplicaSet may want now, as maxSurge allows."""
     wanted, has = spec["replicas"], replicas_of(current)
     if has >= wanted:
         return int(wanted)
@@ -82,7 +82,7 @@ def grown(spec: JsonObject, current: JsonObject, owned: list[JsonObject]) -> int
 
 
 def shrunk(spec: JsonObject, current: JsonObject, old: list[JsonObject]) -> dict[str, int]:
-    """How many pods the old ReplicaSets may want now, by name: unhealthy pods go first."""
+    """The number of pods that each old ReplicaSet may want now: unhealthy pods go first."""
     sizes = {each["metadata"]["name"]: replicas_of(each) for each in old}
     least = spec["replicas"] - roll_limits(spec)[1]
     starting = replicas_of(current) - current["status"].get("availableReplicas", 0)

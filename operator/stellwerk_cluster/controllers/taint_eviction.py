@@ -125,7 +125,7 @@ def _executes(node: JsonObject) -> Iterator[JsonObject]:
 
 
 def _tolerated_seconds(pod: JsonObject, node: JsonObject) -> float | None:
-    """How long the pod may stay once the taints are there; None: without end."""
+    """The seconds that the pod tolerates the taints; None: without end."""
     shortest: float | None = None
     tolerations = parse_tolerations(pod["spec"].get("tolerations"))
     for taint in parse_taints(list(_executes(node))):

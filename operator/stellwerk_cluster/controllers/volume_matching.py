@@ -1,6 +1,7 @@
-"""Which PersistentVolume suits a claim, and which volume a provisioner would make for it.
+"""The match of PersistentVolumes and claims, and the volume a provisioner would make.
 
-Used by `volume_binder`; pure functions. Invariant: of the volumes that suit, the smallest is taken.
+Used by `persistent_volume_binder`; pure functions. Invariant: of the volumes that suit, the
+smallest is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
 def size_of(claim: JsonObject) -> Fraction:
-    """How much storage a claim asks for."""
+    """The storage that a claim asks for."""
     requests = (claim["spec"].get("resources") or EMPTY).get("requests") or EMPTY
     return parse_quantity(requests.get("storage", "0"))
 
@@ -79,7 +80,7 @@ def _capacity_and_name(volume: JsonObject) -> tuple[Fraction, str]:
 
 
 def claim_reference(claim: JsonObject) -> JsonObject:
-    """How a volume names its claim."""
+    """The reference by which a volume names its claim."""
     metadata = claim["metadata"]
     return {
         "kind": "PersistentVolumeClaim",
@@ -118,7 +119,7 @@ def provisioned_volume(
 
 
 def _topology(storage_class: JsonObject, node: JsonObject | None) -> list[JsonObject]:
-    """Where the volume can be used: the zone of the node, else where the class allows."""
+    """The topology of the volume: the zone of the node, else where the class allows."""
     zone = labels_of(node).get(ZONE_LABEL) if node else None
     if zone:
         expression = {"key": ZONE_LABEL, "operator": "In", "values": [zone]}

@@ -31,7 +31,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
-from stellwerk_cluster.controllers.adoption import Adoption
+from stellwerk_cluster.controllers.controller_ref_manager import ControllerRefManager
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
@@ -77,7 +77,7 @@ class WorkloadController(Worker):
         self.pods = api.kinds.resource("pods")
         self.events = EventRecorder(api, f"{self.kind.kind.lower()}-controller")
         self.adoptions = {
-            child: Adoption(api, index, self.kind, _kind_stored_as(api, child))
+            child: ControllerRefManager(api, index, self.kind, _kind_stored_as(api, child))
             for child in self.children
         }
         collection = api.store.collection(self.kind.storage_name)
@@ -215,7 +215,7 @@ def is_active(pod: JsonObject) -> bool:
 
 
 def ready_count(pods: list[JsonObject]) -> int:
-    """How many of the pods are ready."""
+    """The number of ready pods."""
     return sum(1 for pod in pods if is_ready(pod))
 
 
@@ -315,5 +315,5 @@ def _deletion_cost(pod: JsonObject) -> int:
 
 
 def _magnitude(stamp: str, now: datetime) -> int:
-    """How long ago, as a power of two of seconds."""
+    """The time that has passed, as a power of two of seconds."""
     return int((now - parse_timestamp(stamp)).total_seconds()).bit_length()

@@ -1,4 +1,4 @@
-"""How fast the nodes of a zone may be tainted NoExecute: zone states and rates.
+"""The state of each zone, and the rate at which its nodes may be tainted NoExecute.
 
 The node lifecycle controller counts nodes here. Invariant: while no node of the cluster is ready,
 none is tainted: then it is the view from here that has failed, and not the nodes.
@@ -21,7 +21,7 @@ _FEW: Final = 2
 
 
 class ZoneState(Enum):
-    """How many nodes of a zone are ready."""
+    """The health of a zone, by how many of its nodes are ready."""
 
     NORMAL = "Normal"
     PARTIAL_DISRUPTION = "PartialDisruption"

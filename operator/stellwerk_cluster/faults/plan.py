@@ -1,6 +1,6 @@
-"""Which fault strikes this request now.
+"""The choice of the fault that strikes a request.
 
-`server` asks for every request. Invariant: what is drawn depends on the seed, the entry, the
+`injector` asks for every request. Invariant: what is drawn depends on the seed, the entry, the
 request and how often that request came before, and on nothing else: not on the order in which
 different requests arrive, so that a run can be repeated.
 """
@@ -93,7 +93,7 @@ class FaultPlan:
         return [(title, fault) for title, fault in self._entries if isinstance(fault, Outage)]
 
     def counts(self) -> list[tuple[str, int]]:
-        """How often each entry has struck, in the order of the table."""
+        """The number of times that each entry has struck, in the order of the table."""
         return [(title, self.struck[title]) for title, _ in self._entries]
 
     def is_due(self, fault: AnyFault) -> bool:

@@ -1,6 +1,6 @@
 """The attributes of a request that entries of the fault table match: verb, resource, name.
 
-`server` parses each request once, `plan` compares it with the table. Invariant: method,
+`injector` parses each request once, `plan` compares it with the table. Invariant: method,
 path and query are all it needs, so that a proxy can match requests to a real API, too.
 """
 
@@ -33,14 +33,14 @@ class RequestAttributes:
 
     @property
     def identity(self) -> str:
-        """What makes it the same request as another."""
+        """The text that equal requests share."""
         return f"{self.verb} {self.resource} {self.namespace}/{self.name}"
 
 
 def parse_request(
     method: str, path: str, query: Mapping[str, str], user_agent: str = ""
 ) -> RequestAttributes:
-    """What a request asks for."""
+    """The attributes of a request."""
     parts = [unquote(part) for part in path.split("/") if part]
     rest = _below_version(parts)
     if not rest:
@@ -60,7 +60,7 @@ def parse_request(
 
 
 def _below_version(parts: list[str]) -> list[str]:
-    """What follows the group and version; nothing if the path names no resource."""
+    """The parts behind the group and version; none if the path names no resource."""
     match parts:
         case ["api", _, *rest] | ["apis", _, _, *rest]:
             return rest

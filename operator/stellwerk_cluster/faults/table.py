@@ -1,9 +1,9 @@
 """The table of faults: what may be written in a fault file, and what it means.
 
-`stellwerk cluster --faults` reads it, `plan` decides by it, `server` and `lines` carry it out.
-Words are the API's: verbs and resources as in RBAC, fields in camel case. Invariant: a table that
-exists is valid, and says nothing of which requests were struck so far; a mistake in a file is one
-line that names the file, the entry and the field.
+`stellwerk cluster --faults` reads it, `plan` decides by it, `injector` and `watch_lines` carry it
+out. Words are the API's: verbs and resources as in RBAC, fields in camel case. Invariant: a table
+that exists is valid, and says nothing of which requests were struck so far; a mistake in a file is
+one line that names the file, the entry and the field.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _form(form: object) -> str | HttpDate | None:
 
 
 class Fault(BaseModel):
-    """What every entry has: which requests it may strike, and when.
+    """The fields of every entry: the requests it may strike, and when.
 
     All conditions that are given must hold.
     """
@@ -151,7 +151,7 @@ class Reset(Fault):
     fault: Literal["reset"] = "reset"
 
 
-class Answer(Fault):
+class InjectedAnswer(Fault):
     """An answer in place of the API's; the request is not handled."""
 
     fault: Literal["answer"] = "answer"
@@ -189,7 +189,7 @@ class Hang(Fault):
 
 
 class StreamFault(Fault):
-    """What happens to the events of a watch."""
+    """A fault of a watch's stream of events."""
 
     @model_validator(mode="after")
     def _watches(self) -> StreamFault:
@@ -198,7 +198,7 @@ class StreamFault(Fault):
         return self
 
 
-class Ending(StreamFault):
+class StreamEnding(StreamFault):
     """Something that ends a stream, at an event or after some time, whichever is first."""
 
     after_events: Annotated[int, Field(ge=0)] | None = None
@@ -207,26 +207,26 @@ class Ending(StreamFault):
     """Since the watch began. Neither of the two: at once."""
 
 
-class EndWatch(Ending):
+class EndWatch(StreamEnding):
     """The stream ends as if its time were over."""
 
     fault: Literal["endWatch"] = "endWatch"
 
 
-class CutLine(Ending):
+class CutLine(StreamEnding):
     """The connection is reset in the middle of a line."""
 
     fault: Literal["cutLine"] = "cutLine"
 
 
-class Silence(Ending):
+class Silence(StreamEnding):
     """The connection stays open, but nothing comes any more; it is reset at last."""
 
     fault: Literal["silence"] = "silence"
     seconds: Seconds = (120.0, 120.0)
 
 
-class StreamError(Ending):
+class StreamError(StreamEnding):
     """An ERROR event, and the stream ends."""
 
     fault: Literal["streamError"] = "streamError"
@@ -236,7 +236,7 @@ class StreamError(Ending):
 
 
 class EventFault(StreamFault):
-    """What happens to single events."""
+    """A fault of single events."""
 
     share: float = Field(default=1.0, gt=0, le=1)
     """Of the events."""
@@ -307,7 +307,7 @@ class Outage(Fault):
 AnyFault = Annotated[
     Delay
     | Reset
-    | Answer
+    | InjectedAnswer
     | LostAnswer
     | FalseSuccess
     | Hang
@@ -334,14 +334,14 @@ class FaultTable(BaseModel):
     faults: tuple[AnyFault, ...] = ()
 
     def titles(self) -> tuple[str, ...]:
-        """What each entry is called, all different."""
+        """The titles of all entries, all different."""
         return tuple(
             title_of(place, fault.name or fault.fault) for place, fault in enumerate(self.faults)
         )
 
 
 def title_of(place: int, name: str) -> str:
-    """What the entry at a place, counted from 0, is called."""
+    """The title of the entry at a place, counted from 0."""
     return f"{place + 1} ({name})" if name else str(place + 1)
 
 

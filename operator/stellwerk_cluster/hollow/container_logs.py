@@ -119,7 +119,7 @@ def _ended(status: JsonObject, field: str) -> Iterator[Line]:
 
 
 def _start(status: JsonObject, run: int) -> str:
-    """What is said of the start of a run, as long as anything is said of the run."""
+    """The time at which a run started, as long as the status has it."""
     text = f"image {status['image']} is present, container {status['name']} started"
     return f"{text}, restart {run}" if run else text
 

@@ -1,4 +1,4 @@
-"""What devices hollow nodes have: descriptions in YAML, and the slices that follow for a node.
+"""The devices of hollow nodes: descriptions in YAML, and the slices that follow for a node.
 
 A description names classes, and for each driver what it publishes on each node. Placeholders in
 texts make devices differ: `{node}`, `{index}`, `{index/4}`, `{index%4}` and `{uuid}`. Invariant:
@@ -39,7 +39,7 @@ _PUBLISHED: Final = {"driver", "nodeLabels", "devices", "sharedCounters"}
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one driver publishes on a node."""
+    """The objects that one driver publishes on a node."""
 
     driver: str
     node_labels: Mapping[str, str]
@@ -84,7 +84,7 @@ class DeviceDescription:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What placeholders stand for."""
+    """The values of placeholders."""
 
     node: str
     index: int

@@ -17,7 +17,7 @@ from stellwerk.models.quantity import resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, pick, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.hollow import pod_status
-from stellwerk_cluster.hollow.eviction_ranking import Candidate, oom_victim, ranked
+from stellwerk_cluster.hollow.eviction_ranking import EvictionCandidate, oom_victim, ranked
 from stellwerk_cluster.hollow.eviction_state import EvictionState
 from stellwerk_cluster.hollow.eviction_thresholds import (
     IMAGEFS,
@@ -252,9 +252,9 @@ class NodePressure(Worker):
         pods = [entry.obj for entry in entries]
         return [pod for pod in pods if pod["status"].get("startTime") and not is_finished(pod)]
 
-    def _candidate(self, node_name: str, pod: JsonObject) -> Candidate:
+    def _candidate(self, node_name: str, pod: JsonObject) -> EvictionCandidate:
         uid = meta(pod)["uid"]
-        return Candidate(
+        return EvictionCandidate(
             uid,
             pod["spec"].get("priority") or 0,
             self._usage.get(node_name, EMPTY).get(uid, EMPTY),
@@ -264,7 +264,7 @@ class NodePressure(Worker):
         )
 
     def _grace_seconds(self, pod: JsonObject, threshold: Threshold) -> float:
-        """How long a pod has to end when a threshold is met."""
+        """The grace period of a pod when a threshold is met."""
         if threshold.hard:
             return _HARD_GRACE_SECONDS
         own = pod["spec"].get("terminationGracePeriodSeconds", 30)
@@ -343,7 +343,7 @@ class NodePressure(Worker):
             )
 
     def _kill_if_out_of_memory(self, node: JsonObject) -> None:
-        """What the kernel does when more memory is used than there is."""
+        """Kill a process, as the kernel does when more memory is used than there is."""
         name, usage = meta(node)["name"], usage_of_node(node)
         running = self._usage.get(name, {})
         used = usage.system.get("memory", 0) + sum(p.get("memory", 0) for p in running.values())
@@ -363,7 +363,7 @@ class NodePressure(Worker):
 
 
 def _reclaimable(signal: str, usage: NodeUsage) -> tuple[str, ...]:
-    """What of the node itself may go before pods do, in order."""
+    """The parts of the node itself that may go before pods do, in order."""
     if signal == MEMORY or RESOURCE_OF[signal] == "pids":
         return ()
     if not usage.has_imagefs or (usage.split and not signal.startswith("imagefs")):
@@ -372,7 +372,7 @@ def _reclaimable(signal: str, usage: NodeUsage) -> tuple[str, ...]:
 
 
 def eviction_message(
-    pod: JsonObject, candidate: Candidate, threshold: Threshold, observed: Observation
+    pod: JsonObject, candidate: EvictionCandidate, threshold: Threshold, observed: Observation
 ) -> str:
     """The message of an evicted pod: what was low, how low, which containers were above requests.
 
@@ -398,7 +398,7 @@ def eviction_message(
 
 
 def exceeded_limit(pod: JsonObject, used: Mapping[str, int]) -> str | None:
-    """Which limit a pod with this usage is above, in the kubelet's words; None: none."""
+    """The limit that a pod with this usage exceeds, in the kubelet's words, or None."""
     return next(_exceeded(pod, used), None)
 
 

@@ -1,4 +1,4 @@
-"""Which pod goes first when a node runs short, and which process when memory runs out.
+"""The order of eviction when a node runs short, and the victim of the OOM killer.
 
 Called by the node pressure worker. Invariant: critical pods and static ones are never named for
 eviction; the order is that of the kubelet of v1.36.
@@ -24,7 +24,7 @@ NODE_CRITICAL: Final = 2_000_001_000
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EvictionCandidate:
     """A running pod: what it uses, what it asks for, and how much it matters."""
 
     name: str
@@ -45,7 +45,9 @@ class Candidate:
         return sum(self.usage.get(part, 0) for part in parts)
 
 
-def ranked(candidates: Iterable[Candidate], signal: str, parts: tuple[str, ...]) -> list[Candidate]:
+def ranked(
+    candidates: Iterable[EvictionCandidate], signal: str, parts: tuple[str, ...]
+) -> list[EvictionCandidate]:
     """The pods that may be evicted, first to go first; `parts` of their usage count.
 
     Of memory and storage: those above their request first, then by priority, then by how much
@@ -53,7 +55,7 @@ def ranked(candidates: Iterable[Candidate], signal: str, parts: tuple[str, ...])
     """
     resource = RESOURCE_OF[signal]
 
-    def order(pod: Candidate) -> tuple[bool, int, int]:
+    def order(pod: EvictionCandidate) -> tuple[bool, int, int]:
         used = pod.used(parts)
         if resource in {"pids", "inodes"}:
             return False, pod.priority, -used
@@ -63,7 +65,7 @@ def ranked(candidates: Iterable[Candidate], signal: str, parts: tuple[str, ...])
     return sorted((pod for pod in candidates if not pod.critical), key=order)
 
 
-def oom_score_adjust(pod: Candidate, memory_request: int, capacity: int) -> int:
+def oom_score_adjust(pod: EvictionCandidate, memory_request: int, capacity: int) -> int:
     """`oom_score_adj` of a container of the pod that asks for so much memory."""
     if pod.static or pod.priority >= NODE_CRITICAL or pod.qos == "Guaranteed":
         return _GUARANTEED_SCORE
@@ -73,10 +75,10 @@ def oom_score_adjust(pod: Candidate, memory_request: int, capacity: int) -> int:
     return min(max(_LOWEST_BURSTABLE, score), _HIGHEST_BURSTABLE)
 
 
-def oom_victim(candidates: Iterable[Candidate], capacity: int) -> Candidate | None:
-    """Whose process the kernel kills: the largest share of memory in thousandths, adjusted."""
+def oom_victim(candidates: Iterable[EvictionCandidate], capacity: int) -> EvictionCandidate | None:
+    """The pod whose process the kernel kills: the largest share of memory, adjusted."""
 
-    def score(pod: Candidate) -> int:
+    def score(pod: EvictionCandidate) -> int:
         request = pod.requests.get("memory", 0)
         share = 1000 * pod.usage.get("memory", 0) // max(1, capacity)
         return share + oom_score_adjust(pod, request, capacity)

@@ -1,4 +1,4 @@
-"""What a kubelet remembers between two looks at its thresholds (`managerImpl.synchronize`, v1.36).
+"""The state of a kubelet's eviction between two syncs (`managerImpl.synchronize`, v1.36).
 
 One `EvictionState` for each node under pressure. Invariant: a condition holds from the look that
 finds a threshold met until the transition period has passed since the last one that does, whatever

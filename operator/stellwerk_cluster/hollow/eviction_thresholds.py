@@ -1,4 +1,4 @@
-"""When a kubelet evicts for want of a resource: thresholds, as a KubeletConfiguration gives them.
+"""Eviction thresholds, as a KubeletConfiguration gives them, and allocatable.
 
 Read from the file of `--kubelet-config`. Invariant: where the file names one hard threshold, those
 that it does not name are off, as the kubelet has it.
@@ -57,7 +57,7 @@ _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class ThresholdValue:
     """A quantity, or a share of what there is."""
 
     quantity: int = 0
@@ -73,10 +73,10 @@ class Threshold:
     """One signal, and below which amount of it the kubelet acts."""
 
     signal: str
-    amount: Amount
+    amount: ThresholdValue
     grace_seconds: float | None = None
     """How long a soft threshold is met before pods go; None: a hard one."""
-    minimum_reclaim: Amount = field(default_factory=Amount)
+    minimum_reclaim: ThresholdValue = field(default_factory=ThresholdValue)
 
     @property
     def hard(self) -> bool:
@@ -97,7 +97,7 @@ def _default_thresholds() -> tuple[Threshold, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """What of a KubeletConfiguration concerns eviction and allocatable."""
+    """The part of a KubeletConfiguration about eviction and allocatable."""
 
     thresholds: tuple[Threshold, ...] = field(default_factory=_default_thresholds)
     transition_seconds: float = 300.0
@@ -110,7 +110,7 @@ class KubeletConfiguration:
     """Whether the kernel says at once when memory falls below a threshold."""
 
     def allocatable(self, capacity: Mapping[str, str]) -> dict[str, str]:
-        """What pods can have of a node: less what is reserved, and the hard thresholds."""
+        """The capacity of a node less what is reserved, and the hard thresholds."""
         allocatable = {}
         for name, text in capacity.items():
             total = resource_amount(name, text)
@@ -163,28 +163,30 @@ def _thresholds(document: JsonObject) -> tuple[Threshold, ...]:
         raise ValueError(message)
     least = {signal: _amount(text) for signal, text in reclaim.items()}
     found = [
-        Threshold(signal, _amount(text), None, least.get(signal, Amount()))
+        Threshold(signal, _amount(text), None, least.get(signal, ThresholdValue()))
         for signal, text in hard.items()
     ]
     found += [
-        Threshold(signal, _amount(text), _seconds(graces[signal]), least.get(signal, Amount()))
+        Threshold(
+            signal, _amount(text), _seconds(graces[signal]), least.get(signal, ThresholdValue())
+        )
         for signal, text in soft.items()
     ]
-    return tuple(each for each in found if each.amount != Amount())
+    return tuple(each for each in found if each.amount != ThresholdValue())
 
 
-def _amount(text: object) -> Amount:
+def _amount(text: object) -> ThresholdValue:
     """`500Mi` or `10%`; 0, 0% and 100% are no threshold."""
     given = str(text)
     if given.endswith("%"):
         share = parse_quantity(given[:-1]) / 100
         if not 0 <= share <= 1:
             raise ValueError(f"eviction percentage threshold {given} must be between 0% and 100%")
-        return Amount() if share in {0, 1} else Amount(0, share)
+        return ThresholdValue() if share in {0, 1} else ThresholdValue(0, share)
     quantity = int(parse_quantity(given))
     if quantity < 0:
         raise ValueError(f"eviction threshold {given} must be positive")
-    return Amount(quantity)
+    return ThresholdValue(quantity)
 
 
 def _reserved(document: JsonObject) -> dict[str, int]:

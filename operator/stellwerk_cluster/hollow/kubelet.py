@@ -62,7 +62,7 @@ _TOO_LONG: Final = "Pod was active on the node longer than the specified deadlin
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """How long a pod takes to start, and to stop, where nothing else is said of it."""
+    """The options of hollow kubelets: how pods start, stop and end, devices, configuration."""
 
     start_seconds: float = 0.5
     """From binding to Running."""
@@ -232,7 +232,7 @@ class HollowKubelet(Worker):
             self._write(pod, lambda obj: pod_status.failed(obj, now, refusal.reason, message))
             return
         load.add(pod)
-        place = pod_status.Place(_node_address(node), self._next_address())
+        place = pod_status.PodAddresses(_node_address(node), self._next_address())
         if pod_status.initial_containers(pod):
             pod = self._write(pod, lambda obj: pod_status.initializing(obj, place, now, 0))
         else:
@@ -240,7 +240,7 @@ class HollowKubelet(Worker):
         self.queue.add(key_of(pod))
 
     def _start_containers(
-        self, pod: JsonObject, place: pod_status.Place, lifecycle: Lifecycle
+        self, pod: JsonObject, place: pod_status.PodAddresses, lifecycle: Lifecycle
     ) -> JsonObject:
         now, ready = self._now(), lifecycle.ready_seconds == 0
         return self._write(pod, lambda obj: pod_status.started(obj, place, now, ready=ready))
@@ -422,14 +422,14 @@ def _back_off_message(pod: JsonObject, container: str, seconds: int) -> str:
 
 
 def _pre_stop_seconds(pod: JsonObject) -> float:
-    """How long the containers sleep before the signal to stop; other hooks take no time."""
+    """The seconds that preStop hooks sleep before the signal to stop; other hooks take no time."""
     path = ("lifecycle", "preStop", "sleep", "seconds")
     return max((float(pick(each, path) or 0) for each in pod["spec"]["containers"]), default=0.0)
 
 
-def _place_of(pod: JsonObject) -> pod_status.Place:
+def _place_of(pod: JsonObject) -> pod_status.PodAddresses:
     status = pod["status"]
-    return pod_status.Place(status.get("hostIP", ""), status.get("podIP", ""))
+    return pod_status.PodAddresses(status.get("hostIP", ""), status.get("podIP", ""))
 
 
 def _node_address(node: JsonObject) -> str:

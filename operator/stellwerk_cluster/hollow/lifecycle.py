@@ -71,7 +71,7 @@ _CAMEL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a file says of the pods that match."""
+    """A stage of a file: a selector of pods, and the fields of their lifecycle."""
 
     namespace: str
     """Empty: of all namespaces."""
@@ -99,7 +99,7 @@ class Lifecycles:
         self._stages = tuple(stages)
 
     def of(self, pod: JsonObject) -> Lifecycle:
-        """How this pod lives."""
+        """The lifecycle of this pod."""
         values: dict[str, Any] = {}
         if (controller_of(pod) or EMPTY).get("kind") == "Job":
             values["run_seconds"] = JOB_RUN_SECONDS

@@ -26,7 +26,7 @@ _FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
 
 
 def usage_at(lifecycle: Lifecycle, now: datetime) -> Mapping[str, int]:
-    """What a running pod uses: cpu in millicores, all else in whole units."""
+    """The usage of a running pod: cpu in millicores, all else in whole units."""
     usage = parse_usage(lifecycle.usage)
     in_volumes = sum(amount for name, amount in usage.items() if name.startswith(VOLUME))
     if in_volumes:
@@ -44,7 +44,7 @@ def usage_at(lifecycle: Lifecycle, now: datetime) -> Mapping[str, int]:
 
 
 def seconds_to_change(lifecycle: Lifecycle, now: datetime) -> float | None:
-    """How long the usage stays as it is; None: without end."""
+    """The seconds until the usage changes; None: never."""
     steps = parse_load(lifecycle.load)
     if len(steps) < 2:  # noqa: PLR2004  (one step is no change)
         return None

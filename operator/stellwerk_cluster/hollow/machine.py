@@ -1,4 +1,4 @@
-"""What has happened to the machine under a node: it runs, it is down, or nothing hears of it.
+"""The machine under a node: it runs, has failed, or is cut off from the API.
 
 An annotation of the node says so, which `stellwerk cluster fail|cut-off|restore` sets. Invariant:
 the kubelet of a node that is down or cut off writes nothing, and sees no change.
@@ -22,7 +22,7 @@ SILENT: Final = (FAILED, CUT_OFF)
 
 
 def machine_of(node: JsonObject | None) -> str:
-    """What the annotation says; empty: the machine runs."""
+    """The state in the annotation; empty: the machine runs."""
     annotations = meta(node or EMPTY).get("annotations") or EMPTY
     state: str = annotations.get(MACHINE_ANNOTATION, "")
     return state if state in SILENT else ""

@@ -55,7 +55,7 @@ class PodMetrics:
         )
 
     def used(self, pod: JsonObject) -> Mapping[str, int]:
-        """What a pod uses: cpu in millicores, memory in bytes."""
+        """The usage of a pod: cpu in millicores, memory in bytes."""
         return usage_at(self._lifecycles.of(pod), self._api.now())
 
     def _is_heard_of(self, pod: JsonObject) -> bool:
@@ -79,7 +79,7 @@ class PodMetrics:
 
 
 class NodeMetrics:
-    """What the system of a node and the pods on it use."""
+    """The usage of a node: of its system and the pods on it."""
 
     def __init__(self, api: Api, pods: PodMetrics) -> None:
         """Look at the nodes in the store of `api`, and at what `pods` says of their pods."""

@@ -1,4 +1,4 @@
-"""What is used on a hollow node, and what is left of it: the signals of eviction.
+"""The usage of hollow nodes, and what is left of them: the signals of eviction.
 
 Usage comes from annotations: of a pod what its containers use, of the node what the system uses and
 what the node has. Invariant: an amount that cannot be read counts as nothing.
@@ -37,7 +37,7 @@ _DEFAULT_PIDS: Final = 32_768
 
 
 class Observation(NamedTuple):
-    """How much is left of how much."""
+    """The available and the whole amount of a signal."""
 
     available: int
     capacity: int
@@ -45,7 +45,7 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What a node has, and what its system uses."""
+    """The capacity of a node, and the usage of its system."""
 
     memory: int
     nodefs: int
@@ -64,7 +64,7 @@ class NodeUsage:
         return self.has_imagefs and self.layers_on_nodefs
 
     def pod_parts(self, signal: str) -> tuple[str, ...]:
-        """What of a pod's usage counts for a signal of storage or inodes."""
+        """The parts of a pod's usage that count for a signal of storage or inodes."""
         parts: tuple[str, ...] = ("logs", "volumes") if signal.startswith("nodefs") else ()
         if self.split:
             parts = ("logs", "volumes", "writable") if not signal.startswith("imagefs") else ()
@@ -113,7 +113,7 @@ def _left(capacity: int, used: int) -> Observation:
 
 
 def usage_of_node(node: JsonObject) -> NodeUsage:
-    """What status and annotations say of a node."""
+    """The capacity and usage in the status and annotations of a node."""
     annotations = meta(node).get("annotations") or EMPTY
     capacity = pick(node, ("status", "capacity")) or EMPTY
     more = parse_usage(annotations.get(CAPACITY_ANNOTATION, ""))

@@ -35,7 +35,7 @@ _SYSTEM_CRITICAL: Final = 2_000_000_000
 _FIRST: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-class HostPort(NamedTuple):
+class UsedHostPort(NamedTuple):
     """A port of the node that a pod takes for itself."""
 
     address: str
@@ -43,31 +43,31 @@ class HostPort(NamedTuple):
     port: int
 
 
-class Refusal(NamedTuple):
-    """Why a pod does not start here: status.reason, and what is said about it."""
+class PodAdmitFailure(NamedTuple):
+    """The refusal of a pod: its status.reason and message."""
 
     reason: str
     message: str
 
 
 class AdmittedPods:
-    """What the pods on one node have been given, counted as they come and go."""
+    """The resources given to the pods on one node, counted as they come and go."""
 
     def __init__(self) -> None:
         """Of an empty node."""
         self.used: dict[str, int] = {}
         """Requests by resource, cpu in millicores."""
-        self._given: dict[str, tuple[Mapping[str, int], frozenset[HostPort]]] = {}
+        self._given: dict[str, tuple[Mapping[str, int], frozenset[UsedHostPort]]] = {}
 
     def __len__(self) -> int:
-        """How many pods."""
+        """The number of pods."""
         return len(self._given)
 
     def __contains__(self, uid: object) -> bool:
         """Whether a pod is among them, by its uid."""
         return uid in self._given
 
-    def ports(self) -> Iterator[HostPort]:
+    def ports(self) -> Iterator[UsedHostPort]:
         """The host ports that are taken."""
         for _, ports in self._given.values():
             yield from ports
@@ -88,8 +88,8 @@ class AdmittedPods:
             self.used[name] -= amount
 
 
-def refusal_of(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Refusal | None:
-    """Why the kubelet of a node refuses a pod beside these admitted ones; None: it does not."""
+def refusal_of(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> PodAdmitFailure | None:
+    """The kubelet's refusal of a pod beside these admitted ones, or None."""
     return (
         _under_pressure(pod, node)
         or _wrong_system(pod, node)
@@ -101,18 +101,18 @@ def refusal_of(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Refus
 
 
 def requests_of(pod: JsonObject) -> Mapping[str, int]:
-    """What a pod asks for, cpu in millicores; with a resize that its status does not show yet."""
+    """The requests of a pod, cpu in millicores; with a resize that its status does not show."""
     return resource_amounts(pod["spec"], pod.get("status")).requests
 
 
 def allocatable_of(node: JsonObject) -> dict[str, int]:
-    """What a node can give to pods, cpu in millicores."""
+    """The allocatable of a node, cpu in millicores."""
     status = node.get("status") or EMPTY
     given = status.get("allocatable") or status.get("capacity") or EMPTY
     return {name: resource_amount(name, amount) for name, amount in given.items()}
 
 
-def _under_pressure(pod: JsonObject, node: JsonObject) -> Refusal | None:
+def _under_pressure(pod: JsonObject, node: JsonObject) -> PodAdmitFailure | None:
     """Under pressure only critical pods start; under that of memory, all but BestEffort ones."""
     conditions = (node.get("status") or EMPTY).get("conditions") or ()
     true = [each["type"] for each in conditions if each.get("status") == "True"]
@@ -125,22 +125,24 @@ def _under_pressure(pod: JsonObject, node: JsonObject) -> Refusal | None:
         best_effort = (pod.get("status") or EMPTY).get("qosClass") == "BestEffort"
         if not best_effort or not untolerated([_MEMORY_TAINT], tolerations, (NO_SCHEDULE,)):
             return None
-    return Refusal("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
+    return PodAdmitFailure("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
 
 
-def _wrong_system(pod: JsonObject, node: JsonObject) -> Refusal | None:
+def _wrong_system(pod: JsonObject, node: JsonObject) -> PodAdmitFailure | None:
     system = labels_of(node).get(_OS_LABEL, "linux")
     if (pod["spec"].get("nodeSelector") or EMPTY).get(_OS_LABEL, system) != system:
         text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
-        return Refusal("PodOSSelectorNodeLabelDoesNotMatch", text)
+        return PodAdmitFailure("PodOSSelectorNodeLabelDoesNotMatch", text)
     if (pick(pod, ("spec", "os", "name")) or system) != system:
         text = "Failed to admit pod as the OS field doesn't match node OS"
-        return Refusal("PodOSNotSupported", text)
+        return PodAdmitFailure("PodOSNotSupported", text)
     return None
 
 
-def insufficient(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Iterator[Refusal]:
-    """What there is too little of, in the order of NodeResourcesFit.
+def insufficient(
+    pod: JsonObject, node: JsonObject, others: AdmittedPods
+) -> Iterator[PodAdmitFailure]:
+    """The resources there are too little of, in the order of NodeResourcesFit.
 
     Extended resources that the node does not name belong to the cluster, and are left out.
     """
@@ -155,15 +157,15 @@ def insufficient(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Ite
             yield _out_of(name, asked[name], used, capacity)
 
 
-def _out_of(resource: str, requested: int, used: int, capacity: int) -> Refusal:
+def _out_of(resource: str, requested: int, used: int, capacity: int) -> PodAdmitFailure:
     text = (
         f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, "
         f"capacity: {capacity}"
     )
-    return Refusal(f"OutOf{resource}", text)
+    return PodAdmitFailure(f"OutOf{resource}", text)
 
 
-def _misplaced(pod: JsonObject, node: JsonObject) -> Refusal | None:
+def _misplaced(pod: JsonObject, node: JsonObject) -> PodAdmitFailure | None:
     spec, labels, name = pod["spec"], labels_of(node), meta(node)["name"]
     selected = (spec.get("nodeSelector") or EMPTY).items() <= labels.items()
     required = parse_node_selector(pick(spec, _REQUIRED))
@@ -174,21 +176,21 @@ def _misplaced(pod: JsonObject, node: JsonObject) -> Refusal | None:
     return None
 
 
-def _taken_ports(pod: JsonObject, others: AdmittedPods) -> Refusal | None:
+def _taken_ports(pod: JsonObject, others: AdmittedPods) -> PodAdmitFailure | None:
     wanted = list(_host_ports(pod))
     if wanted and any(_collide(one, other) for other in others.ports() for one in wanted):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     return None
 
 
-def _collide(one: HostPort, other: HostPort) -> bool:
+def _collide(one: UsedHostPort, other: UsedHostPort) -> bool:
     same_door = (one.protocol, one.port) == (other.protocol, other.port)
     return same_door and (
         one.address == other.address or _ANY_ADDRESS in {one.address, other.address}
     )
 
 
-def _host_ports(pod: JsonObject) -> Iterator[HostPort]:
+def _host_ports(pod: JsonObject) -> Iterator[UsedHostPort]:
     """Of containers and sidecars."""
     spec = pod["spec"]
     sidecars = [
@@ -198,10 +200,10 @@ def _host_ports(pod: JsonObject) -> Iterator[HostPort]:
         for port in container.get("ports") or ():
             if port.get("hostPort"):
                 address = port.get("hostIP") or _ANY_ADDRESS
-                yield HostPort(address, port.get("protocol") or "TCP", port["hostPort"])
+                yield UsedHostPort(address, port.get("protocol") or "TCP", port["hostPort"])
 
 
-def _driven_off(pod: JsonObject, node: JsonObject) -> Refusal | None:
+def _driven_off(pod: JsonObject, node: JsonObject) -> PodAdmitFailure | None:
     taints = parse_taints((node.get("spec") or EMPTY).get("taints"))
     tolerations = parse_tolerations(pod["spec"].get("tolerations"))
     if not is_static(pod) and untolerated(taints, tolerations, (NO_EXECUTE,)):
@@ -209,8 +211,8 @@ def _driven_off(pod: JsonObject, node: JsonObject) -> Refusal | None:
     return None
 
 
-def _predicate(name: str, why: str) -> Refusal:
-    return Refusal(name, f"Predicate {name} failed: {why}")
+def _predicate(name: str, why: str) -> PodAdmitFailure:
+    return PodAdmitFailure(name, f"Predicate {name} failed: {why}")
 
 
 def is_static(pod: JsonObject) -> bool:

@@ -20,8 +20,8 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 TERMINATED_BY_KUBELET: Final = "TerminationByKubelet"
 
 
-class Place(NamedTuple):
-    """Where a pod runs: the node's address and its own."""
+class PodAddresses(NamedTuple):
+    """The addresses of a pod: its host's and its own."""
 
     host: str
     address: str
@@ -38,7 +38,7 @@ def initial_containers(pod: JsonObject) -> list[JsonObject]:
 
 
 def finished_initial(pod: JsonObject) -> int:
-    """How many of them have ended well."""
+    """The number of them that have succeeded."""
     names = {each["name"] for each in initial_containers(pod)}
     return sum(
         1
@@ -48,7 +48,7 @@ def finished_initial(pod: JsonObject) -> int:
     )
 
 
-def initializing(pod: JsonObject, place: Place, now: str, done: int) -> JsonObject:
+def initializing(pod: JsonObject, place: PodAddresses, now: str, done: int) -> JsonObject:
     """The pod with so many init containers done, and the next one running."""
     current = initial_containers(pod)[done]["name"]
     names = [each["name"] for each in pod["spec"]["initContainers"]]
@@ -84,7 +84,7 @@ def initializing(pod: JsonObject, place: Place, now: str, done: int) -> JsonObje
     return {**pod, "status": status}
 
 
-def started(pod: JsonObject, place: Place, now: str, *, ready: bool) -> JsonObject:
+def started(pod: JsonObject, place: PodAddresses, now: str, *, ready: bool) -> JsonObject:
     """The pod with all containers running; those that had ended, once more."""
     before = _by_name(pod, "containerStatuses")
     status = {
@@ -117,7 +117,7 @@ def became_ready(pod: JsonObject, now: str) -> JsonObject:
 
 
 class End(NamedTuple):
-    """How containers ended."""
+    """The end of containers: exit code and reason."""
 
     exit_code: int
     reason: str
@@ -219,11 +219,11 @@ def is_running(pod: JsonObject) -> bool:
 
 
 def restarts_of(statuses: list[JsonObject]) -> int:
-    """How often the container that was restarted most often was."""
+    """The restarts of the container that was restarted most often."""
     return max((each.get("restartCount", 0) for each in statuses), default=0)
 
 
-def _placed(pod: JsonObject, place: Place, now: str) -> dict[str, Any]:
+def _placed(pod: JsonObject, place: PodAddresses, now: str) -> dict[str, Any]:
     address = place.host if pod["spec"].get("hostNetwork") else place.address
     return {
         **pod["status"],

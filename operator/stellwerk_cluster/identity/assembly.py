@@ -14,12 +14,12 @@ from stellwerk_cluster.apimachinery.users import ANONYMOUS, MASTERS, User, authe
 from stellwerk_cluster.identity.authentication import Authenticator
 from stellwerk_cluster.identity.authorizer import AlwaysAllow, Authorizer, Masters, Union
 from stellwerk_cluster.identity.bootstrap_roles import create_roles
-from stellwerk_cluster.identity.claim_rights import ClaimRightsGate
-from stellwerk_cluster.identity.escalation import EscalationGate
-from stellwerk_cluster.identity.kept_secrets import KeptSecrets
-from stellwerk_cluster.identity.node_rights import NodeAuthorizer, NodeRestriction
+from stellwerk_cluster.identity.claim_status_authorization import ClaimStatusAuthorization
+from stellwerk_cluster.identity.escalation import EscalationCheck
+from stellwerk_cluster.identity.node_authorizer import NodeAuthorizer, NodeRestriction
 from stellwerk_cluster.identity.rbac import Rbac
-from stellwerk_cluster.identity.service_account_admission import ServiceAccountGate
+from stellwerk_cluster.identity.secret_files import SecretFiles
+from stellwerk_cluster.identity.service_account_admission import ServiceAccountAdmission
 from stellwerk_cluster.identity.service_tokens import ServiceTokens
 from stellwerk_cluster.identity.token_file import StaticToken
 
@@ -36,7 +36,7 @@ Mode: TypeAlias = Literal["always-allow", "rbac"]
 
 @dataclass(frozen=True, slots=True)
 class IdentityOptions:
-    """Who may use a cluster, and for what."""
+    """The options of authentication and authorization."""
 
     authorization: Mode = "always-allow"
     anonymous: bool = True
@@ -48,24 +48,28 @@ class IdentityOptions:
     """Whether every pod gets a service account and a token, as the admission plugin
     ServiceAccount has it.
     """
+    node_restriction: bool = True
+    """Whether the admission plugin NodeRestriction is on where rights are enforced."""
 
 
 @dataclass(slots=True)
-class Identity:
-    """What the HTTP layer asks about users."""
+class ClusterAuth:
+    """The authenticator and authorizer that the HTTP layer asks."""
 
     authenticator: Authenticator
     authorizer: Authorizer
     admin_token: str = field(repr=False)
 
 
-def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None = None) -> Identity:
+def make_identity(
+    api: Api, options: IdentityOptions, kept: SecretFiles | None = None
+) -> ClusterAuth:
     """Know the users of the options, and the service accounts of `api`; guard its writes.
 
     Raises:
         ConfigurationError: a kept secret cannot be used.
     """
-    kept = kept or KeptSecrets()
+    kept = kept or SecretFiles()
     token = _admin_token(kept)
     static = (StaticToken(token, ADMIN), *options.tokens)
     without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
@@ -74,20 +78,21 @@ def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None =
     )
     authorizer: Authorizer = AlwaysAllow()
     if options.service_accounts:
-        api.gates.append(ServiceAccountGate(api))
+        api.write_admission.append(ServiceAccountAdmission(api))
     if options.authorization == "rbac":
         create_roles(api)
         rbac = Rbac(api.store)
         authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
-        api.gates.append(EscalationGate(authorizer, rbac, api.kinds))
-        restriction = NodeRestriction()
-        api.gates.append(restriction)
-        api.delete_gates.append(restriction)
-        api.gates.append(ClaimRightsGate(authorizer))
-    return Identity(authenticator, authorizer, token)
+        api.write_admission.append(EscalationCheck(authorizer, rbac, api.kinds))
+        if options.node_restriction:
+            restriction = NodeRestriction()
+            api.write_admission.append(restriction)
+            api.delete_admission.append(restriction)
+        api.write_admission.append(ClaimStatusAuthorization(authorizer))
+    return ClusterAuth(authenticator, authorizer, token)
 
 
-def _admin_token(kept: KeptSecrets) -> str:
+def _admin_token(kept: SecretFiles) -> str:
     token = kept.find_or_make(_ADMIN_FILE, lambda: secrets.token_urlsafe(_TOKEN_BYTES).encode())
     try:
         return token.decode("ascii")

@@ -1,4 +1,4 @@
-"""What a request is about, in the words of access rules: verb, group, resource, name, namespace.
+"""The attributes of a request: verb, group, resource, name, namespace.
 
 Made from the method and the path alone, before it is known whether the path is served, so that a
 refusal gives away nothing. Invariant: equal requests have equal attributes; they can be keys.

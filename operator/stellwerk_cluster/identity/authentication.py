@@ -36,7 +36,7 @@ class Authenticator:
         self._static = {each.token: authenticated(each.user) for each in static}
 
     def user(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> User:
-        """Who sends a request with these headers, on a connection with that certificate.
+        """The user of a request with these headers, on a connection with that certificate.
 
         Raises:
             StatusError: the token is not good, or none is shown and that is refused (401).

@@ -1,7 +1,7 @@
 """Whether a user may do something: the answer, and who gives one.
 
-`access`, reviews and the checks behind writes ask an `Authorizer`. Invariant: an authorizer only
-answers; it changes nothing.
+`auth_filters`, reviews and the checks behind writes ask an `Authorizer`. Invariant: an authorizer
+only answers; it changes nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.attributes import Attributes
-    from stellwerk_cluster.identity.policy import Rule
+    from stellwerk_cluster.identity.policy import PolicyRule
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AuthorizerDecision:
     """Whether an act is allowed, and by what; or what went wrong while rules were looked up."""
 
     allowed: bool
@@ -34,24 +34,24 @@ class Decision:
 class HeldRules:
     """The rules that a user holds in a namespace, as far as they could be looked up."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     errors: tuple[str, ...] = ()
     complete: bool = True
 
 
-ALLOWED: Final = Decision(allowed=True)
-NO_OPINION: Final = Decision(allowed=False)
+ALLOWED: Final = AuthorizerDecision(allowed=True)
+NO_OPINION: Final = AuthorizerDecision(allowed=False)
 
 
 class Authorizer(Protocol):
     """Decides about one act at a time, and lists what a user may do."""
 
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         """Whether the user may do that."""
         ...
 
     def held(self, user: User, namespace: str) -> HeldRules:
-        """What the user may do in a namespace, and outside of all."""
+        """The rules that hold for the user in a namespace, and outside of all."""
         ...
 
 
@@ -59,7 +59,7 @@ class AlwaysAllow(Authorizer):
     """Lets every user do everything."""
 
     @override
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         """Yes."""
         return ALLOWED
 
@@ -73,7 +73,7 @@ class Masters(Authorizer):
     """Lets the group system:masters do everything, before any rule is looked at."""
 
     @override
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         """Yes to a member of the group; no opinion about others."""
         return ALLOWED if MASTERS in user.groups else NO_OPINION
 
@@ -91,7 +91,7 @@ class Union(Authorizer):
         self._authorizers = tuple(authorizers)
 
     @override
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         """The first yes; otherwise no, with the reasons of all."""
         reasons = []
         for authorizer in self._authorizers:
@@ -100,7 +100,7 @@ class Union(Authorizer):
                 return decision
             if decision.reason:
                 reasons.append(decision.reason)
-        return Decision(allowed=False, reason="\n".join(reasons))
+        return AuthorizerDecision(allowed=False, reason="\n".join(reasons))
 
     @override
     def held(self, user: User, namespace: str) -> HeldRules:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from stellwerk_cluster.identity.kept_secrets import KeptSecrets
+from stellwerk_cluster.identity.secret_files import SecretFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ class KeyPair:
 class CertificateAuthority:
     """Signs the certificates of one cluster."""
 
-    def __init__(self, now: datetime, kept: KeptSecrets | None = None) -> None:
+    def __init__(self, now: datetime, kept: SecretFiles | None = None) -> None:
         """The authority that is kept, or a new one whose certificate is good for a year.
 
         Raises:
@@ -59,12 +59,12 @@ class CertificateAuthority:
         """
         self._now = now
         self._name = _name("stellwerk-embedded-cluster")
-        kept = kept or KeptSecrets()
+        kept = kept or SecretFiles()
         if not self._load(kept):
             self._make()
             kept.keep(_FILE, _private_pem(self._key) + self.certificate)
 
-    def _load(self, kept: KeptSecrets) -> bool:
+    def _load(self, kept: SecretFiles) -> bool:
         """Take the authority that is kept; False: none is, or it will soon be good no more."""
         content = kept.find(_FILE)
         if content is None:

@@ -1,4 +1,4 @@
-"""No user gives away rights that it does not hold: the gate before roles and bindings.
+"""The escalation check of roles and bindings: no user gives away rights that it does not hold.
 
 Asked by `registry.api`. The verb `escalate` on a role, and `bind` on the role of a binding, let
 pass; so does the group system:masters. Invariant: under AlwaysAllow every user passes.
@@ -15,7 +15,7 @@ from stellwerk_cluster.apimachinery.users import MASTERS
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.policy import EVERYTHING, missing_rights, quoted, rule_of
 from stellwerk_cluster.identity.rbac import RBAC_GROUP, Rbac, reference_in
-from stellwerk_cluster.registry.gates import WriteGate
+from stellwerk_cluster.registry.user_admission import WriteAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.authorizer import Authorizer
-    from stellwerk_cluster.identity.policy import Rule
+    from stellwerk_cluster.identity.policy import PolicyRule
 
 _ROLES: Final = ("Role", "ClusterRole")
 _BINDINGS: Final = ("RoleBinding", "ClusterRoleBinding")
@@ -32,7 +32,7 @@ _COLLECTED: Final = ("ownerReferences", "finalizers", "resourceVersion", "manage
 """What the garbage collector may change of an object without the rights that it gives."""
 
 
-class EscalationGate(WriteGate):
+class EscalationCheck(WriteAdmission):
     """Refuses roles and bindings that give more than their writer has."""
 
     def __init__(self, authorizer: Authorizer, rbac: Rbac, kinds: KindTable) -> None:
@@ -94,8 +94,8 @@ def _check(
     kind: ResourceKind,
     name: str,
     user: User,
-    held: tuple[Rule, ...],
-    asked: Iterable[Rule],
+    held: tuple[PolicyRule, ...],
+    asked: Iterable[PolicyRule],
     errors: tuple[str, ...],
 ) -> None:
     missing = missing_rights(held, asked)

@@ -22,7 +22,7 @@ ALL: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One rule of a role."""
 
     verbs: tuple[str, ...]
@@ -50,7 +50,7 @@ class Rule:
             return resource in self.resources
         return f"{resource}/{subresource}" in self.resources or f"*/{subresource}" in self.resources
 
-    def covers(self, single: Rule) -> bool:
+    def covers(self, single: PolicyRule) -> bool:
         """Whether the rule gives what a rule for a single act gives."""
         return (
             _has_all(self.verbs, single.verbs)
@@ -85,14 +85,14 @@ class Rule:
 
 
 EVERYTHING: Final = (
-    Rule((ALL,), groups=(ALL,), resources=(ALL,)),
-    Rule((ALL,), urls=(ALL,)),
+    PolicyRule((ALL,), groups=(ALL,), resources=(ALL,)),
+    PolicyRule((ALL,), urls=(ALL,)),
 )
 
 
-def rule_of(document: JsonObject) -> Rule:
+def rule_of(document: JsonObject) -> PolicyRule:
     """The rule that an object says."""
-    return Rule(
+    return PolicyRule(
         verbs=_texts(document, "verbs"),
         groups=_texts(document, "apiGroups"),
         resources=_texts(document, "resources"),
@@ -101,8 +101,8 @@ def rule_of(document: JsonObject) -> Rule:
     )
 
 
-def missing_rights(held: Sequence[Rule], asked: Iterable[Rule]) -> list[Rule]:
-    """What of the rules asked for is not held, put together by resource."""
+def missing_rights(held: Sequence[PolicyRule], asked: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """The rules asked for that are not held, put together by resource."""
     missing = [
         single
         for rule in asked
@@ -117,26 +117,26 @@ def quoted(texts: Iterable[str]) -> str:
     return f"[{' '.join(orjson.dumps(text).decode() for text in texts)}]"
 
 
-def _single_acts(rule: Rule) -> Iterator[Rule]:
+def _single_acts(rule: PolicyRule) -> Iterator[PolicyRule]:
     """The rule taken apart: one verb on one resource of one group, or on one URL."""
     names: Iterable[tuple[str, ...]] = [(name,) for name in rule.names] or [()]
     for group, resource, verb in product(rule.groups, rule.resources, rule.verbs):
         for name in names:
-            yield Rule((verb,), (group,), (resource,), name)
+            yield PolicyRule((verb,), (group,), (resource,), name)
     for url, verb in product(rule.urls, rule.verbs):
-        yield Rule((verb,), urls=(url,))
+        yield PolicyRule((verb,), urls=(url,))
 
 
-def _compact(singles: Iterable[Rule]) -> Iterator[Rule]:
-    together: dict[Rule, list[str]] = {}
+def _compact(singles: Iterable[PolicyRule]) -> Iterator[PolicyRule]:
+    together: dict[PolicyRule, list[str]] = {}
     for single in singles:
         if single.urls:
             yield single
             continue
-        place = Rule((), single.groups, single.resources, single.names)
+        place = PolicyRule((), single.groups, single.resources, single.names)
         together.setdefault(place, []).extend(single.verbs)
     for place, verbs in together.items():
-        yield Rule(tuple(verbs), place.groups, place.resources, place.names)
+        yield PolicyRule(tuple(verbs), place.groups, place.resources, place.names)
 
 
 def _has_all(held: tuple[str, ...], asked: tuple[str, ...]) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.users import account_user_name
-from stellwerk_cluster.identity.authorizer import Authorizer, Decision, HeldRules
+from stellwerk_cluster.identity.authorizer import Authorizer, AuthorizerDecision, HeldRules
 from stellwerk_cluster.identity.policy import rule_of
 from stellwerk_cluster.registry.entries import DELETED
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.attributes import Attributes
-    from stellwerk_cluster.identity.policy import Rule
+    from stellwerk_cluster.identity.policy import PolicyRule
     from stellwerk_cluster.registry.entries import StoreEvent
     from stellwerk_cluster.registry.store import Store
 
@@ -50,7 +50,7 @@ class RoleReference:
 
     @property
     def missing(self) -> str:
-        """What is said where there is no such role."""
+        """The error of a role that does not exist."""
         return f'{self.kind.lower()}.{RBAC_GROUP} "{self.name}" not found'
 
 
@@ -66,7 +66,7 @@ class Grant:
 
     @property
     def reason(self) -> str:
-        """Why something is allowed by it."""
+        """The reason of what it allows."""
         where = f"/{self.namespace}" if self.namespace else ""
         kind = "RoleBinding" if self.namespace else "ClusterRoleBinding"
         return (
@@ -80,10 +80,10 @@ class Rbac(Authorizer):
 
     def __init__(self, store: Store) -> None:
         """Follow the roles and bindings of the store."""
-        self._rules: dict[Key, tuple[Rule, ...]] = {}
+        self._rules: dict[Key, tuple[PolicyRule, ...]] = {}
         self._grants: dict[tuple[str, str, str], dict[Key, Grant]] = {}
         """By namespace, kind of subject (User, Group) and its name; then by binding."""
-        self._decided: dict[tuple[User, Attributes], Decision] = {}
+        self._decided: dict[tuple[User, Attributes], AuthorizerDecision] = {}
         for plurals, follow in ((_ROLES, self._on_role), (_BINDINGS, self._on_binding)):
             for plural in plurals:
                 collection = store.collection(f"{plural}.{RBAC_GROUP}")
@@ -94,7 +94,7 @@ class Rbac(Authorizer):
                     )
 
     @override
-    def decide(self, user: User, asked: Attributes) -> Decision:
+    def decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         """Whether a rule allows the act; otherwise which roles could not be found."""
         question = (user, asked)
         known = self._decided.get(question)
@@ -104,20 +104,22 @@ class Rbac(Authorizer):
             known = self._decided[question] = self._decide(user, asked)
         return known
 
-    def _decide(self, user: User, asked: Attributes) -> Decision:
+    def _decide(self, user: User, asked: Attributes) -> AuthorizerDecision:
         missing: dict[str, None] = {}
         for grant in self._grants_of(user, asked.namespace):
             rules = self.rules_of(grant.role)
             if rules is None:
                 missing[grant.role.missing] = None
             elif any(rule.allows(asked) for rule in rules):
-                return Decision(allowed=True, reason=grant.reason)
-        return Decision(allowed=False, reason=f"RBAC: {_joined(missing)}" if missing else "")
+                return AuthorizerDecision(allowed=True, reason=grant.reason)
+        return AuthorizerDecision(
+            allowed=False, reason=f"RBAC: {_joined(missing)}" if missing else ""
+        )
 
     @override
     def held(self, user: User, namespace: str) -> HeldRules:
         """The rules of all roles that are bound to the user here or everywhere."""
-        found: list[Rule] = []
+        found: list[PolicyRule] = []
         missing: dict[str, None] = {}
         for grant in self._grants_of(user, namespace):
             rules = self.rules_of(grant.role)
@@ -127,12 +129,12 @@ class Rbac(Authorizer):
                 found.extend(rules)
         return HeldRules(tuple(found), tuple(missing))
 
-    def rules_of(self, role: RoleReference) -> tuple[Rule, ...] | None:
+    def rules_of(self, role: RoleReference) -> tuple[PolicyRule, ...] | None:
         """The rules of a role; None if there is no such role."""
         return self._rules.get((role.namespace, role.name))
 
     def _grants_of(self, user: User, namespace: str) -> Iterator[Grant]:
-        """What is bound everywhere, then in the namespace; of each, the newest first.
+        """The bindings of the cluster, then of the namespace; of each, the newest first.
 
         The API server keeps to no order; rules of different bindings only add up.
         """

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.identity.authentication import Authenticator
-    from stellwerk_cluster.identity.authorizer import Authorizer, Decision, HeldRules
-    from stellwerk_cluster.registry.ownership import FieldOwnership
+    from stellwerk_cluster.identity.authorizer import Authorizer, AuthorizerDecision, HeldRules
+    from stellwerk_cluster.registry.field_manager import FieldManager
     from stellwerk_cluster.registry.write_options import WriteOptions
 
 REVIEW_GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
@@ -37,12 +37,12 @@ _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewer:
+class ReviewHandler:
     """Answers reviews by what authenticates and authorizes requests."""
 
     authenticator: Authenticator
     authorizer: Authorizer
-    ownership: FieldOwnership
+    field_manager: FieldManager
 
     def answer(
         self,
@@ -80,7 +80,7 @@ class Reviewer:
                 asker = user if kind.kind.startswith("Self") else _reviewed(spec)
                 status = _status(self.authorizer.decide(asker, _act(spec)))
         if spec and options.manager:
-            owned = self.ownership.created(kind, {"spec": spec}, options.manager, None)
+            owned = self.field_manager.created(kind, {"spec": spec}, options.manager, None)
             metadata = {**metadata, "managedFields": owned}
         answer: JsonObject = {
             "kind": kind.kind,
@@ -109,7 +109,7 @@ def _rules_status(held: HeldRules) -> JsonObject:
     return status
 
 
-def _status(decision: Decision) -> JsonObject:
+def _status(decision: AuthorizerDecision) -> JsonObject:
     status: JsonObject = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason

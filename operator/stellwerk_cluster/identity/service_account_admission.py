@@ -1,6 +1,6 @@
 """The service account of a pod, and the token that is mounted into its containers.
 
-The gate before pods, as the admission plugin ServiceAccount is in the API server. Invariant: a pod
+The admission plugin ServiceAccount. Invariant: a pod
 that passes names a service account that exists.
 """
 
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.failures import forbidden, not_found
 from stellwerk_cluster.identity.service_accounts import DEFAULT_ACCOUNT, ensure_default
-from stellwerk_cluster.registry.gates import WriteGate
+from stellwerk_cluster.registry.user_admission import WriteAdmission
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -27,7 +27,7 @@ _TOKEN_SECONDS: Final = 3607
 _FILE_MODE: Final = 0o644
 
 
-class ServiceAccountGate(WriteGate):
+class ServiceAccountAdmission(WriteAdmission):
     """Gives pods their service account and its token."""
 
     def __init__(self, api: Api) -> None:

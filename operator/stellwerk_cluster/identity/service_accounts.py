@@ -1,4 +1,4 @@
-"""What every namespace gets: its default service account, and the certificate of the cluster.
+"""The objects of every namespace: its default service account, the cluster's certificate.
 
 Two controllers, as kube-controller-manager has them, and what kube-system gets once. Invariant: an
 active namespace is without its default service account, or without its copy of the certificate, for

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.identity.kept_secrets import KeptSecrets
+    from stellwerk_cluster.identity.secret_files import SecretFiles
     from stellwerk_cluster.registry.api import Api
 
 ISSUER: Final = "https://kubernetes.default.svc"
@@ -43,8 +43,8 @@ class TokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
-    """What a token is issued for."""
+class TokenSpec:
+    """The subject, audiences and time of a token to be issued."""
 
     account: JsonObject
     audiences: Sequence[str]
@@ -54,7 +54,7 @@ class Issue:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class VerifiedToken:
     """The user of a valid token, and for which of the audiences asked about it is good."""
 
     user: User
@@ -64,7 +64,7 @@ class Checked:
 class ServiceTokens:
     """Signs tokens with a key of its own, made when the first one is asked for."""
 
-    def __init__(self, api: Api, kept: KeptSecrets) -> None:
+    def __init__(self, api: Api, kept: SecretFiles) -> None:
         """Check against the service accounts, pods, secrets and nodes of `api`.
 
         Raises:
@@ -76,7 +76,7 @@ class ServiceTokens:
         self._verified: dict[str, JsonObject] = {}
         """Claims of tokens whose signature was checked; the rest is checked every time."""
 
-    def issue(self, asked: Issue) -> tuple[str, datetime]:
+    def issue(self, asked: TokenSpec) -> tuple[str, datetime]:
         """A new token, and until when it is good."""
         import jwt  # noqa: PLC0415  (50 ms that a cluster without tokens does not spend)
 
@@ -107,8 +107,8 @@ class ServiceTokens:
         headers = {"kid": self.public_key()["kid"]}
         return jwt.encode(claims, self._signing_key(), ALGORITHM, headers), expires
 
-    def check(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> Checked:
-        """Whose token it is.
+    def check(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> VerifiedToken:
+        """The user of a token.
 
         Raises:
             TokenError: it is none of this cluster's, or no longer good.
@@ -125,7 +125,7 @@ class ServiceTokens:
                 f"token audiences {_go_list(claims['aud'])} is invalid for the target audiences "
                 f"{_go_list(audiences)}"
             )
-        return Checked(self._user(claims), good_for)
+        return VerifiedToken(self._user(claims), good_for)
 
     def public_key(self) -> JsonObject:
         """The key that tokens are checked by, as a JSON Web Key."""

@@ -41,8 +41,8 @@ from stellwerk_cluster.apimachinery.strategy import Reader, strategy_of
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
+from stellwerk_cluster.registry.field_manager import FieldManager
 from stellwerk_cluster.registry.lease_cache import LeaseCache
-from stellwerk_cluster.registry.ownership import FieldOwnership
 from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Strategy
-    from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
+    from stellwerk_cluster.registry.user_admission import DeleteAdmission, WriteAdmission
 
 
 _SUFFIX_LENGTH: Final = 5
@@ -99,9 +99,9 @@ class Api(Reader):
         self.features: frozenset[str] = frozenset()
         """The feature gates that are on."""
         self.custom = CustomKinds(kinds)
-        self.gates: list[WriteGate] = []
-        self.delete_gates: list[DeleteGate] = []
-        self.ownership = FieldOwnership(self.custom, clock)
+        self.write_admission: list[WriteAdmission] = []
+        self.delete_admission: list[DeleteAdmission] = []
+        self.field_manager = FieldManager(self.custom, clock)
         self.lease_cache = LeaseCache(clock)
         self._random = random
         self._manager = ""
@@ -173,11 +173,11 @@ class Api(Reader):
         strategy.default(obj)
         manager = options.manager or self._manager
         if applied is None and manager:
-            applied = self.ownership.created(kind, obj, manager, given)
+            applied = self.field_manager.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
-        for gate in self.gates:
-            gate.admit(kind, obj, None, options.user)
+        for plugin in self.write_admission:
+            plugin.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
         errors = first_errors(
             kind_errors(kind, body),
@@ -312,7 +312,7 @@ class Api(Reader):
         obj = change(stored.obj)
         if owned_under is not None and obj is not stored.obj:
             old, owner = stored.obj, (self._manager, owned_under)
-            managed = self.ownership.updated(
+            managed = self.field_manager.updated(
                 kind, old, obj, owner, None, owned_under, self.strategy(kind)
             )
             obj = {**obj, "metadata": dict(obj["metadata"])}
@@ -376,7 +376,7 @@ class Api(Reader):
             definition = self.find(DEFINITIONS, "", kind.storage_name)
             if definition is not None and is_terminating(definition):
                 raise terminating_definition(kind)
-        if not kind.namespaced:
+        if not kind.namespaced or not self.enabled("NamespaceLifecycle"):
             return
         found = self.find("namespaces", "", namespace)
         if found is None:
@@ -401,14 +401,16 @@ class Api(Reader):
         managed = applied
         if managed is None:
             owner = self._owner(options, subresource)
-            managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
+            managed = self.field_manager.updated(
+                kind, old, obj, owner, given, subresource, strategy
+            )
         if subresource == "status":
             keep_all_but_status(obj, old, strategy.kept_by_status)
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)
-        for gate in self.gates:
-            gate.admit(kind, obj, old, options.user)
+        for plugin in self.write_admission:
+            plugin.admit(kind, obj, old, options.user)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
@@ -434,13 +436,13 @@ class Api(Reader):
         return self._store(kind, stored, obj)
 
     def _owner(self, options: WriteOptions, subresource: str) -> tuple[str, str]:
-        """Who owns what is written, and the subresource that the ownership names."""
+        """The manager that owns what is written, and the subresource that the ownership names."""
         return options.manager or self._manager, options.shown_subresource or subresource
 
     def _usage(
         self, obj: JsonObject, old: JsonObject | None, kind: ResourceKind
     ) -> dict[Key, JsonObject]:
-        """What the quotas of the namespace have used with an object."""
+        """The usage of the namespace's quotas with an object."""
         return new_usage(obj, old, self, kind) if self.enabled("ResourceQuota") else {}
 
     def _store_usage(self, usage: dict[Key, JsonObject]) -> None:

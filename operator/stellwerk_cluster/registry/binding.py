@@ -6,19 +6,18 @@ and is refused with a conflict, never silently, when the pod is bound, gated or 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from stellwerk_cluster.admission.pod_admission import topology_labels
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, conflict, internal
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, labels_of, timestamp
-from stellwerk_cluster.registry.write_rules import precondition_failed
+from stellwerk_cluster.registry.write_rules import check_body_namespace, precondition_failed
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
-
-_TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def bind(
@@ -27,11 +26,12 @@ def bind(
     """Assign a pod to a node.
 
     Raises:
-        StatusError: the pod is missing (404) or not to be bound (409); the target is malformed
-            (500, as in the API server).
+        StatusError: the binding is of another pod than its path (400), the pod is missing (404) or
+            not to be bound (409), the target is malformed (500, as in the API server).
     """
     metadata, target = binding.get("metadata") or EMPTY, binding.get("target") or EMPTY
-    if metadata.get("name", key[1]) != key[1]:
+    check_body_namespace(key[0], metadata)
+    if metadata.get("name", "") != key[1]:
         message = "name in URL does not match name in Binding object"
         raise bad_request(message)
     if target.get("kind", "") not in ("", "Node"):
@@ -43,6 +43,9 @@ def bind(
     if not target.get("name"):
         message = "target.name: Required value"
         raise internal(message)
+    if not key[1]:
+        message = "Name parameter required."
+        raise bad_request(message)
     pod = api.get(kind, *key).obj
     _check_binding_preconditions(kind, key, pod, metadata)
     refusal = _binding_refusal(key[1], pod)
@@ -86,11 +89,10 @@ def _binding_conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
 
 def _bound(pod: JsonObject, node_name: str, metadata: JsonObject, api: Api) -> JsonObject:
     node = api.store.collection("nodes").get(("", node_name))
-    node_labels = node.labels if node and api.enabled("PodTopologyLabels") else EMPTY
     labels = {
         **labels_of(pod),
         **(metadata.get("labels") or {}),
-        **{name: node_labels[name] for name in _TOPOLOGY_LABELS if name in node_labels},
+        **topology_labels(node.labels if node and api.enabled("PodTopologyLabels") else EMPTY),
     }
     annotations = {
         **(pod["metadata"].get("annotations") or {}),

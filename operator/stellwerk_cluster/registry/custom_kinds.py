@@ -47,7 +47,7 @@ _VERBS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _CustomVersion:
-    """What one served version of a definition says."""
+    """One served version of a definition."""
 
     schema: JsonObject
     printer_columns: list[JsonObject] | None
@@ -119,7 +119,7 @@ class CustomKinds:
         return self._version(kind).strategy
 
     def form(self, kind: ResourceKind) -> MergeType:
-        """How the objects of a kind merge, field by field."""
+        """The type by which the objects of a kind are merged."""
         return self._version(kind).form
 
     def printer_columns(self, kind: ResourceKind) -> list[JsonObject] | None:
@@ -225,7 +225,7 @@ def _content_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
 
 
 def _status_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
-    """What is wrong with the status; the texts name its fields from there."""
+    """The errors of the status; the texts name its fields from there."""
     part = (schema.get("properties") or EMPTY).get("status")
     if part is None or "status" not in obj:
         return []

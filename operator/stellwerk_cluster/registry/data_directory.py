@@ -31,7 +31,7 @@ from stellwerk_cluster.registry.records import (
     put_line,
     read_records,
 )
-from stellwerk_cluster.registry.store import Journal, Store
+from stellwerk_cluster.registry.store import ChangeLog, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ not.
 _WRITE_BYTES: Final = 1 << 20
 
 
-class DataDirectory(Journal):
+class DataDirectory(ChangeLog):
     """The files that hold a store, open for one process."""
 
     def __init__(self, path: Path) -> None:
@@ -254,7 +254,7 @@ class DataDirectory(Journal):
 
 
 class _Found:
-    """What the files of a directory hold."""
+    """The content of the files of a directory."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, Key], tuple[int, JsonObject]] = {}

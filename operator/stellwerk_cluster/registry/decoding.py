@@ -1,18 +1,18 @@
-"""Bodies of writes in their canonical form, and what they hold that their kind does not know.
+"""Decoding of the bodies of writes: canonical form, unknown fields, bodies of another kind.
 
 The verbs of `api` begin with it. Invariant: an object that leaves here has the fields of its kind
-alone, kind and apiVersion first.
+alone, kind and apiVersion first; a kind and a version that a body does not name are those of the
+path.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.conversion import to_storage
 from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import bad_request
-from stellwerk_cluster.apimachinery.kind_conversion import other_kind
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
 from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import JsonValue
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
     from stellwerk_cluster.registry.write_options import WriteOptions
+
+_SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 
 
 def decode_body(
@@ -91,3 +93,31 @@ def check_patched_kind(
     why = other_kind(patched, kind, kinds)
     if why:
         raise bad_patch(patching.as_patched(patched, patch), why)
+
+
+def other_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> str:
+    """The error of a body of another kind, in the API server's words; empty if it is of this one.
+
+    The rules of a custom kind say what is wrong with another one's name.
+    """
+    given_kind: str = body.get("kind") or kind.kind
+    given_version: str = body.get("apiVersion") or kind.api_version
+    if given_version == kind.api_version and (given_kind == kind.kind or kind.custom):
+        return ""
+    group, _, _ = given_version.rpartition("/")
+    known = kinds.named(group, given_kind)
+    if known is not None and known.api_version == given_version:
+        return (
+            f"converting ({known.version}.{known.kind}) to "
+            f"({_internal(kind)}.{kind.kind}): unknown conversion"
+        )
+    return (
+        f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{_SCHEME}"'
+    )
+
+
+def _internal(kind: ResourceKind) -> str:
+    """The Go package of the kind's form without a version."""
+    if kind.kind == "Event":
+        return "core"
+    return kind.group.partition(".")[0] or "core"

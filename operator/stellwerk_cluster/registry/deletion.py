@@ -112,8 +112,8 @@ def delete(api: Api, kind: ResourceKind, key: Key, options: DeleteOptions) -> De
         StatusError: missing (404), a precondition does not hold (409), protected (403).
     """
     stored = api.get(kind, *key)
-    for gate in api.delete_gates:
-        gate.admit_delete(kind, stored.obj, options.user, evicts=False)
+    for plugin in api.delete_admission:
+        plugin.admit_delete(kind, stored.obj, options.user, evicts=False)
     _check_preconditions(kind, stored, options)
     api.strategy(kind).admit_delete(stored.obj, kind)
     if kind.kind == "Namespace":

@@ -162,7 +162,7 @@ class StoreEvent(Cached):
 
     @property
     def past_bytes(self) -> int:
-        """What only the event keeps: itself, and versions that are no longer present."""
+        """The bytes that only the event keeps: itself, and versions that are no longer present."""
         previous = 0 if self.previous is None else len(self.previous.data)
         return _EVENT_BYTES + previous + (len(self.entry.data) if self.type == DELETED else 0)
 

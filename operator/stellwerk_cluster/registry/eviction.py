@@ -56,8 +56,8 @@ def evict(
         raise bad_request(message)
     options = parse_delete_options(_delete_options(eviction, query), {})
     pod = api.get(kind, *key).obj
-    for gate in api.delete_gates:
-        gate.admit_delete(kind, pod, user, evicts=True)
+    for plugin in api.delete_admission:
+        plugin.admit_delete(kind, pod, user, evicts=True)
     if _needs_no_budget(pod):
         delete(api, kind, key, options)
         return

@@ -23,7 +23,7 @@ LEASE_NAMESPACE: Final = "kube-node-lease"
 
 @dataclass(frozen=True, slots=True)
 class _Rhythm:
-    """When a lease is renewed, monotonic seconds: once, and then in even periods."""
+    """The times at which a lease is renewed, monotonic seconds: once, then in even periods."""
 
     begun: float
     second: float
@@ -74,12 +74,12 @@ class LeaseCache:
         return tuple(self._rhythms)
 
     def renewed(self, name: str) -> float | None:
-        """When a lease was last renewed, monotonic; None: it is not kept."""
+        """The time of a lease's last renewal, monotonic; None: it is not kept."""
         rhythm = self._rhythms.get(name)
         return None if rhythm is None else rhythm.last(self._clock.monotonic())
 
     def seconds_to_next(self, name: str) -> float | None:
-        """How long until its next renewal; None: it is not kept."""
+        """The seconds until its next renewal; None: it is not kept."""
         rhythm, now = self._rhythms.get(name), self._clock.monotonic()
         return None if rhythm is None else rhythm.next(now) - now
 

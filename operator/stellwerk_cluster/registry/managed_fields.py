@@ -1,4 +1,4 @@
-"""Who owns which fields of an object: `metadata.managedFields`, read, changed and written.
+"""Ownership of fields by managers: `metadata.managedFields`, read, changed and written.
 
 Called by the verbs for every write with a manager. One entry is one manager, operation, version and
 subresource. Rules and texts are those of the API server's field managers (1.36). Invariants: the
@@ -72,7 +72,7 @@ _NEVER_OWNED: Final[FieldSet] = {
 
 
 class Owner(NamedTuple):
-    """What tells one entry from the others."""
+    """The identity of an entry of managedFields."""
 
     name: str
     operation: str
@@ -90,7 +90,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What one manager owns, and since when."""
+    """The fields that one manager owns, and since when."""
 
     fields: FieldSet
     api_version: str
@@ -184,7 +184,7 @@ def rendered(ownership: Ownership) -> list[JsonObject]:
 
 
 class Writing(NamedTuple):
-    """What a write is, beside its object."""
+    """A write, beside its object: its owner, version, time, and what it leaves alone."""
 
     form: MergeType
     owner: Owner
@@ -214,7 +214,7 @@ def updated(writing: Writing, old: JsonObject, new: JsonObject, before: Ownershi
 
 
 def _yielded(before: Ownership, changes: Comparison, but: Owner | None = None) -> Ownership:
-    """What the managers keep when another one has changed the object."""
+    """The fields that managers keep when another one has changed the object."""
     if not changes:
         return dict(before)
     lost = union(changes.written, changes.removed)

@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH, as_patched, patched
 from stellwerk_cluster.apimachinery.selectors import selector_text
-from stellwerk_cluster.registry.applying import apply
+from stellwerk_cluster.registry.server_side_apply import apply
 from stellwerk_cluster.registry.write_rules import (
     bad_patch,
     check_body_name,

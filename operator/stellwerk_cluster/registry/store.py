@@ -40,8 +40,8 @@ _PARSED_BYTES: Final = 2 << 20
 _LINE_BYTES: Final = 1 << 20
 
 
-class Journal(Protocol):
-    """Where changes are written down as they happen."""
+class ChangeLog(Protocol):
+    """A log in which changes are written down as they happen."""
 
     def record(self, storage_name: str, event: StoreEvent) -> None:
         """Write down one change.
@@ -87,7 +87,7 @@ class Collection:
             yield self._keys[position]
 
     def _range(self, namespace: str | None, after: Key | None) -> tuple[int, int]:
-        """Where the keys of a namespace begin and end."""
+        """The positions at which the keys of a namespace begin and end."""
         start, end = "", len(self._keys)
         if namespace is not None:
             start = f"{namespace}/"
@@ -107,7 +107,7 @@ class Collection:
         return [self._entries[key] for key in sorted(self._on_node.get(node_name, ()), key=path_of)]
 
     def count(self, namespace: str | None, after: Key | None = None) -> int:
-        """How many keys `keys` would give."""
+        """The number of keys that `keys` would give."""
         start, end = self._range(namespace, after)
         return end - start
 
@@ -212,7 +212,7 @@ class Store:
         self._collections: dict[str, Collection] = {}
         self._parsed = ByteBoundedCache(_PARSED_BYTES)
         self._lines = ByteBoundedCache(_LINE_BYTES)
-        self.journal: Journal | None = None
+        self.journal: ChangeLog | None = None
         """Where changes are written down before they happen; None: they are kept in memory only."""
         self.listeners: list[Callable[[str, StoreEvent], None]] = []
         """Called at once with (resource, change) for every change, in process: indices."""

@@ -1,4 +1,4 @@
-"""What a write request says beside its object.
+"""The options of a write request: dry run, field validation, field manager, user.
 
 Made by the HTTP layer from the query, read by the verbs. Invariant: one request has one of its own,
 since the warnings of its answer collect in it.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WriteOptions:
-    """What a write request says beside its object, and the warnings that its answer carries."""
+    """The options of a write request, and the warnings that its answer carries."""
 
     dry_run: bool = False
     field_validation: str = "Warn"

@@ -1,4 +1,4 @@
-"""What a write may change and what stays, and the refusals that follow from it.
+"""The rules of writes: which fields they may change, and the refusals of all others.
 
 Called by `api` for every write. Invariant: the functions that put stored fields back change only
 the fresh object they are given.
@@ -88,7 +88,7 @@ def kind_as_given(kind: ResourceKind, body: JsonObject) -> ResourceKind:
 
 
 def kind_errors(kind: ResourceKind, body: JsonObject) -> list[FieldError]:
-    """What is wrong with the kind that the body of a custom object names."""
+    """The errors of the kind that the body of a custom object names."""
     given = body.get("kind") or kind.kind
     if not kind.custom or given == kind.kind:
         return []
@@ -168,7 +168,7 @@ def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
 
 
 def specification(kind: ResourceKind, obj: JsonObject) -> JsonObject:
-    """What the generation of an object counts changes of."""
+    """The part of an object whose changes its generation counts."""
     if not kind.custom:
         return obj.get("spec") or {}
     return {name: value for name, value in obj.items() if name not in ("metadata", "status")}

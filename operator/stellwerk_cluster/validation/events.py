@@ -1,7 +1,7 @@
 """The rules of events, in their stored (core/v1) form.
 
-Called through the strategies of both event groups. Invariant: strict for events that came through
-events.k8s.io, lax for the others, as in the API server.
+Called through the strategies of both event groups. Invariant: what came through events.k8s.io
+passes what events of the core group have to pass, and more, as in the API server.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _TYPES: Final = ("Normal", "Warning")
 _LONGEST_WORD: Final = 128
 _LONGEST_NOTE: Final = 1024
 _FEWEST_IN_SERIES: Final = 2
+_OF_THE_CLUSTER: Final = ("default", "kube-system")
+"""The namespaces of events about objects that have none."""
 _IMMUTABLE: Final = (
     "involvedObject",
     "reason",
@@ -29,34 +31,20 @@ _IMMUTABLE: Final = (
     "firstTimestamp",
     "lastTimestamp",
     "count",
+    "reason",  # compared twice, and reported twice, by ValidateEventUpdate of v1.36
+    "type",
+    "eventTime",
+    "action",
     "related",
     "reportingComponent",
     "reportingInstance",
-    "type",
-    "action",
-    "eventTime",
 )
+_NEW_NAMES: Final = {"reportingComponent": "reportingController"}
 
 
 def validate_old_event(event: JsonObject) -> list[FieldError]:
-    """What is wrong with an event of the core group."""
-    return list(_old_event_errors(event))
-
-
-def _old_event_errors(event: JsonObject) -> Iterator[FieldError]:
-    regarding = event["involvedObject"].get("namespace", "")
-    namespace = event["metadata"].get("namespace", "")
-    # What has no namespace belongs to the default one.
-    if namespace != regarding and (regarding or namespace != "default"):
-        yield bad_value("involvedObject.namespace", regarding, "does not match event.namespace")
-    if event.get("eventTime"):
-        yield from _reporter_errors(event, "reportingComponent")
-        for name in ("action", "reason"):
-            if not event.get(name):
-                yield required(name)
-            else:
-                yield from _length_errors(event, name, _LONGEST_WORD)
-        yield from _length_errors(event, "message", _LONGEST_NOTE)
+    """The errors of an event of the core group."""
+    return list(_common_errors(event, "reportingComponent"))
 
 
 def validate_old_event_update(
@@ -67,21 +55,49 @@ def validate_old_event_update(
 
 
 def validate_new_event(event: JsonObject) -> list[FieldError]:
-    """What is wrong with an event of events.k8s.io."""
+    """The errors of an event of events.k8s.io."""
     return list(_new_event_errors(event))
 
 
-def _new_event_errors(event: JsonObject) -> Iterator[FieldError]:
+def validate_new_event_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> list[FieldError]:
+    """The errors of a change of such an event: only its series may change."""
+    series = _series_errors(new) if new.get("series") != old.get("series") else ()
+    immutable = [
+        bad_value(_NEW_NAMES.get(name, name), new.get(name), "field is immutable")
+        for name in _IMMUTABLE
+        if (new.get(name) or EMPTY) != (old.get(name) or EMPTY)
+    ]
+    return [*_common_errors(new, "reportingController"), *series, *immutable]
+
+
+def _common_errors(event: JsonObject, controller: str) -> Iterator[FieldError]:
+    """`legacyValidateEvent` of v1.36, which every event has to pass, however it came."""
+    regarding = event["involvedObject"].get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    if event.get("eventTime"):
+        astray = not regarding and namespace not in _OF_THE_CLUSTER
+    else:
+        # What has no namespace belongs to the default one.
+        astray = namespace != regarding and (bool(regarding) or namespace != "default")
+    if astray:
+        yield bad_value("involvedObject.namespace", regarding, "does not match event.namespace")
     if not event.get("eventTime"):
-        yield required("eventTime")
-    yield from _series_errors(event)
-    yield from _reporter_errors(event)
+        return
+    yield from _reporter_errors(event, controller)
     for name in ("action", "reason"):
         if not event.get(name):
             yield required(name)
-        else:
-            yield from _length_errors(event, name, _LONGEST_WORD)
+        yield from _length_errors(event, name, _LONGEST_WORD)
     yield from _length_errors(event, "message", _LONGEST_NOTE)
+
+
+def _new_event_errors(event: JsonObject) -> Iterator[FieldError]:
+    yield from _common_errors(event, "reportingController")
+    yield from _series_errors(event)
+    if not event.get("eventTime"):
+        yield required("eventTime")
     if event.get("type", "") not in _TYPES:
         yield bad_value("type", "", f"has invalid value: {event.get('type', '')}")
     for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
@@ -89,7 +105,7 @@ def _new_event_errors(event: JsonObject) -> Iterator[FieldError]:
             yield bad_value(name, "", "needs to be unset")
 
 
-def _reporter_errors(event: JsonObject, shown: str = "reportingController") -> Iterator[FieldError]:
+def _reporter_errors(event: JsonObject, shown: str) -> Iterator[FieldError]:
     controller = event.get("reportingComponent", "")
     if not controller:
         yield required(shown)
@@ -97,28 +113,19 @@ def _reporter_errors(event: JsonObject, shown: str = "reportingController") -> I
         yield bad_value(shown, controller, error)
     if not event.get("reportingInstance"):
         yield required("reportingInstance")
-    else:
-        yield from _length_errors(event, "reportingInstance", _LONGEST_WORD)
+    yield from _length_errors(event, "reportingInstance", _LONGEST_WORD)
 
 
 def _length_errors(event: JsonObject, name: str, longest: int) -> Iterator[FieldError]:
-    if len(event.get(name, "")) > longest:
+    if len(event.get(name, "").encode()) > longest:
         yield bad_value(name, "", f"can have at most {longest} characters")
 
 
 def _series_errors(event: JsonObject) -> Iterator[FieldError]:
     series = event.get("series")
-    if series is not None and (series.get("count") or 0) < _FEWEST_IN_SERIES:
+    if series is None:
+        return
+    if (series.get("count") or 0) < _FEWEST_IN_SERIES:
         yield bad_value("series.count", "", f"should be at least {_FEWEST_IN_SERIES}")
-
-
-def validate_new_event_update(
-    new: JsonObject, old: JsonObject, _subresource: str
-) -> list[FieldError]:
-    """Only the series of such an event may change."""
-    errors = [
-        bad_value(name, new.get(name), "field is immutable")
-        for name in _IMMUTABLE
-        if (new.get(name) or EMPTY) != (old.get(name) or EMPTY)
-    ]
-    return [*errors, *_series_errors(new)]
+    if not series.get("lastObservedTime"):
+        yield required("series.lastObservedTime")

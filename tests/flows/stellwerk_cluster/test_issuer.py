@@ -8,7 +8,7 @@ import pytest
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.identity.service_tokens import Issue
+from stellwerk_cluster.identity.service_tokens import TokenSpec
 from tests.support.served_cluster import served
 
 
@@ -24,7 +24,7 @@ def test_a_token_is_checked_by_the_published_key() -> None:
         kind = cluster.api.kinds.resource("serviceaccounts")
         made = cluster.api.create(kind, "default", account).obj
         tokens = cluster.identity.authenticator.tokens
-        token = tokens.issue(Issue(made, ("vault",), 3600))[0]
+        token = tokens.issue(TokenSpec(made, ("vault",), 3600))[0]
         listed = read(cluster.url)["paths"]
         configuration = read(f"{cluster.url}/.well-known/openid-configuration")
         (key,) = jwt.PyJWKSet.from_dict(read(configuration["jwks_uri"])).keys

@@ -49,7 +49,7 @@ def test_a_bound_pod_runs_after_a_short_time_and_goes_after_its_deletion(driver:
         driver.api,
         driver.api.kinds.resource("pods"),
         ("default", "a"),
-        {"target": {"name": "node-2"}},
+        {"metadata": {"name": "a"}, "target": {"name": "node-2"}},
     )
     driver.advance(1)
     running = driver.get("pods", "a")

@@ -1,16 +1,21 @@
+from typing import Any
+
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
+from stellwerk_cluster.access_flags import AccessFlags
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, PluginFlags
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.command import ApiFeatures, api_features, open_cluster
 
 
 def test_flags_say_what_is_on_in_the_api() -> None:
-    assert api_features() == ApiFeatures(DEFAULT_PLUGINS, frozenset())
+    assert api_features() == ApiFeatures(PluginFlags(), frozenset())
     features = api_features(disabled="LimitRanger", gates="GenericWorkload=true")
     assert features == ApiFeatures(
-        DEFAULT_PLUGINS - {"LimitRanger"}, frozenset({"GenericWorkload"})
+        PluginFlags(disabled=frozenset({"LimitRanger"})), frozenset({"GenericWorkload"})
     )
+    assert open_cluster(0, features=features).api.plugins == DEFAULT_PLUGINS - {"LimitRanger"}
     kinds = open_cluster(0, features=features).api.kinds
     assert kinds.find("scheduling.k8s.io", "v1alpha2", "podgroups") is not None
 
@@ -19,7 +24,15 @@ def test_flags_say_what_is_on_in_the_api() -> None:
     ("flags", "expected"),
     [
         pytest.param(
-            {"enabled": "Nope"}, "admission plugins: no admission plugin Nope", id="plugin"
+            {"enabled": "Nope"},
+            "admission plugins: no admission plugin Nope; there are DefaultIngressClass, .*"
+            "NamespaceLifecycle, .*NodeRestriction, .*ServiceAccount, ",
+            id="plugin",
+        ),
+        pytest.param(
+            {"enabled": "LimitRanger,Priority", "disabled": "Priority"},
+            "Priority in enable-admission-plugins and disable-admission-plugins overlapped",
+            id="plugin that is switched on and off",
         ),
         pytest.param({"gates": "Nope=true"}, "--feature-gates: no gate Nope; there are", id="gate"),
     ],
@@ -27,3 +40,45 @@ def test_flags_say_what_is_on_in_the_api() -> None:
 def test_a_flag_that_names_nothing_is_refused(flags: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigurationError, match=expected):
         api_features(**flags)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "flags", "on"),
+    [
+        pytest.param("always-allow", {}, set(), id="nobody is asked for rights"),
+        pytest.param("rbac", {}, set(RBAC_PLUGINS), id="rights are enforced"),
+        pytest.param(
+            "always-allow",
+            {"enabled": "ServiceAccount"},
+            {"ServiceAccount"},
+            id="service accounts without rights",
+        ),
+        pytest.param(
+            "rbac",
+            {"disabled": "ServiceAccount"},
+            {"NodeRestriction"},
+            id="rights without service accounts",
+        ),
+        pytest.param(
+            "rbac", {"disabled": "NodeRestriction,ServiceAccount"}, set(), id="rights alone"
+        ),
+    ],
+)
+def test_service_accounts_and_the_bounds_of_kubelets_are_admission_plugins(
+    authorization: Any, flags: dict[str, str], on: set[str]
+) -> None:
+    cluster = open_cluster(
+        0, access=AccessFlags(authorization, controllers="none"), features=api_features(**flags)
+    )
+    assert cluster.api.plugins == DEFAULT_PLUGINS | on
+    names = {type(each).__name__ for each in cluster.api.write_admission}
+    assert ("ServiceAccountAdmission" in names) == ("ServiceAccount" in on)
+    assert ("NodeRestriction" in names) == ("NodeRestriction" in on)
+
+
+def test_without_namespace_lifecycle_objects_need_no_namespace() -> None:
+    api = open_cluster(0, features=api_features(disabled="NamespaceLifecycle")).api
+    maps = api.kinds.resource("configmaps")
+    assert api.create(maps, "nowhere", {"metadata": {"name": "m"}}).key == ("nowhere", "m")
+    with pytest.raises(StatusError, match='namespaces "nowhere" not found'):
+        open_cluster(0).api.create(maps, "nowhere", {"metadata": {"name": "m"}})

@@ -10,14 +10,19 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from stellwerk.framework.interface import NormalizeScorePlugin, Reuse, ScorePlugin
-from stellwerk.framework.node_adapter import Node, NodeScorePlugin
-from stellwerk.framework.services import Handle
-from stellwerk.framework.types import CycleState
-from stellwerk.models.config_model import ConfigModel
-from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.snapshot import NodeView
+from stellwerk.plugin_api import (
+    ConfigModel,
+    CycleState,
+    Handle,
+    IntColumn,
+    Node,
+    NodeScorePlugin,
+    NodeView,
+    NormalizeScorePlugin,
+    PodInfo,
+    Reuse,
+    ScorePlugin,
+)
 
 
 class BlinkingLightScorerArgs(ConfigModel):

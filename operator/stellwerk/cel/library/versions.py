@@ -37,7 +37,7 @@ class Semver(OpaqueValue):
     build: tuple[str, ...] = field(default=(), compare=False)
 
     def precedence(self) -> tuple[object, ...]:
-        """What versions are ordered by: a release comes after its pre-releases."""
+        """The sort key of versions: a release comes after its pre-releases."""
         identifiers = tuple(
             (0, int(each), "") if each.isdigit() else (1, 0, each) for each in self.prerelease
         )

@@ -246,6 +246,27 @@ class RecomputedVerdicts(PortAnswer):
     error: str | None = None
 
 
+# --- what plugins add ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFacts(PortAnswer):
+    """What a plugin adds to an explanation."""
+
+    lines: Sequence[str]
+    """For people."""
+    fields: Mapping[str, str | int | float | bool | Sequence[str]] | None = None
+    """For programs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginLeftOut(PortAnswer):
+    """A plugin that has no part in the explanation."""
+
+    plugin: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation(PortAnswer):
     """Why a pod is where it is, why it waits, or why no profile serves it."""
@@ -276,6 +297,10 @@ class PodExplanation(PortAnswer):
     preemption: PreemptionNow | None = None
     would_fit: Sequence[Suggestion] | None = None
     """What would make it fit, the smallest change first."""
+    plugins: Mapping[str, PluginFacts] | None = None
+    """What plugins say that do not come with Stellwerk, by their names."""
+    left_out: Sequence[PluginLeftOut] | None = None
+    """Plugins that raised, took too long, or proposed too much."""
     note: str | None = None
     decision: DecisionFields | None = None
 
@@ -291,3 +316,7 @@ class RecomputedExplanation(PortAnswer):
     preemption: PreemptionNow | None = None
     would_fit: Sequence[Suggestion] | None = None
     """What would make it fit, the smallest change first."""
+    plugins: Mapping[str, PluginFacts] | None = None
+    """What plugins say that do not come with Stellwerk, by their names."""
+    left_out: Sequence[PluginLeftOut] | None = None
+    """Plugins that raised, took too long, or proposed too much."""

@@ -6,13 +6,14 @@ Reserve on, the devices of a pod are taken in the eyes of every profile, until t
 allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from typing import ClassVar, Final
 from uuid import UUID
 
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.follow_up import FollowUp
@@ -21,6 +22,7 @@ from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
+    ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
     PostFilterPlugin,
@@ -29,6 +31,7 @@ from stellwerk.framework.interface import (
     PreEnqueuePlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ProposePlugin,
     ReservePlugin,
     Reuse,
     ScorePlugin,
@@ -44,6 +47,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
@@ -71,6 +75,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
     uid_of,
     why_not_ready,
 )
+from stellwerk.plugins.dynamic_resources.explain import DeviceSearch, considered, proposals
 from stellwerk.plugins.dynamic_resources.extended_resources import (
     CLAIM_NAME,
     backed_resources,
@@ -110,6 +115,8 @@ class DynamicResources(
     ReservePlugin,
     PreBindPlugin,
     EnqueueExtensions,
+    ExplainPlugin,
+    ProposePlugin,
 ):
     """Allocates the devices that a pod's claims ask for on the node it gets."""
 
@@ -242,6 +249,28 @@ class DynamicResources(
         )
 
     # --- Score ----------------------------------------------------------------------------------
+
+    # --- explanations ---------------------------------------------------------------------------
+
+    @override
+    def explain(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> Generator[None, None, DevicesOfPod | None]:
+        return considered(self._search(state, pod, nodes))
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Proposal | None]:
+        return proposals(self._search(state, pod, nodes)) if row is None else iter(())
+
+    def _search(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> DeviceSearch:
+        state_data = state.get(NAME, StateData)
+        verdicts = []
+        if state_data is not None and state_data.anything:
+            verdicts = list(self.allocation_verdicts(state_data, pod))
+        objects, snapshot = self._handle.objects, nodes.snapshot
+        return DeviceSearch(pod, objects, snapshot, state_data, self.node_allocator, verdicts)
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:

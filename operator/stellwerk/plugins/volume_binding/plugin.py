@@ -5,7 +5,7 @@ PreBind writes it and waits until the volume controller or a provisioner has bou
 Invariant: what Reserve assumed is restored by Unreserve unless the API has taken it over.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.errors import ApiError
+from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -33,6 +34,7 @@ from stellwerk.framework.interface import (
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
+    ProposePlugin,
     ReservePlugin,
     Reuse,
     ScorePlugin,
@@ -58,6 +60,7 @@ from stellwerk.plugins.shared.volume_claims import (
     not_found,
     uses_own_claim,
 )
+from stellwerk.plugins.shared.volume_proposals import volume_labels, without_volumes
 from stellwerk.plugins.volume_binding.binder import (
     MIGRATED_PLUGINS,
     NO_MATCH,
@@ -107,6 +110,7 @@ class VolumeBinding(
     ReservePlugin,
     PreBindPlugin,
     EnqueueExtensions,
+    ProposePlugin,
 ):
     """Binds unbound claims together with their pod."""
 
@@ -261,6 +265,14 @@ class VolumeBinding(
         return settled
 
     # --- queueing -------------------------------------------------------------------------------
+
+    @override
+    def propose(
+        self, state: CycleState, pod: PodInfo, row: int | None, nodes: NodeView
+    ) -> Iterator[Change]:
+        if row is None:
+            return without_volumes(pod)
+        return volume_labels(self._handle.objects, pod, nodes.snapshot.node_at(row))
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

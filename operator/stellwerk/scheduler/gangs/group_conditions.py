@@ -23,13 +23,13 @@ from urllib.parse import quote
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
@@ -58,7 +58,7 @@ _PATCHES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCondition:
+class ScheduledCondition:
     """Whether a group is placed, and why not: a condition without its times."""
 
     status: str
@@ -66,8 +66,8 @@ class GroupCondition:
     message: str = ""
 
 
-SCHEDULED: Final = GroupCondition("True", "Scheduled")
-COUNTS_ONLY: Final = GroupCondition("", "")
+SCHEDULED: Final = ScheduledCondition("True", "Scheduled")
+COUNTS_ONLY: Final = ScheduledCondition("", "")
 """Nothing but the counts of pods."""
 
 
@@ -77,11 +77,13 @@ class GroupConditions:
 
     world: World
     outbox: Outbox
-    _pending: OrderedDict[PodGroupKey, list[GroupCondition]] = field(default_factory=OrderedDict)
+    _pending: OrderedDict[PodGroupKey, list[ScheduledCondition]] = field(
+        default_factory=OrderedDict
+    )
     """What is to be written: at most the counts, and the newest of everything else."""
     _writing: set[PodGroupKey] = field(default_factory=set)
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
-    _last_event: dict[PodGroupKey, GroupCondition] = field(default_factory=dict)
+    _last_event: dict[PodGroupKey, ScheduledCondition] = field(default_factory=dict)
     """The condition of each group as its last event told it."""
     _checks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """Groups that are to be looked at when some time has passed."""
@@ -98,17 +100,17 @@ class GroupConditions:
     def unschedulable(self, key: PodGroupKey, message: str) -> None:
         """There is no room for enough members, unless enough of them have theirs."""
         if not self._is_satisfied(key):
-            self._write_later(key, GroupCondition("False", UNSCHEDULABLE, message))
+            self._write_later(key, ScheduledCondition("False", UNSCHEDULABLE, message))
 
     def error(self, key: PodGroupKey, message: str) -> None:
         """Something broke."""
         if not self._is_satisfied(key):
-            self._write_later(key, GroupCondition("False", SCHEDULER_ERROR, message))
+            self._write_later(key, ScheduledCondition("False", SCHEDULER_ERROR, message))
 
     def inadmissible(self, members: GroupMembers, message: str) -> None:
         """Another group of its queue comes first."""
         if not self._is_satisfied(members.key):
-            self._write_later(members.key, GroupCondition("False", INADMISSIBLE, message))
+            self._write_later(members.key, ScheduledCondition("False", INADMISSIBLE, message))
         for pod in members.pods.values():
             if not (pod.terminating or pod.spec.scheduling_gates or pod.node_name):
                 self.outbox.reports.put(Report(pod, INADMISSIBLE, message))
@@ -153,7 +155,7 @@ class GroupConditions:
             return
         closed, kept = book.why_closed(members), self._why_kept(members)
         if closed or kept:
-            self._write_later(key, GroupCondition("False", WAITING_FOR_PODS, closed or kept))
+            self._write_later(key, ScheduledCondition("False", WAITING_FOR_PODS, closed or kept))
         if closed:
             self._report_pods(members)
 
@@ -209,7 +211,7 @@ class GroupConditions:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _write_later(self, key: PodGroupKey, stated: GroupCondition) -> None:
+    def _write_later(self, key: PodGroupKey, stated: ScheduledCondition) -> None:
         others = [
             each
             for each in self._pending.get(key, ())
@@ -241,7 +243,7 @@ class GroupConditions:
     def _next(self) -> PodGroupKey | None:
         return next((key for key in self._pending if key not in self._writing), None)
 
-    async def _write(self, group: PodGroup, stated: GroupCondition) -> None:
+    async def _write(self, group: PodGroup, stated: ScheduledCondition) -> None:
         patch = self._patch(group, stated)
         has_news = patch is not None or group.key.api == COSCHEDULING_API
         if has_news and stated.reason and self._last_event.get(group.key) != stated:
@@ -263,7 +265,7 @@ class GroupConditions:
         except SchedulerError as failure:
             logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
 
-    def _patch(self, group: PodGroup, stated: GroupCondition) -> dict[str, Any] | None:
+    def _patch(self, group: PodGroup, stated: ScheduledCondition) -> dict[str, Any] | None:
         if group.key.api != WORKLOAD_API:
             members = self.world.pod_groups.groups[group.key]
             status = coscheduling_status(members, self.world.clock.now())
@@ -276,7 +278,7 @@ class GroupConditions:
         members = self.world.pod_groups.groups[group.key]
         return _conditions(group, stated, self.world.clock.now(), was_placed=members.was_placed)
 
-    def _event(self, group: PodGroup, stated: GroupCondition) -> None:
+    def _event(self, group: PodGroup, stated: ScheduledCondition) -> None:
         """An event on the group, under the name of one of the profiles that place it."""
         key = group.key
         members = self.world.pod_groups.groups[key]
@@ -303,7 +305,7 @@ def group_reference(group: PodGroup) -> ObjectReference:
 
 
 def _conditions(
-    group: PodGroup, stated: GroupCondition, now: datetime, *, was_placed: bool
+    group: PodGroup, stated: ScheduledCondition, now: datetime, *, was_placed: bool
 ) -> dict[str, Any] | None:
     """The patch of the status of a group that is placed, or waits; None: it says so already.
 

@@ -38,7 +38,12 @@ from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.slices import Slices
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_attempt import MemberResult
-from stellwerk.world.gangs.group_decision import GroupDecision, member_failures, reserve_nodes
+from stellwerk.world.gangs.group_decision import (
+    GroupDecision,
+    end_reservation,
+    member_failures,
+    reserve_nodes,
+)
 from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
 from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
@@ -154,11 +159,8 @@ class SubmitGroupResult:
         return reservation.nodes
 
     def _end_reservation(self, key: PodGroupKey) -> None:
-        """Have a group tried a last time with its reservation, which ends if that is in vain."""
         del self._reservation_timers[key]
-        members = self.world.pod_groups.groups.get(key)
-        if members is not None and members.reserved_since is not None:
-            self.world.activate([pod for pod in members.pods.values() if not pod.node_name])
+        end_reservation(self.world, key)
 
     def _count_early_seconds(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.

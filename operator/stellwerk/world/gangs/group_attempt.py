@@ -2,7 +2,7 @@
 
 Group decisions run `place` for one order of the members and one placement; its driver makes the
 decision of each member (`MemberRequest`), so that extenders can answer and events be handled
-between two of them. Before that they count by resources alone: `Capacity` once, `FreeCapacity`
+between two of them. Before that they count by resources alone: `GroupCapacity` once, `FreeCapacity`
 while victims of preemption return to their nodes. Invariants: a member that has a node is assumed
 and reserved there until `undo_attempt`, and each was decided on columns written right before; a
 count is never below what filters would let pass, whatever the order of the members, and for members
@@ -116,7 +116,7 @@ class GroupAttempt:
 
     @property
     def placed(self) -> int:
-        """How many members have a node."""
+        """The number of members that have a node."""
         return sum(each.assumed is not None for each in self.results)
 
 
@@ -275,8 +275,8 @@ def _is_about_spec(decision: Decision) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    """How many of a group's members each row could hold."""
+class GroupCapacity:
+    """The number of a group's members that each row could hold."""
 
     per_row: IntColumn
     """(N,) int64, members that fit on the row if they were all as small as the smallest."""
@@ -284,17 +284,17 @@ class Capacity:
     """Whether the members are alike, and only the node and its resources matter to filters."""
 
 
-def capacity(context: GroupContext, members: Sequence[PodInfo]) -> Capacity:
+def capacity(context: GroupContext, members: Sequence[PodInfo]) -> GroupCapacity:
     """Count what each row of the snapshot could hold, as it is now."""
     world, profile, first = context.world, context.profile, members[0]
     resources = counted_resources(context, members)
     per_row = _per_row(world.cache.snapshot, members, resources)
     asked = first.amounts.requests.keys() - {PODS}
     if profile.extenders is not None or not asked <= resources:
-        return Capacity(per_row, exact=False)
+        return GroupCapacity(per_row, exact=False)
     if not counts_exactly(context, members):
-        return Capacity(per_row, exact=False)
-    return Capacity(np.where(rows_but_for_resources(context, first), per_row, 0), exact=True)
+        return GroupCapacity(per_row, exact=False)
+    return GroupCapacity(np.where(rows_but_for_resources(context, first), per_row, 0), exact=True)
 
 
 def counts_exactly(context: GroupContext, members: Sequence[PodInfo]) -> bool:
@@ -473,7 +473,7 @@ class FreeCapacity:
             self._held[row] = held
 
     def _holds(self, row: int) -> int:
-        """How many of the smallest a row could hold, or as many as are needed."""
+        """The number of the smallest that a row could hold, at most as many as are needed."""
         held = self._most if self._open[row] else 0
         for column, least in zip(self._free, self._least, strict=True):
             if least:

@@ -20,6 +20,7 @@ from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.failure import Failure
@@ -202,7 +203,7 @@ def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
 
 
 def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
-    """Why the cluster as a whole has no room for minResources; empty: it has."""
+    """The resources that the whole cluster lacks for minResources, in a sentence; empty: none."""
     snapshot = world.cache.update_snapshot()
     short = []
     for resource, wanted in group.min_resources.items():
@@ -283,6 +284,13 @@ def reserve_nodes(
     left_seconds = since + limit_seconds - now
     is_kept = left_seconds > 0 or is_first(world, members)
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)
+
+
+def end_reservation(world: World, key: PodGroupKey) -> None:
+    """Have a group tried a last time with its reservation, which ends if that is in vain."""
+    members = world.pod_groups.groups.get(key)
+    if members is not None and members.reserved_since is not None:
+        world.activate([pod for pod in members.pods.values() if not pod.node_name])
 
 
 # --- several placements -------------------------------------------------------------------------

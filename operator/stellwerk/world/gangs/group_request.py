@@ -36,7 +36,7 @@ class TakenGroup:
     """Those that turned out to be terminating, or assumed already: the queue is done with them."""
 
     def request(self, world: World) -> "GroupRequest":
-        """What is asked for: a node for each member, in the order in which they are tried."""
+        """The request for a node for each member, in the order in which they are tried."""
         in_order = [each.pod for each in sorted(self.queued.values(), key=member_position)]
         return request_for(world, self.profile, self.members, in_order)
 
@@ -132,7 +132,7 @@ class GroupRequest:
 
     @property
     def needed(self) -> int:
-        """How many more members have to be placed, at least one."""
+        """The number of further members that have to be placed, at least one."""
         return max(1, self.group.min_count - len(self.scheduled) - self.finished)
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, plugin_flags
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_cluster.apimachinery.strategy import Strategy, parse_rules, strategy_of
 from tests.support.embedded_rules import Rules, pod
@@ -285,11 +285,13 @@ def test_two_services_have_two_node_ports() -> None:
 
 
 def test_plugins_are_turned_on_and_off_by_name() -> None:
-    assert plugins() == DEFAULT_PLUGINS
-    changed = plugins("PodTolerationRestriction", "LimitRanger, Priority")
+    assert plugin_flags().applied(enforced=False) == DEFAULT_PLUGINS
+    assert plugin_flags().applied(enforced=True) == DEFAULT_PLUGINS | RBAC_PLUGINS
+    flags = plugin_flags("PodTolerationRestriction", "LimitRanger, Priority")
+    changed = flags.applied(enforced=False)
     assert changed == (DEFAULT_PLUGINS | {"PodTolerationRestriction"}) - {"LimitRanger", "Priority"}
     with pytest.raises(ValueError, match="no admission plugin Nothing"):
-        plugins("Nothing")
+        plugin_flags("Nothing")
 
 
 @pytest.mark.parametrize("kind", [kind.type_name for kind in built_in_kinds()], ids=str)

@@ -6,7 +6,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable
-from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
+from stellwerk_cluster.apiserver.listing import ListPage, list_page, parse_list_options
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.store import Store
 
@@ -24,7 +24,7 @@ def create(api: Api, name: str) -> None:
     api.create(api.kinds.resource("configmaps"), "default", {"metadata": {"name": name}})
 
 
-def page(api: Api, **query: Any) -> Page:
+def page(api: Api, **query: Any) -> ListPage:
     kind = api.kinds.resource("configmaps")
     options = parse_list_options(
         kind, "default", "", {key: str(value) for key, value in query.items()}
@@ -32,7 +32,7 @@ def page(api: Api, **query: Any) -> Page:
     return list_page(api.store, kind, options)
 
 
-def names(found: Page) -> list[str]:
+def names(found: ListPage) -> list[str]:
     return [entry.key[1] for entry in found.entries]
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.faults.table import (
-    Answer,
     Delay,
     FaultTable,
     HttpDate,
+    InjectedAnswer,
     Outage,
     read_fault_table,
 )
@@ -50,7 +50,7 @@ def test_every_fault_can_be_written(tmp_path: Path) -> None:
     assert table.seed == 7
     assert isinstance(first, Delay)
     assert first.seconds == (0.1, 0.1)
-    assert isinstance(throttled, Answer)
+    assert isinstance(throttled, InjectedAnswer)
     assert throttled.retry_after == (None, "1", "-1", "1e300", "soon", HttpDate(date=5))
     assert isinstance(outage, Outage)
     assert table.titles()[-2:] == ("17 (lossy)", "18 (outage)")

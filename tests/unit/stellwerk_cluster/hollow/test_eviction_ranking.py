@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.hollow.eviction_ranking import (
-    Candidate,
+    EvictionCandidate,
     oom_score_adjust,
     oom_victim,
     ranked,
@@ -14,13 +14,15 @@ from stellwerk_cluster.hollow.eviction_ranking import (
 GI = 1 << 30
 
 
-def pod(name: str, used: int, requested: int = 0, priority: int = 0, **more: Any) -> Candidate:
+def pod(
+    name: str, used: int, requested: int = 0, priority: int = 0, **more: Any
+) -> EvictionCandidate:
     usage = {"memory": used, "pids": used, "logs": used}
     requests = {"memory": requested, "ephemeral-storage": requested}
-    return Candidate(name, priority, usage, requests, **more)
+    return EvictionCandidate(name, priority, usage, requests, **more)
 
 
-def names(signal: str, part: str, *pods: Candidate) -> list[str]:
+def names(signal: str, part: str, *pods: EvictionCandidate) -> list[str]:
     return [each.name for each in ranked(pods, signal, (part,))]
 
 
@@ -68,7 +70,7 @@ def test_processes_and_inodes_have_no_requests_and_go_by_priority(signal: str) -
     ],
 )
 def test_oom_score_adj_on_ten_gibibytes(qos: str, asked: int, score: int) -> None:
-    assert oom_score_adjust(Candidate("p", qos=qos), asked, 10 * GI) == score
+    assert oom_score_adjust(EvictionCandidate("p", qos=qos), asked, 10 * GI) == score
 
 
 def test_the_kernel_kills_the_largest_share_of_memory_with_its_adjustment() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.hollow.eviction_thresholds import (
-    Amount,
     KubeletConfiguration,
+    ThresholdValue,
     binary_quantity,
     parse_configuration,
 )
@@ -20,7 +20,7 @@ def configured(**fields: Any) -> KubeletConfiguration:
     return parse_configuration({"kind": "KubeletConfiguration", **fields}, "f")
 
 
-def hard(configuration: KubeletConfiguration) -> dict[str, Amount]:
+def hard(configuration: KubeletConfiguration) -> dict[str, ThresholdValue]:
     return {each.signal: each.amount for each in configuration.thresholds if each.hard}
 
 

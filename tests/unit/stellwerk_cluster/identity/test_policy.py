@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.policy import (
     EVERYTHING,
-    Rule,
+    PolicyRule,
     missing_rights,
     quoted,
     rule_of,
@@ -19,7 +19,7 @@ RESOURCES = st.lists(
 )
 NAMES = st.lists(st.sampled_from(["x", "y"]), max_size=2, unique=True)
 RULES = st.builds(
-    lambda verbs, groups, resources, names: Rule(
+    lambda verbs, groups, resources, names: PolicyRule(
         tuple(verbs), tuple(groups), tuple(resources), tuple(names)
     ),
     WORDS,
@@ -39,25 +39,25 @@ ACTS = st.builds(
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=3), ACTS)
 def test_rights_that_are_not_missing_are_held(
-    held: list[Rule], asked: list[Rule], act: Attributes
+    held: list[PolicyRule], asked: list[PolicyRule], act: Attributes
 ) -> None:
     if not missing_rights(held, asked) and any(rule.allows(act) for rule in asked):
         assert any(rule.allows(act) for rule in held)
 
 
 @given(st.lists(RULES, max_size=3))
-def test_what_is_held_is_never_missing(rules: list[Rule]) -> None:
+def test_what_is_held_is_never_missing(rules: list[PolicyRule]) -> None:
     assert missing_rights(EVERYTHING, rules) == []
     assert missing_rights(rules, rules) == []
 
 
 @given(RULES)
-def test_a_rule_survives_its_document(rule: Rule) -> None:
+def test_a_rule_survives_its_document(rule: PolicyRule) -> None:
     assert rule_of(rule.document()) == rule
 
 
 def test_a_url_ends_in_a_star() -> None:
-    rule = Rule(("get",), urls=("/healthz/*", "/version"))
+    rule = PolicyRule(("get",), urls=("/healthz/*", "/version"))
     assert rule.allows(Attributes("get", path="/healthz/etcd"))
     assert rule.allows(Attributes("get", path="/version"))
     assert not rule.allows(Attributes("get", path="/version/x"))
@@ -65,20 +65,20 @@ def test_a_url_ends_in_a_star() -> None:
 
 
 def test_a_rule_with_names_lets_no_list_pass() -> None:
-    rule = Rule(("list", "get"), ("",), ("pods",), ("x",))
+    rule = PolicyRule(("list", "get"), ("",), ("pods",), ("x",))
     assert rule.allows(Attributes("get", resource="pods", name="x"))
     assert not rule.allows(Attributes("list", resource="pods"))
 
 
 def test_a_rule_for_a_resource_is_none_for_its_subresources() -> None:
-    assert not Rule(("get",), ("",), ("pods",)).allows(
+    assert not PolicyRule(("get",), ("",), ("pods",)).allows(
         Attributes("get", resource="pods", subresource="log")
     )
 
 
 def test_missing_rights_are_put_together_by_resource() -> None:
-    held = [Rule(("get",), ("",), ("pods",))]
-    asked = [Rule(("get", "list", "watch"), ("",), ("pods", "nodes"))]
+    held = [PolicyRule(("get",), ("",), ("pods",))]
+    asked = [PolicyRule(("get", "list", "watch"), ("",), ("pods", "nodes"))]
     assert [rule.text() for rule in missing_rights(held, asked)] == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}',
         '{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list" "watch"]}',

@@ -1,0 +1,290 @@
+"""What would make a pod fit: the smallest changes after which a node takes it, found by trying.
+
+Explanations run it on a fork of the World, a step at a time. Order of cost: fewer changes before
+more; among equally many, the order of `changes.Cost`; then smaller amounts. Invariant: nothing is
+suggested that was not made in a trial and decided anew, and no suggestion holds all changes of
+another.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from stellwerk.explain.pods_in_the_way import PodsInTheWay
+from stellwerk.explain.proposals import PluginsAsked
+from stellwerk.explain.suggestions import AlikeProofs, ClosedDomain, Proof, grouped
+from stellwerk.framework.changes import Change, DeletePod, lacking
+from stellwerk.framework.filter_results import FilterResults
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
+from stellwerk.plugins.dynamic_resources.explain import held_claims, release
+from stellwerk.snapshot.snapshot import NodeView
+from stellwerk.world.decide import decide, find_nodes
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from stellwerk.framework.types import FilterResult
+
+_NODES: Final = 32
+"""So many nodes are looked at closely, those first that fewest plugins turn away."""
+_TRIES: Final = 96
+"""So many changes on their own are tried in a large cluster."""
+_SMALL: Final = 64
+"""Nodes of a cluster in which all of them are looked at closely."""
+_TRIES_SMALL: Final = 600
+_NODES_TOGETHER: Final = 6
+_TRIES_TOGETHER: Final = 60
+_MOST_TOGETHER: Final = 6
+"""Changes in one suggestion."""
+_MOST_LEAVING: Final = 16
+_PER_PLUGIN: Final = 2
+_SHOWN: Final = 5
+_SPREAD: Final = "PodTopologySpread"
+_DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", _SPREAD})
+_DOMAINS: Final = 4
+"""So many domains of spread constraints are looked at."""
+
+
+def filter_results(
+    world: World, pod: PodInfo, profile: ServedProfile
+) -> Generator[None, None, FilterResults]:
+    """Ask every plugin about every node, one after the other.
+
+    Raises:
+        PluginFailure: a plugin raised.
+    """
+    search = find_nodes(world, pod, profile, thorough=True)
+    yield
+    found, snapshot, framework = search.found, search.snapshot, profile.framework
+    rows = np.array(list(snapshot.row_of.values()), np.intp)
+    results: dict[str, FilterResult] = {}
+    if found.pre_filter.ok:
+        view = NodeView(snapshot, rows)
+        for plugin, result in framework.filters.each(found.state, pod, view):
+            results[plugin.name] = result
+            yield
+    diagnosis = framework.filtering.diagnose(found, pod)
+    every = FilterResults(found, rows, results, diagnosis)
+    every.keep_in(found.state)
+    return every
+
+
+class WouldFit:
+    """The search for one pod on one fork; `search` goes on step by step, `suggestions` are read."""
+
+    def __init__(self, world: World, pod: PodInfo, profile: ServedProfile) -> None:
+        self._world = world
+        self._pod = pod
+        self._profile = profile
+        self._snapshot = world.cache.snapshot
+        self._in_the_way = PodsInTheWay(self._snapshot, pod)
+        self._tried: set[frozenset[Change]] = set()
+        self._proofs: list[Proof] = []
+        self._asked: PluginsAsked
+        """As `search` gets or makes it."""
+        self.eviction: tuple[str, ...] = ()
+        """Pods whose eviction would do, which preemptionPolicy Never rules out."""
+        self.eviction_node = ""
+
+    @property
+    def suggestions(self) -> list[AlikeProofs]:
+        """What helps, the cheapest first."""
+        return grouped(self._proofs)
+
+    def search(
+        self, found: FilterResults | None = None, asked: PluginsAsked | None = None
+    ) -> Iterator[None]:
+        """Try changes; each step takes about as long as one decision.
+
+        `found`: what plugins say of the nodes, if they were asked already, and `asked` they.
+
+        Raises:
+            PluginFailure: a plugin raised.
+        """
+        if found is None:
+            found = yield from filter_results(self._world, self._pod, self._profile)
+        if found.fits.any():
+            return
+        state = found.found.state
+        self._asked = asked or PluginsAsked(self._snapshot, self._pod, self._profile, state)
+        near = self._nearest(found)
+        yield
+        yield from self._of_pod(found, near)
+        yield from self._alone(found, near)
+        if not self._proofs:
+            yield from self._together(found, near)
+        yield from self._evict()
+
+    # --- one change -----------------------------------------------------------------------------
+
+    def _nearest(self, found: FilterResults) -> list[int]:
+        """Positions of the nodes that fewest plugins turn away, those with least lacking first."""
+        if not found.results:
+            return []
+        fails = found.fails
+        order = np.argsort(fails, kind="stable")
+        if len(order) > _SMALL:
+            order = order[: 8 * _NODES]
+        lacking = {int(at): self._lacking(int(found.rows[at])) for at in order}
+        ranked = sorted(lacking, key=lambda at: (int(fails[at]), lacking[at]))
+        return ranked if len(fails) <= _SMALL else ranked[:_NODES]
+
+    def _lacking(self, row: int) -> float:
+        """How much the node lacks, as shares of what the pod wants."""
+        wanted = self._pod.amounts.requests
+        return sum(
+            amount / max(1, wanted.get(resource, 1))
+            for resource, amount in lacking(self._snapshot, row, self._pod).items()
+        )
+
+    def _of_pod(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
+        fails = found.fails
+        nearest = [at for at in near if fails[at] == fails[near[0]]]
+        yield from self._asked.ask_about_pod(found.rows[nearest])
+        for change in self._asked.of_pod():
+            self._try((change,))
+            yield
+
+    def _alone(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
+        limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
+        for at in near:
+            for _, change in self._asked.for_node(int(found.rows[at]), found.failing(at)):
+                if len(self._tried) < limit and self._try((change,)) is not None:
+                    yield
+        in_the_way = self._in_the_way
+        if any(
+            np.any(found.results[name].codes) for name in _DOMAIN_PLUGINS & found.results.keys()
+        ):
+            yield from in_the_way.gather()
+            yield from self._thinned(found, near)
+        limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
+        for at in near:
+            for other in in_the_way.for_row(int(found.rows[at])):
+                if len(self._tried) < limit and self._try((self._deletion(other),)) is not None:
+                    yield
+
+    # --- several changes ------------------------------------------------------------------------
+
+    def _thinned(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
+        """For domains that only a spread constraint closes: so many pods less as they are over."""
+        tried: set[ClosedDomain] = set()
+        for at in near:
+            if found.failing(at) != [_SPREAD]:
+                continue
+            for constraint, value, pods in self._in_the_way.counted_beside(int(found.rows[at])):
+                if (constraint, value) in tried or len(tried) >= _DOMAINS:
+                    continue
+                tried.add((constraint, value))
+                before = len(self._proofs)
+                for count in range(1, min(_MOST_TOGETHER, len(pods)) + 1):
+                    leaving = tuple(map(self._deletion, pods[:count]))
+                    yield from self._smallest(leaving, (constraint, value))
+                    if len(self._proofs) > before:
+                        break
+
+    def _together(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
+        """For each near node a change for every plugin that turns it away, less the needless."""
+        status = found.found.pre_filter
+        if not status.ok:
+            yield from self._smallest(tuple(self._asked.edits_for(status.plugin)))
+        limit = len(self._tried) + _TRIES_TOGETHER
+        for at in near[:_NODES_TOGETHER]:
+            row = int(found.rows[at])
+            by_plugin: dict[str, list[Change]] = {name: [] for name in found.failing(at)}
+            for plugin, change in self._asked.for_node(row, list(by_plugin)):
+                by_plugin[plugin].append(change)
+            for plugin, changes in by_plugin.items():
+                changes.extend(self._asked.edits_for(plugin))
+            options = [
+                sorted(changes, key=lambda each: each.cost)[:_PER_PLUGIN]
+                for changes in by_plugin.values()
+                if changes
+            ]
+            leaving = [self._deletion(other) for other in self._in_the_way.for_row(row)]
+            for choice in product(*options):
+                if len(self._tried) < limit:
+                    yield from self._smallest(tuple(dict.fromkeys(choice)))
+            if len(self._tried) < limit:
+                cheapest = [changes[0] for changes in options]
+                together = (*leaving[:_MOST_LEAVING], *cheapest)
+                yield from self._smallest(tuple(dict.fromkeys(together)))
+
+    def _smallest(
+        self, changes: tuple[Change, ...], closed: ClosedDomain | None = None
+    ) -> Iterator[None]:
+        """If the changes help together, leave out one after the other for as long as they do."""
+        before = len(self._proofs)
+        helps = self._try(changes, closed)
+        yield
+        if not helps:
+            return
+        left = changes
+        for change in sorted(changes, key=lambda each: -each.cost):
+            fewer = tuple(each for each in left if each is not change)
+            helps = bool(fewer) and self._try(fewer, closed)
+            yield
+            if helps:
+                left = fewer
+        # Only what cannot be smaller is a suggestion.
+        self._proofs[before:] = [proof for proof in self._proofs[before:] if proof.changes == left]
+        if len(left) > _MOST_TOGETHER:
+            del self._proofs[before:]
+
+    # --- preemption -----------------------------------------------------------------------------
+
+    def _evict(self) -> Iterator[None]:
+        """Whose eviction would do if the pod were allowed to preempt."""
+        pod = self._pod
+        if pod.spec.preemption_policy != PREEMPT_NEVER:
+            return
+        allowed = replace(pod.spec, preemption_policy=PREEMPT_LOWER_PRIORITY)
+        decision = decide(self._world, replace(pod, spec=allowed), self._profile)
+        yield
+        candidate = decision.candidate
+        if candidate is None:
+            return
+        with self._world.trial() as trial:
+            trial.remove_pods(candidate.victims)
+            found = find_nodes(self._world, pod, self._profile, thorough=True).found
+            row = self._snapshot.row_of[candidate.node_name]
+            if found.fits[row]:
+                self.eviction = tuple(victim.key for victim in candidate.victims)
+                self.eviction_node = candidate.node_name
+        yield
+
+    # --- trying ---------------------------------------------------------------------------------
+
+    def _deletion(self, other: PodInfo) -> DeletePod:
+        """The change that lets a pod go, with what it holds."""
+        claims = held_claims(self._world.objects, other)
+        return DeletePod(other, tuple(claim["metadata"]["name"] for claim in claims))
+
+    def _try(self, changes: tuple[Change, ...], closed: ClosedDomain | None = None) -> bool | None:
+        """Whether a node takes the pod after these changes; None: they were tried already."""
+        together = frozenset(changes)
+        if together in self._tried:
+            return None
+        self._tried.add(together)
+        pod = self._pod
+        with ExitStack() as released, self._world.trial() as trial:
+            try:
+                for change in changes:
+                    pod = change.apply(trial, self._snapshot, pod)
+                    if isinstance(change, DeletePod) and change.claims:
+                        release(self._world.objects, change.pod, released)
+            except PluginFailure as failure:
+                self._asked.leave_out(failure)
+                return False
+            fits = find_nodes(self._world, pod, self._profile, thorough=True).found.fits
+            rows = np.flatnonzero(fits)
+            if not len(rows):
+                return False
+            names = tuple(self._snapshot.names(rows[:_SHOWN].tolist()))
+        self._proofs.append(Proof(changes, len(rows), names, closed))
+        return True

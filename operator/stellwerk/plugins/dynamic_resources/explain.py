@@ -1,0 +1,413 @@
+"""Devices in explanations: which were considered, why each was not taken, and what would help.
+
+DynamicResources answers with it. Invariant: counts are of devices as requests see them one by one;
+that requests which find enough alone find too few together is said apart. What is proposed is not
+made here: a proposal holds the claim as it would be.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.framework.changes import EditObject, EditPod, PodPart, Proposal
+from stellwerk.framework.services import ObjectStore
+from stellwerk.models.answers.devices import (
+    ClaimState,
+    DeviceError,
+    DeviceRequestState,
+    DevicesNotTaken,
+    DevicesOfPod,
+    PoolLeftOut,
+)
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.taints import Taint
+from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
+from stellwerk.plugins.dynamic_resources.claims import (
+    RESOURCE_CLAIM,
+    claim_name,
+    claim_names,
+    consumer_of,
+    is_allocated,
+    is_reserved_for,
+    key_of,
+    reserved_for,
+)
+from stellwerk.plugins.dynamic_resources.node_verdicts import AllocationVerdicts, NodeAllocator
+from stellwerk.plugins.dynamic_resources.reasons import IN_USE, Look, Reasons
+from stellwerk.plugins.dynamic_resources.state_data import StateData
+from stellwerk.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from stellwerk.plugins.dynamic_resources.claims import RequestData
+
+_EXAMPLES: Final = 5
+_NODES_A_STEP: Final = 8
+_MOST_POOLS: Final = 20
+_MOST_FREED: Final = 12
+_NO_REQUEST: Final = "/"
+"""A constraint that names it, and nothing else, is none."""
+_NODES: Final = 64
+"""So many nodes are searched for devices that others hold, and for taints."""
+_FEW_CLAIMS: Final = 4
+"""So many claims are tried without."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSearch:
+    """The search for a pod's devices, as an attempt has left it."""
+
+    pod: PodInfo
+    objects: ObjectStore
+    snapshot: Snapshot
+    state_data: StateData | None
+    """None: PreFilter did not come to the pod's claims."""
+    allocator: NodeAllocator
+    verdicts: Sequence[tuple[int, AllocationVerdicts]]
+    """The number of nodes for each set of claims that they come to, and their verdicts."""
+
+
+# --- claims -------------------------------------------------------------------------------------
+
+
+def claim_states(objects: ObjectStore, pod: PodInfo) -> list[ClaimState]:
+    """The pod's claims, and the devices that they have been given."""
+    found: list[ClaimState] = []
+    for reference in pod.spec.resource_claims:
+        name = claim_name(pod, reference)
+        if name == "":
+            continue
+        claim = objects.get(RESOURCE_CLAIM, pod.namespace, name) if name else None
+        if claim is None:
+            shown = f"{pod.namespace}/{name}" if name else f"for {reference.name}"
+            found.append(ClaimState(claim=shown, state="missing"))
+        elif is_allocated(claim):
+            results = (claim["status"]["allocation"].get("devices") or {}).get("results") or ()
+            users = [str(each.get("name")) for each in reserved_for(claim)]
+            devices = [f"{each['driver']}/{each['pool']}/{each['device']}" for each in results]
+            allocated = ClaimState(
+                claim=key_of(claim), state="allocated", devices=devices, reserved_for=users
+            )
+            found.append(allocated)
+        else:
+            found.append(ClaimState(claim=key_of(claim), state="needed"))
+    return found
+
+
+def held_claims(objects: ObjectStore, pod: PodInfo) -> tuple[JsonObject, ...]:
+    """The allocated claims that are reserved for this pod and no other."""
+    if not pod.spec.resource_claims and pod.generated_claims is None:
+        return ()
+    own = consumer_of(pod)
+    return tuple(
+        claim
+        for claim in objects.list(RESOURCE_CLAIM, pod.namespace)
+        if is_allocated(claim) and is_reserved_for(claim, own) and len(reserved_for(claim)) == 1
+    )
+
+
+def release(objects: ObjectStore, pod: PodInfo, undo: ExitStack) -> None:
+    """Show the pod's claims as they are without it, until `undo` is closed."""
+    for claim in held_claims(objects, pod):
+        left = {
+            key: value
+            for key, value in claim["status"].items()
+            if key not in {"allocation", "reservedFor", "devices"}
+        }
+        without = {**claim, "status": left}
+        objects.assume(RESOURCE_CLAIM, without)
+        undo.callback(objects.restore, RESOURCE_CLAIM, without)
+
+
+def given_back(objects: ObjectStore, leaving: Iterable[PodInfo]) -> Iterator[JsonObject]:
+    """The claims of pods that leave, as the controller writes them once the pods are gone.
+
+    Each is to be stored before the next is asked for; one that another pod uses stays as it is.
+    """
+    for pod in leaving:
+        for name in claim_names(pod):
+            claim = objects.get(RESOURCE_CLAIM, pod.namespace, name)
+            if claim is None:
+                continue
+            left = [each for each in reserved_for(claim) if each.get("uid") != pod.uid]
+            status = {**(claim.get("status") or {}), "reservedFor": left}
+            yield {**claim, "status": status if left else {}}
+
+
+# --- which devices were considered --------------------------------------------------------------
+
+
+def considered(search: DeviceSearch) -> Generator[None, None, DevicesOfPod | None]:
+    """The claims of the pod, and what its requests make of all devices; None: it asks for none."""
+    pod, state_data = search.pod, search.state_data
+    if not pod.spec.resource_claims and (state_data is None or not state_data.backed):
+        return None
+    claims = claim_states(search.objects, pod)
+    if state_data is None or not state_data.anything:
+        return DevicesOfPod(claims=claims)
+    requests: list[DeviceRequestState] = []
+    left_out: dict[str, str] = {}
+    for node_count, known in search.verdicts:
+        tally = _Tally(Reasons(search.allocator, known.allocation_request))
+        yield from tally.count(search.snapshot)
+        left_out |= tally.left_out
+        requests += tally.rows(state_data.names, node_count, _failures(known, state_data.names))
+    pools = [
+        PoolLeftOut(pool=pool, reason=reason)
+        for pool, reason in sorted(left_out.items())[:_MOST_POOLS]
+    ]
+    return DevicesOfPod(claims=claims, requests=requests, pools_left_out=pools or None)
+
+
+def _failures(known: AllocationVerdicts, names: Sequence[str]) -> list[DeviceError]:
+    """What failed, with the claim and the request whose search it ended."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for failure in known.failures.values():
+        claim = "" if failure.claim is None else names[failure.claim]
+        counts[claim, failure.request, failure.text(names)] += 1
+    return [
+        DeviceError(claim=claim, request=request, error=text, nodes=nodes)
+        for (claim, request, text), nodes in counts.most_common(_EXAMPLES)
+    ]
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What one request makes of all devices."""
+
+    considered: int = 0
+    free: int = 0
+    enough: int = 0
+    """Nodes on which it finds enough, alone."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+
+class _Tally:
+    """Devices by request and reason, over all nodes."""
+
+    def __init__(self, reasons: Reasons) -> None:
+        self._reasons = reasons
+        self._counted: dict[tuple[int, RequestData], _Counted] = {}
+        self._seen: set[tuple[RequestData, tuple[str, str, str]]] = set()
+        self.left_out: dict[str, str] = {}
+        """Pools from which nothing is taken, and why."""
+
+    def count(self, snapshot: Snapshot) -> Generator[None, None, None]:
+        """Look at the devices of every node."""
+        for number, row in enumerate(snapshot.row_of.values()):
+            free: Counter[tuple[int, RequestData]] = Counter()
+            node = snapshot.node_at(row)
+            self.left_out |= dict(self._reasons.left_out(node))
+            for look in self._reasons.of_node(node):
+                self._take_up(look)
+                if not look.reason:
+                    free[look.claim, look.wanted] += 1
+            for (claim, wanted), devices in free.items():
+                if wanted.choice.everything or devices >= wanted.choice.count:
+                    self._counted[claim, wanted].enough += 1
+            if number % _NODES_A_STEP == 0:
+                yield
+
+    def _take_up(self, look: Look) -> None:
+        counted = self._counted.setdefault((look.claim, look.wanted), _Counted())
+        key = (look.wanted, look.device.key)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        counted.considered += 1
+        if not look.reason:
+            counted.free += 1
+            return
+        counted.reasons[look.reason] += 1
+        examples = counted.examples.setdefault(look.reason, [])
+        if len(examples) < _EXAMPLES:
+            name = "/".join(look.device.key)
+            holders = self._reasons.holders.get(look.device.key, ())
+            in_use = look.reason == IN_USE and holders
+            examples.append(f"{name} by {_holder_text(holders[0])}" if in_use else name)
+
+    def rows(
+        self, names: Sequence[str], nodes: int, failed: Sequence[DeviceError]
+    ) -> list[DeviceRequestState]:
+        """A row for each request."""
+        rows: list[DeviceRequestState] = []
+        for (claim, wanted), counted in self._counted.items():
+            choice = wanted.choice
+            errors = [each for each in failed if each.request == choice.full_name]
+            not_taken = [
+                DevicesNotTaken(reason=reason, devices=devices, examples=counted.examples[reason])
+                for reason, devices in counted.reasons.most_common()
+            ]
+            row = DeviceRequestState(
+                claim=names[claim],
+                request=choice.full_name,
+                device_class=choice.class_name,
+                count="All" if choice.everything else choice.count,
+                considered=counted.considered,
+                free=counted.free,
+                nodes=nodes,
+                nodes_with_enough=counted.enough,
+                not_taken=not_taken,
+                errors=errors or None,
+            )
+            rows.append(row)
+        return rows
+
+
+def _holder_text(key: ClaimKey) -> str:
+    """A claim that holds a device, in words."""
+    kind, namespace, name = key
+    return (
+        f"{namespace}/{name}"
+        if kind == RESOURCE_CLAIM
+        else f"a pod of {namespace} that is being bound"
+    )
+
+
+# --- what could be changed ----------------------------------------------------------------------
+
+
+def proposals(search: DeviceSearch) -> Iterator[Proposal | None]:
+    """Doing without a claim; other claims that give devices back; asking for less."""
+    for reference in search.pod.spec.resource_claims[:_FEW_CLAIMS]:
+        words = f"do without resource claim {reference.name}"
+        yield EditPod(words, _without_resource_claim(reference.name), PodPart.NEEDS)
+    state_data = search.state_data
+    if state_data is None or not state_data.anything:
+        return
+    holders: list[ClaimKey] = []
+    taints: list[tuple[str, Taint]] = []
+    for _, known in search.verdicts:
+        reasons = Reasons(search.allocator, known.allocation_request)
+        yield from _looked_around(search.snapshot, reasons, holders, taints)
+    yield from _freed(search.objects, dict.fromkeys(holders))
+    yield from _tolerating(state_data, dict.fromkeys(taints))
+    for claim in state_data.to_allocate:
+        yield from _asking_less(claim)
+
+
+def _without_resource_claim(name: str) -> Callable[[PodInfo], PodInfo]:
+    def edit(pod: PodInfo) -> PodInfo:
+        left = tuple(each for each in pod.spec.resource_claims if each.name != name)
+        return replace(pod, spec=replace(pod.spec, resource_claims=left))
+
+    return edit
+
+
+def _looked_around(
+    snapshot: Snapshot, reasons: Reasons, holders: list[ClaimKey], taints: list[tuple[str, Taint]]
+) -> Generator[None, None, None]:
+    """Note who holds devices that the pod could have, and which taints keep it off."""
+    for row in list(snapshot.row_of.values())[:_NODES]:
+        for look in reasons.of_node(snapshot.node_at(row)):
+            if look.reason == IN_USE and len(holders) < _MOST_FREED:
+                holders += reasons.holders.get(look.device.key, ())
+            elif look.scarce and len(holders) < _MOST_FREED:
+                holders += reasons.holders_in(look.device.key[:2])
+            taints += [(look.wanted.choice.full_name, taint) for taint in look.taints]
+        yield
+
+
+def _freed(objects: ObjectStore, holders: Iterable[ClaimKey]) -> Iterator[EditObject]:
+    for key in holders:
+        kind, namespace, name = key
+        claim = objects.get(RESOURCE_CLAIM, namespace, name) if kind == RESOURCE_CLAIM else None
+        if claim is not None:
+            users = ", ".join(f"{namespace}/{each.get('name')}" for each in reserved_for(claim))
+            whose = f", which {users} uses" if users else ", which no pod uses"
+            yield _edit(f"free claim {_holder_text(key)}{whose}", claim, _free, kind="freeClaim")
+
+
+def _free(claim: JsonObject) -> None:
+    claim["status"] = {}
+
+
+def _tolerating(state_data: StateData, taints: Iterable[tuple[str, Taint]]) -> Iterator[EditObject]:
+    for request, taint in taints:
+        toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+        for claim in state_data.to_allocate:
+            for position, (name, _) in enumerate(_choices(claim)):
+                if name == request:
+                    where = f"request {name} of claim {key_of(claim)}"
+                    text = f"tolerate {taint.key}:{taint.effect} in {where}"
+                    yield _edit(text, claim, _extending(position, "tolerations", toleration))
+
+
+def _choices(claim: JsonObject) -> list[tuple[str, JsonObject]]:
+    """The requests and alternatives of a claim by their full names."""
+    found: list[tuple[str, JsonObject]] = []
+    for request in claim["spec"]["devices"].get("requests") or ():
+        name = request["name"]
+        if request.get("exactly"):
+            found.append((name, request["exactly"]))
+        found += [(f"{name}/{each['name']}", each) for each in request.get("firstAvailable") or ()]
+    return found
+
+
+def _asking_less(claim: JsonObject) -> Iterator[EditObject]:
+    """The claim with one thing less: fewer devices, a selector, some capacity, a constraint."""
+    for position, (name, asked) in enumerate(_choices(claim)):
+        where = f"request {name} of claim {key_of(claim)}"
+        everything, written = asked.get("allocationMode") == "All", asked.get("count") or 1
+        for count in (1,) if everything else _fewer(written):
+            change = _updating(position, {"allocationMode": "ExactCount", "count": count})
+            devices = "1 device" if count == 1 else f"{count} devices"
+            text = f"ask for {devices} instead of {'all' if everything else written} in {where}"
+            yield _edit(text, claim, change, group=where)
+        for index, selector in enumerate(asked.get("selectors") or ()):
+            text = f"drop selector #{index} of {where}: {selector['cel']['expression']:.80}"
+            yield _edit(text, claim, _dropping(position, "selectors", index))
+        if (asked.get("capacity") or {}).get("requests"):
+            change = _updating(position, {"capacity": None})
+            yield _edit(f"ask for no capacity in {where}", claim, change)
+    for index, constraint in enumerate(claim["spec"]["devices"].get("constraints") or ()):
+        kind = "matchAttribute" if constraint.get("matchAttribute") else "distinctAttribute"
+        text = f"drop {kind} {constraint[kind]} of claim {key_of(claim)}"
+        yield _edit(text, claim, _without_constraint(index))
+
+
+def _fewer(count: int) -> list[int]:
+    """Numbers worth a try, the largest first."""
+    return sorted({count - 1, count * 3 // 4, count // 2, 1} - {0, count}, reverse=True)
+
+
+def _updating(position: int, fields: JsonObject) -> Callable[[JsonObject], None]:
+    return lambda claim: _choices(claim)[position][1].update(fields)
+
+
+def _extending(position: int, field: str, added: JsonObject) -> Callable[[JsonObject], None]:
+    def change(claim: JsonObject) -> None:
+        asked = _choices(claim)[position][1]
+        asked[field] = [*(asked.get(field) or ()), added]
+
+    return change
+
+
+def _dropping(position: int, field: str, index: int) -> Callable[[JsonObject], None]:
+    def change(claim: JsonObject) -> None:
+        asked = _choices(claim)[position][1]
+        # Its place is kept for other edits: a selector that says nothing against a device.
+        asked[field][index] = {"cel": {"expression": "true"}}
+
+    return change
+
+
+def _without_constraint(index: int) -> Callable[[JsonObject], None]:
+    def change(claim: JsonObject) -> None:
+        claim["spec"]["devices"]["constraints"][index]["requests"] = [_NO_REQUEST]
+
+    return change
+
+
+def _edit(
+    text: str,
+    claim: JsonObject,
+    change: Callable[[JsonObject], None],
+    *,
+    kind: str = "editClaim",
+    group: str = "",
+) -> EditObject:
+    return EditObject(kind, text, RESOURCE_CLAIM, claim, change, group)

@@ -1,0 +1,84 @@
+"""Kinds whose objects are stored nowhere: they are computed when they are read.
+
+`cluster.EmbeddedCluster` adds them, the HTTP server asks. Invariant: what is computed can be read
+and listed, with selectors and in pages of one, and not watched or written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from stellwerk_cluster.apimachinery.failures import method_not_allowed, not_found
+from stellwerk_cluster.apiserver.listing import ListPage, list_page
+from stellwerk_cluster.registry.entries import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.apiserver.listing import ListOptions
+    from stellwerk_cluster.registry.api import Api
+
+
+class ComputedObjects(Protocol):
+    """The objects of one kind, as they are at this moment."""
+
+    def one(self, key: Key) -> JsonObject | None:
+        """One object; None: there is none."""
+        ...
+
+    def all(self, namespace: str | None) -> Iterable[JsonObject]:
+        """Those of a namespace, or (None) all."""
+        ...
+
+
+class ObjectReader:
+    """Reads objects of all kinds: stored ones from the store, computed ones where they are made."""
+
+    def __init__(self, api: Api) -> None:
+        """Read from the store of `api` what nothing computes."""
+        self._api = api
+        self._computed: dict[ResourceKind, ComputedObjects] = {}
+
+    def add(self, kind: ResourceKind, objects: ComputedObjects) -> None:
+        """Serve a kind whose objects are computed."""
+        self._api.kinds.add(kind)
+        self._computed[kind] = objects
+
+    def one(self, kind: ResourceKind, key: Key) -> Entry:
+        """One object.
+
+        Raises:
+            StatusError: it does not exist (404).
+        """
+        computed = self._computed.get(kind)
+        if computed is None:
+            self._api.lease_cache.before_read(kind, *key, watch=False)
+            return self._api.get(kind, *key)
+        found = computed.one(key)
+        if found is None:
+            raise not_found(kind, key[1])
+        return Entry(key, found, self._api.store.revision)
+
+    def check_watch(self, kind: ResourceKind) -> None:
+        """Raises StatusError (405) for kinds that cannot be watched."""
+        if kind in self._computed:
+            raise method_not_allowed()
+
+    def page(self, kind: ResourceKind, options: ListOptions) -> ListPage:
+        """The objects that a list shows.
+
+        Raises:
+            StatusError: as for `list_page`.
+        """
+        computed, revision = self._computed.get(kind), self._api.store.revision
+        if computed is None:
+            return list_page(self._api.store, kind, options)
+        selection = options.selection
+        entries = (
+            Entry((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), obj, revision)
+            for obj in computed.all(selection.namespace)
+        )
+        return ListPage([each for each in entries if selection.selects(each)], revision)

@@ -1,0 +1,449 @@
+"""Rules of the embedded API over HTTP that no recorded scenario shows, each with its cases."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.served_cluster import send, served
+
+NAMESPACE = "/api/v1/namespaces/default"
+PODS = f"{NAMESPACE}/pods"
+STREAMS = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+AVAILABLE = (
+    "406: Not Acceptable\n\nAvailable representations: "
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+)
+MATCH = "name in URL does not match name in Binding object"
+OTHER_NAMESPACE = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+    with served(EmbeddedCluster(0, options=options)) as cluster:
+        node = {"metadata": {"name": "n", "labels": {ZONE: "z", REGION: "r", "color": "red"}}}
+        assert ask(cluster.url, "POST", "/api/v1/nodes", node)[0] == 201
+        yield cluster.url
+
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+
+
+def ask(
+    url: str, method: str, path: str, body: Any = None, headers: Any = None
+) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON of one answer; no JSON: its text under `text`."""
+    content = None if body is None else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    status, answer = send(url, method, path, content, sent)
+    try:
+        return status, json.loads(answer)
+    except json.JSONDecodeError:
+        return status, {"text": answer.decode()}
+
+
+def make_pod(url: str, name: str, labels: Any = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "registry.example/x:1"}]
+    metadata = {"name": name, **({"labels": labels} if labels else {})}
+    status, made = ask(
+        url, "POST", PODS, {"metadata": metadata, "spec": {"containers": containers, **spec}}
+    )
+    assert status == 201, made
+    return made
+
+
+# Bindings.
+
+
+@pytest.mark.parametrize(
+    ("path", "metadata", "message"),
+    [
+        pytest.param(
+            f"{NAMESPACE}/bindings", {}, "Name parameter required.", id="the old form, no name"
+        ),
+        pytest.param(
+            f"{NAMESPACE}/bindings",
+            {"name": "bound", "namespace": "other"},
+            OTHER_NAMESPACE,
+            id="the old form, another namespace",
+        ),
+        pytest.param(f"{PODS}/bound/binding", {}, MATCH, id="no name"),
+        pytest.param(f"{PODS}/bound/binding", {"name": "another"}, MATCH, id="another name"),
+        pytest.param(
+            f"{PODS}/bound/binding",
+            {"name": "bound", "namespace": "other"},
+            OTHER_NAMESPACE,
+            id="another namespace",
+        ),
+    ],
+)
+def test_a_binding_of_another_pod_than_its_path_binds_nothing(
+    url: str, path: str, metadata: Any, message: str
+) -> None:
+    make_pod(url, "bound")
+    try:
+        body = {"kind": "Binding", "metadata": metadata, "target": {"name": "n"}}
+        status, answer = ask(url, "POST", path, body)
+        assert (status, answer["reason"], answer["message"]) == (400, "BadRequest", message)
+        assert "nodeName" not in ask(url, "GET", f"{PODS}/bound")[1]["spec"]
+    finally:
+        ask(url, "DELETE", f"{PODS}/bound?gracePeriodSeconds=0")
+
+
+def test_a_binding_that_names_the_namespace_of_its_path_is_carried_out(url: str) -> None:
+    make_pod(url, "named")
+    body = {"metadata": {"name": "named", "namespace": "default"}, "target": {"name": "n"}}
+    assert ask(url, "POST", f"{PODS}/named/binding", body)[0] == 201
+    assert ask(url, "GET", f"{PODS}/named")[1]["spec"]["nodeName"] == "n"
+
+
+# Labels of the topology.
+
+
+@pytest.mark.parametrize(
+    ("node", "labels", "expected"),
+    [
+        pytest.param("n", {"a": "b"}, {"a": "b", ZONE: "z", REGION: "r"}, id="beside its own"),
+        pytest.param("n", {ZONE: "mine"}, {ZONE: "z", REGION: "r"}, id="over its own"),
+        pytest.param("ghost", {"a": "b"}, {"a": "b"}, id="of no node"),
+    ],
+)
+def test_a_pod_made_on_a_node_has_the_labels_that_a_binding_would_give(
+    url: str, node: str, labels: Any, expected: Any
+) -> None:
+    for name, bound_later in (("at-once", False), ("later", True)):
+        made = make_pod(url, name, labels, **({} if bound_later else {"nodeName": node}))
+        if bound_later:
+            body = {"metadata": {"name": name}, "target": {"name": node}}
+            assert ask(url, "POST", f"{PODS}/{name}/binding", body)[0] == 201
+            made = ask(url, "GET", f"{PODS}/{name}")[1]
+        assert made["metadata"]["labels"] == expected
+        ask(url, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+
+# Bodies of deletions.
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(
+            {"kind": "Pod", "apiVersion": "v1"},
+            'no kind "Pod" is registered for version "v1" in scheme '
+            '"pkg/apis/meta/internalversion/scheme/register.go:27"',
+            id="of another kind",
+        ),
+        pytest.param(
+            {"kind": "fixed"},
+            'no kind "fixed" is registered for version "meta.k8s.io/v1" in scheme '
+            '"pkg/apis/meta/internalversion/scheme/register.go:27"',
+            id="of another kind, without a version",
+        ),
+        pytest.param(
+            {"gracePeriodSeconds": "soon"},
+            "json: cannot unmarshal string into Go struct field "
+            "DeleteOptions.gracePeriodSeconds of type int64",
+            id="with a field of another type",
+        ),
+        pytest.param(
+            {"dryRun": "All"},
+            "json: cannot unmarshal string into Go struct field DeleteOptions.dryRun of type "
+            "[]string",
+            id="with a text for a list",
+        ),
+    ],
+)
+@pytest.mark.parametrize("collection", [False, True])
+def test_a_body_that_is_no_delete_options_deletes_nothing(
+    url: str, body: Any, message: str, *, collection: bool
+) -> None:
+    maps = f"{NAMESPACE}/configmaps"
+    ask(url, "POST", maps, {"metadata": {"name": "kept"}})
+    status, answer = ask(url, "DELETE", maps if collection else f"{maps}/kept", body)
+    assert (status, answer["reason"], answer["message"]) == (400, "BadRequest", message)
+    assert ask(url, "GET", f"{maps}/kept")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({}, id="empty"),
+        pytest.param({"kind": "DeleteOptions"}, id="by kind"),
+        pytest.param({"kind": "DeleteOptions", "apiVersion": "v1"}, id="of the core group"),
+        pytest.param({"kind": "DeleteOptions", "apiVersion": "policy/v1"}, id="of another group"),
+    ],
+)
+def test_a_body_that_is_delete_options_deletes(url: str, body: Any) -> None:
+    maps = f"{NAMESPACE}/configmaps"
+    ask(url, "POST", maps, {"metadata": {"name": "gone"}})
+    assert ask(url, "DELETE", f"{maps}/gone", body)[0] == 200
+    assert ask(url, "GET", f"{maps}/gone")[0] == 404
+
+
+# Slashes.
+
+
+@pytest.mark.parametrize(
+    "path", [f"{PODS}/", "/api/v1/nodes/", "/apis/apps/v1/deployments/", "/api/v1/", "/apis/"]
+)
+def test_a_slash_at_the_end_changes_nothing(url: str, path: str) -> None:
+    assert ask(url, "GET", path) == ask(url, "GET", path.rstrip("/"))
+    assert ask(url, "GET", path)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1//pods",
+        "/api/v1/namespaces//pods",
+        f"{NAMESPACE}//pods",
+        f"{PODS}//log",
+        "/api//v1/pods",
+        "/apis/apps/v1//deployments",
+    ],
+)
+def test_an_empty_part_of_a_path_names_no_resource(url: str, path: str) -> None:
+    status, answer = ask(url, "GET", path)
+    assert (status, answer.get("reason")) == (404, "NotFound")
+    assert answer["message"] == "the server could not find the requested resource"
+
+
+@pytest.mark.parametrize("path", ["//api/v1/pods", "/apis//v1/pods", "/apis/nowhere//pods"])
+def test_an_empty_part_of_a_path_outside_all_versions_is_no_page(url: str, path: str) -> None:
+    assert ask(url, "GET", path)[0] == 404
+
+
+# Accept headers.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message"),
+    [
+        pytest.param("GET", PODS, AVAILABLE + STREAMS, id="list"),
+        pytest.param("GET", f"{PODS}/x", AVAILABLE, id="get"),
+        pytest.param("POST", PODS, AVAILABLE, id="create"),
+        pytest.param("PUT", f"{PODS}/x", AVAILABLE, id="update"),
+        pytest.param("DELETE", f"{PODS}/x", AVAILABLE, id="delete"),
+        pytest.param("POST", f"{PODS}/x/binding", AVAILABLE, id="bind"),
+        pytest.param("POST", f"{PODS}/x/eviction", AVAILABLE, id="evict"),
+    ],
+)
+def test_what_is_not_acceptable_names_the_forms_of_its_path(
+    url: str, method: str, path: str, message: str
+) -> None:
+    body: Any = None if method == "GET" else {}
+    status, answer = ask(url, method, path, body, {"Accept": "text/html"})
+    assert (status, answer["reason"], answer["message"]) == (406, "NotAcceptable", message)
+
+
+# Events.
+
+
+EVENT = {
+    "metadata": {"name": "e", "namespace": "default"},
+    "eventTime": "2026-01-01T00:00:00.000000Z",
+    "reportingController": "example.com/r",
+    "reportingInstance": "r-1",
+    "action": "Acting",
+    "reason": "Because",
+    "type": "Normal",
+    "regarding": {"kind": "Pod", "namespace": "default", "name": "x"},
+}
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+LONG = "can have at most 128 characters"
+
+
+@pytest.mark.parametrize(
+    ("change", "errors"),
+    [
+        pytest.param({"reason": ""}, [("reason", "Required value")], id="no reason"),
+        pytest.param(
+            {"reason": "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 65},
+            [("reason", f'Invalid value: "": {LONG}')],
+            id="a reason of more than 128 bytes",
+        ),
+        pytest.param(
+            {"eventTime": None, "reason": "", "action": ""},
+            [("eventTime", "Required value")],
+            id="no time: nothing is asked of an event of old",
+        ),
+        pytest.param(
+            {"series": {"count": 1}},
+            [
+                ("series.count", 'Invalid value: "": should be at least 2'),
+                ("series.lastObservedTime", "Required value"),
+            ],
+            id="a series of one, never seen",
+        ),
+        pytest.param(
+            {"type": "Odd", "reason": "", "series": {"count": 0}},
+            [
+                ("reason", "Required value"),
+                ("series.count", 'Invalid value: "": should be at least 2'),
+                ("series.lastObservedTime", "Required value"),
+                ("type", 'Invalid value: "": has invalid value: Odd'),
+            ],
+            id="what events of old have to pass comes first",
+        ),
+        pytest.param(
+            {"regarding": {"kind": "Pod", "namespace": "elsewhere", "name": "x"}},
+            [],
+            id="an object of another namespace",
+        ),
+    ],
+)
+def test_events_are_refused_for_what_they_say(url: str, change: Any, errors: Any) -> None:
+    body = {name: value for name, value in {**EVENT, **change}.items() if value is not None}
+    status, answer = ask(url, "POST", EVENTS, body)
+    causes = (answer.get("details") or {}).get("causes") or []
+    assert [(each["field"], each["message"]) for each in causes] == errors
+    assert status == (422 if errors else 201)
+    if not errors:
+        ask(url, "DELETE", f"{EVENTS}/e")
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        pytest.param({"reason": "Other"}, ["reason", "reason"], id="the reason, named twice"),
+        pytest.param(
+            {"reportingController": "example.com/s"}, ["reportingController"], id="the reporter"
+        ),
+        pytest.param({"reason": ""}, ["reason"] * 3, id="no reason any more"),
+        pytest.param(
+            {"action": "Other", "note": "n", "type": "Warning"},
+            ["message", "type", "action"],
+            id="several, in the order of the API server",
+        ),
+    ],
+)
+def test_events_stay_as_they_are_reported(url: str, change: Any, fields: list[str]) -> None:
+    assert ask(url, "POST", EVENTS, EVENT)[0] == 201
+    try:
+        status, answer = ask(
+            url, "PATCH", f"{EVENTS}/e", change, {"Content-Type": "application/merge-patch+json"}
+        )
+        assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, fields)
+    finally:
+        ask(url, "DELETE", f"{EVENTS}/e")
+
+
+# Proxies.
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind"), [("nodes", "Node"), ("pods", "Pod"), ("services", "Service")]
+)
+def test_both_forms_of_discovery_list_proxies(url: str, plural: str, kind: str) -> None:
+    verbs = ["create", "delete", "get", "patch", "update"]
+    _, legacy = ask(url, "GET", "/api/v1")
+    (found,) = (each for each in legacy["resources"] if each["name"] == f"{plural}/proxy")
+    assert (found["kind"], found["verbs"]) == (f"{kind}ProxyOptions", verbs)
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    _, aggregated = ask(url, "GET", "/api", None, {"Accept": accept})
+    (version,) = aggregated["items"][0]["versions"]
+    (row,) = (each for each in version["resources"] if each["resource"] == plural)
+    (proxy,) = (each for each in row["subresources"] if each["subresource"] == "proxy")
+    assert proxy == {
+        "subresource": "proxy",
+        "responseKind": {"group": "", "version": "", "kind": f"{kind}ProxyOptions"},
+        "verbs": verbs,
+    }
+
+
+@pytest.mark.parametrize("rest", ["", "/", "/healthz", "/a/b?c=d"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_no_server_answers_behind_a_proxy(url: str, method: str, rest: str) -> None:
+    status, answer = ask(url, method, f"/api/v1/nodes/n/proxy{rest}")
+    assert (status, answer["reason"]) == (405, "MethodNotAllowed")
+    assert answer["message"].endswith("run no processes: node n has no server to talk to")
+    assert ask(url, method, f"/api/v1/nodes/ghost/proxy{rest}")[0] == 404
+
+
+# Requests for tokens.
+
+
+ACCOUNTS = f"{NAMESPACE}/serviceaccounts"
+INVALID = 'TokenRequest.authentication.k8s.io "{}" is invalid: {}'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "code", "message"),
+    [
+        pytest.param(
+            {"name": "other"},
+            {},
+            422,
+            INVALID.format(
+                "robot",
+                'metadata.name: Invalid value: "other": must match the service account name if '
+                "specified",
+            ),
+            id="the name of another account",
+        ),
+        pytest.param(
+            {"namespace": "other"}, {}, 400, OTHER_NAMESPACE, id="the namespace of another account"
+        ),
+        pytest.param(
+            {},
+            {"expirationSeconds": 599},
+            422,
+            INVALID.format(
+                "",
+                "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than "
+                "10 minutes",
+            ),
+            id="too short",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Dog", "apiVersion": "v1", "name": "d"}},
+            400,
+            "cannot bind token to object of type /v1, Kind=Dog",
+            id="bound to a kind that ends no token",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Pod", "apiVersion": "apps/v1", "name": "d"}},
+            400,
+            "cannot bind token to object of type apps/v1, Kind=Pod",
+            id="bound to a kind of another group",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Node", "apiVersion": "v2", "name": "n", "uid": "u"}},
+            409,
+            'Operation cannot be fulfilled on Node "n": the UID in the bound object reference (u) '
+            "does not match the UID in record. The object might have been deleted and then "
+            "recreated",
+            id="bound to an object that was there before",
+        ),
+    ],
+)
+def test_the_refusal_of_a_token_names_what_is_wrong(
+    url: str, metadata: Any, spec: Any, code: int, message: str
+) -> None:
+    ask(url, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    body = {"metadata": metadata, "spec": spec}
+    status, answer = ask(url, "POST", f"{ACCOUNTS}/robot/token", body)
+    assert (status, answer["message"]) == (code, message)
+
+
+def test_a_token_is_asked_for_one_account_and_no_other_of_its_name(url: str) -> None:
+    ask(url, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    uid = ask(url, "GET", f"{ACCOUNTS}/robot")[1]["metadata"]["uid"]
+    path = f"{ACCOUNTS}/robot/token"
+    metadata = {"name": "robot", "namespace": "default", "uid": uid}
+    status, answer = ask(url, "POST", path, {"metadata": metadata, "spec": {}})
+    assert (status, answer["metadata"]["uid"]) == (201, uid)
+    status, answer = ask(url, "POST", path, {"metadata": {"uid": "u"}, "spec": {}})
+    assert (status, answer["details"]["kind"]) == (409, "TokenRequest")
+    assert answer["message"] == (
+        'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "robot": the UID in '
+        f"the token request (u) does not match the UID of the service account ({uid})"
+    )

@@ -1,0 +1,40 @@
+"""Which of the events that wait is written next, and which never."""
+
+import pytest
+
+from stellwerk.client.event_recorder import WARNINGS_ONE_OF, EventQueue
+
+
+def taken(queue: EventQueue[str]) -> list[str]:
+    return [queue.take() for _ in range(len(queue))]
+
+
+def test_what_went_well_is_written_before_warnings() -> None:
+    queue: EventQueue[str] = EventQueue()
+    for event in ("unschedulable 1", "bound 1", "unschedulable 2", "bound 2"):
+        queue.put(event, event, warning=event.startswith("unschedulable"))
+    assert taken(queue) == ["bound 1", "bound 2", "unschedulable 1", "unschedulable 2"]
+
+
+def test_warnings_have_a_share_however_much_goes_well() -> None:
+    queue: EventQueue[str] = EventQueue()
+    for number in range(10 * WARNINGS_ONE_OF):
+        queue.put(("bound", number), "bound", warning=False)
+        queue.put(("unschedulable", number), "unschedulable", warning=True)
+    first = [queue.take() for _ in range(10 * WARNINGS_ONE_OF)]
+    assert first.count("unschedulable") == 10
+
+
+def test_the_newest_about_a_topic_has_the_place_of_the_first() -> None:
+    queue: EventQueue[str] = EventQueue()
+    assert queue.put("web", "no cpu", warning=True) is None
+    queue.put("db", "no disk", warning=True)
+    assert queue.put("web", "no memory", warning=True) == "no cpu"
+    assert queue.holds("web")
+    assert taken(queue) == ["no memory", "no disk"]
+    assert not queue.holds("web")
+
+
+def test_nothing_comes_out_of_an_empty_one() -> None:
+    with pytest.raises(KeyError):
+        EventQueue[str]().take()
