@@ -50,7 +50,7 @@ class Limits:
     answer_seconds: float = 60.0
     """What `answered_in_time` gives a request until the peer has its whole answer."""
     stalled_seconds: float | None = 20.0
-    """How long a peer may read nothing of what is written to it; None: for ever."""
+    """How long a peer may read nothing of what is written to it; None: without end."""
 
 
 def answered_in_time(limits: Limits) -> Middleware:
