@@ -1,4 +1,4 @@
-"""What follows from a Decision: changes of the World at once, and the rest as data.
+"""Effects of a Decision: changes of the World at once, and the rest as data.
 
 `apply` assumes and reserves, or requeues; the Effects that it returns are for the operator's tasks
 to carry out, for a simulation to answer in virtual time, for a shadow profile to drop. Invariant:
@@ -45,7 +45,7 @@ class Eviction:
 
 @dataclass(slots=True)
 class Effects:
-    """What is left to be done in the cluster; each part may be absent."""
+    """The part that is left to be done in the cluster; each field may be absent."""
 
     bind: PodInfo | None = None
     """A pod assumed on its node and reserved there, to be bound."""
@@ -57,9 +57,9 @@ class Effects:
     event: str = ""
     """The note of a FailedScheduling event."""
     failure: Failure | None = None
-    """Why there is nothing to bind."""
+    """The reason why there is nothing to bind."""
     plugin_failures: tuple[PluginFailure, ...] = ()
-    """What Reserve or Unreserve raised, to be logged and counted."""
+    """Errors that Reserve or Unreserve raised, to be logged and counted."""
 
 
 def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
@@ -134,7 +134,7 @@ def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> 
 
 
 def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
-    """What is to be evicted; victims that are terminating need nothing but time."""
+    """The victims to be evicted; those that are terminating need nothing but time."""
     victims = tuple(victim for victim in candidate.victims if not victim.terminating)
     if not victims:
         return None
@@ -146,7 +146,7 @@ def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
 
 
 class VictimOutcome(Enum):
-    """What came of the eviction of a victim."""
+    """The outcome of the eviction of a victim."""
 
     TERMINATING = auto()
     """Its deletion has begun, and takes its time."""

@@ -1,4 +1,4 @@
-"""Why an attempt failed, whichever cycle it failed in.
+"""The failure of an attempt, in whichever cycle.
 
 Decisions, Reserve and binding cycles make Failures, `effects.requeue` reads them. Invariant: a
 failure that is not a rejection has no rejecting plugins, since no event can be awaited to end it.
@@ -28,7 +28,7 @@ POD_COMPLEXITY: Final = "PodComplexity"
 
 
 def complexity_hints() -> Sequence[ClusterEventWithHint]:
-    """What ends a rejection for complexity: an update of the pod that makes it less complex."""
+    """An update that makes the pod less complex: it ends a rejection for complexity."""
     return (
         ClusterEventWithHint(
             Resource.UNSCHEDULED_POD, Action.UPDATE_POD, _became_simple, HintScope.POD

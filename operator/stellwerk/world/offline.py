@@ -1,4 +1,4 @@
-"""What a World without a cluster is made of: `stellwerk decide` loads one, forks are others.
+"""The parts of a World without a cluster: `stellwerk decide` loads one, forks are others.
 
 Invariant: nothing that is decided with these parts reaches a cluster; plugins that try to write
 raise OfflineError.

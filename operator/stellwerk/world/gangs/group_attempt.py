@@ -46,7 +46,7 @@ class GroupContext:
     world: World
     profile: ServedProfile
     obstacle: str = ""
-    """Why the members do not preempt by themselves."""
+    """The reason why the members do not preempt by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MemberRequest:
     node_name: str = ""
     """The only node that will do; empty: any of the placement's."""
     obstacle: str = ""
-    """Why the member does not preempt by itself."""
+    """The reason why the member does not preempt by itself."""
 
     def prepare(self) -> None:
         """Write the columns, and into the state which of their rows there are."""
@@ -93,9 +93,9 @@ class MemberResult:
     pod: PodInfo
     state: CycleState
     evaluated: int = 0
-    """How many nodes were looked at; 0: none, as for a member that is like another."""
+    """The number of nodes looked at; 0: none, as for a member that is like another."""
     feasible: int = 0
-    """How many of them took the pod."""
+    """The number of them that took the pod."""
     assumed: PodInfo | None = None
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
@@ -112,7 +112,7 @@ class GroupAttempt:
     placement: Placement = EVERYWHERE
     results: list[MemberResult] = field(default_factory=list)
     broken: str = ""
-    """What ended it before its time; empty: it went through."""
+    """The reason why it ended before its time; empty: it went through."""
 
     @property
     def placed(self) -> int:
