@@ -42,14 +42,9 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
     Raises:
         ConfigurationError: the port is taken.
     """
-<<<<<<< HEAD
-    gate = Gate()
-    before = [answered_in_time(_LIMITS), gate.middleware]
-    application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
-=======
     guard = RequestGuard()
-    application = web.Application(middlewares=[guard.middleware], client_max_size=MOST_BYTES)
->>>>>>> main
+    before = [answered_in_time(_LIMITS), guard.middleware]
+    application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
     application.add_routes(Views(Answers(port, SystemClock())).routes)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
