@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, Final, Protocol, TypeAlias
 
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
 from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
@@ -35,7 +35,7 @@ PlacedPods: TypeAlias = Sequence[tuple[int, PodInfo]]
 
 
 class Reuse(Enum):
-    """What a verdict or raw score of a row depends on, beside the pod's reuse key and the args.
+    """The state that a row's verdict or raw score depends on, beside the pod's reuse key and args.
 
     The runtime caches such columns per key and recomputes only rows that changed.
     """
@@ -53,7 +53,7 @@ class Reuse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """What PreFilter says: go on, Skip the coupled Filter, reject; and perhaps only these nodes."""
+    """The answer of PreFilter: go on, Skip its Filter, reject; and perhaps only these nodes."""
 
     status: Status = OK
     node_names: frozenset[str] | None = None
@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """What PostFilter says: a status, and the candidates among which to choose."""
+    """The answer of PostFilter: a status, and the candidates among which to choose."""
 
     status: Status
     candidates: tuple[Candidate, ...] = ()
@@ -91,7 +91,7 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
-    follow_up: FollowUp | None = None
+    api_call: APICall | None = None
     """What is to be done in the cluster, whatever comes of the plugins that follow."""
     plugin: str = ""
     """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""
@@ -172,7 +172,7 @@ class FilterPlugin(Plugin, Protocol):
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """What of the pod the verdict depends on (its spec, unless overridden); None: no reuse."""
+        """The part of the pod that verdicts depend on, mostly its spec; None: no reuse."""
         return pod.spec
 
 
@@ -200,7 +200,7 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """What of the pod the score depends on (its spec, unless overridden); None: no reuse."""
+        """The part of the pod that scores depend on, mostly its spec; None: no reuse."""
         return pod.spec
 
 

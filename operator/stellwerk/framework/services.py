@@ -1,4 +1,4 @@
-"""What plugins are offered: protocols of the state they read and the services they use.
+"""Protocols of the state that plugins read and of the services that they use.
 
 `backend`, `client` and `scheduler` implement them, `handle` bundles them for one profile.
 Invariant: nothing here needs an event loop to be imported, and nothing gives a plugin the cache,
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from stellwerk.framework.background import Background
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
+from stellwerk.framework.worker import Worker
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -118,7 +118,7 @@ class ObjectStore(Protocol):
 
 
 class Nominations(Protocol):
-    """Which pods are nominated to which nodes."""
+    """The pods that are nominated to nodes."""
 
     by_node: Mapping[str, Mapping[str, PodInfo]]
     """The nominated pods by node and uid; only nodes that have any."""
@@ -165,7 +165,7 @@ class GroupClaims:
 
 
 class PodGroups(Protocol):
-    """Which pods belong together."""
+    """The pods that belong together."""
 
     def why_gated(self, pod: PodInfo) -> str:
         """Return why a member's group is not worth an attempt; empty if it is."""
@@ -245,7 +245,7 @@ class DeviceCounts(Protocol):
 
 
 class Handle(Protocol):
-    """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
+    """The framework as plugins see it. Nothing here needs an event loop to be imported."""
 
     profile_name: str
     """The schedulerName that this framework serves."""
@@ -259,7 +259,7 @@ class Handle(Protocol):
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
     pod_groups: PodGroups
-    background: Background
+    worker: Worker
     """Computes what a plugin does not wait for."""
 
     @property
@@ -295,7 +295,7 @@ class Handle(Protocol):
         """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
         ...
 
-    def in_background(self, follow_up: FollowUp) -> None:
+    def write_later(self, api_call: APICall) -> None:
         """Carry a write out without waiting for it; retried while the API is unavailable."""
         ...
 
