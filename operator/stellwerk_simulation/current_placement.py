@@ -1,4 +1,4 @@
-"""The current placement in a cluster: its nodes, its pods where they are, and the objects that filters read.
+"""The current placement: nodes, pods where they are, and the objects that filters read.
 
 Plans of moves begin with it. Invariant: pods are where their manifests say; a pod that is to be
 placed anew asks what its manifest asks, without the node and the devices that it has now.

@@ -1,8 +1,8 @@
 """The figures of a run, by name, as tables show and comparisons compare them; curves over the load.
 
-The command line writes curves, tests compare them with published ones. Invariants: a figure that a
-run does not have (no GPUs, no prices) is None, never a made-up zero; a curve's value at a percent is
-the mean over the arrivals at which the load, rounded, was that percent.
+The command line writes curves, tests compare them with published ones. Invariants: a figure that
+a run does not have (no GPUs, no prices) is None, never a made-up zero; a curve's value at a percent
+is the mean over the arrivals at which the load, rounded, was that percent.
 """
 
 from collections.abc import Callable, Mapping, Sequence

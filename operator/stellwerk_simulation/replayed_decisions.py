@@ -2,8 +2,8 @@
 
 Replays drive it with what came between the members of a group, and between an extender's question
 and its answer. Invariants: a decision that waited for extenders goes on exactly where their answers
-came, so that it sees what had changed by then; as long as the same comes out, a member of a group is
-decided exactly where it was in the recording, between the same events.
+came, so that it sees what had changed by then; as long as the same comes out, a member of a group
+is decided exactly where it was in the recording, between the same events.
 """
 
 from collections import deque

@@ -106,7 +106,7 @@ def operated(
             feature_gates=workload.feature_gates,
         )
         worker = VirtualWorker(clock, _PLAN_SECONDS)
-        with patch.object(app, "ProcessBackground", lambda: worker):
+        with patch.object(app, "WorkerProcess", lambda: worker):
             opened = open_virtual_cluster(
                 clock,
                 workload.nodes,

@@ -75,7 +75,7 @@ class JournalWriter:
         self.failure = ""
         """Why the recording ended early; empty: it has not."""
         self.wants_layout = False
-        """Whether the newest part is full: the next one begins behind an InitialState that is put."""
+        """Whether the newest part is full: the next begins behind an InitialState that is put."""
         earlier = part_before(options.file)
         check_replaceable(earlier)
         self._part = _Part(options.file, head)
