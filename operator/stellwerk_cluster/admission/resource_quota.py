@@ -32,6 +32,9 @@ _LEGACY: Final = ("configmaps", "secrets", "replicationcontrollers", "resourcequ
 _CLASS: Final = "storageclass.storage.k8s.io"
 _UPDATED: Final = ("Pod", "PersistentVolumeClaim", "Service")
 """Kinds of which an update may use more; others are only counted."""
+QUOTAS: Final = "resourcequotas"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def new_usage(
@@ -223,11 +226,6 @@ def total_usage(usages: Iterable[dict[str, str]]) -> dict[str, str]:
     for usage in usages:
         total.add(usage)
     return total.texts()
-
-
-QUOTAS: Final = "resourcequotas"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def in_scope(quota: JsonObject, pod: JsonObject) -> bool:

@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS: Final = {"matchLabelKeys": "In", "mismatchLabelKeys": "NotIn"}
+_KEPT: Final = (
+    "priority",
+    "preemptionPolicy",
+    "nodeName",
+    "serviceAccountName",
+    "overhead",
+    "priorityClassName",
+)
+_RESIZED: Final = ("resources", "resizePolicy")
+_FIELD: Final = "schedulingGroup"
+_POD: Final = ("spec",)
+_TEMPLATE: Final = ("spec", "template", "spec")
+_CRON_JOB: Final = ("spec", "jobTemplate", "spec", "template", "spec")
 
 
 def merge_label_keys(pod: JsonObject, _cluster: Reader) -> None:
@@ -49,17 +62,6 @@ def _holders(spec: JsonObject) -> Iterator[JsonObject]:
         yield from rules.get(_REQUIRED) or ()
         for weighted in rules.get(_PREFERRED) or ():
             yield weighted.get("podAffinityTerm") or {}
-
-
-_KEPT: Final = (
-    "priority",
-    "preemptionPolicy",
-    "nodeName",
-    "serviceAccountName",
-    "overhead",
-    "priorityClassName",
-)
-_RESIZED: Final = ("resources", "resizePolicy")
 
 
 def prepare_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
@@ -103,12 +105,6 @@ def _with_new_resources(spec: JsonObject, was: JsonObject) -> JsonObject:
 def _resized(container: JsonObject, given: JsonObject) -> JsonObject:
     kept = {name: value for name, value in container.items() if name not in _RESIZED}
     return {**kept, **{name: given[name] for name in _RESIZED if name in given}}
-
-
-_FIELD: Final = "schedulingGroup"
-_POD: Final = ("spec",)
-_TEMPLATE: Final = ("spec", "template", "spec")
-_CRON_JOB: Final = ("spec", "jobTemplate", "spec", "template", "spec")
 
 
 def drop_group_of_pod(pod: JsonObject, old: JsonObject | None, cluster: Reader) -> None:

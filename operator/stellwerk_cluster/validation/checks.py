@@ -43,6 +43,7 @@ _LONGEST_KEY: Final = 253
 _UNDERSCORE_SUBDOMAIN: Final = (
     "[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?(\\.[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?)*"
 )
+_PERCENT: Final = "[0-9]+%"
 
 
 def in_range(lowest: int, highest: int) -> str:
@@ -260,9 +261,6 @@ def unique(values: Iterable[JsonValue], field_of: Callable[[int], str]) -> Itera
         seen.add(value)
 
 
-_PERCENT: Final = "[0-9]+%"
-
-
 def int_or_percent_errors(value: JsonValue, field: str) -> list[FieldError]:
     """What is wrong with a count or percentage."""
     if isinstance(value, str):
@@ -280,6 +278,3 @@ def too_many(field: str, given: int, most: int) -> FieldError:
     """A list with more items than it may have."""
     message = f"Too many: {given}: must have at most {most} item{'s' if most != 1 else ''}"
     return FieldError(field, "FieldValueTooMany", message)
-
-
-# --- names --------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""What may change of a pod once it exists, through the pod itself and through its subresources.
+"""Changes of pods: through the pod itself, its subresources, and while it has scheduling gates.
 
 Called through the strategy of pods. Invariant: what an update leaves out although admission once
-filled it in is no change.
+filled it in is no change; a pod with gates may run in ever fewer places; a resize changes cpu and
+memory alone, and never the QoS class.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from stellwerk_cluster.apimachinery.failures import (
     go_quoted,
     required,
 )
-from stellwerk_cluster.apimachinery.internal_form import internal_diff
+from stellwerk_cluster.apimachinery.internal_form import internal_diff, internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.pods import qos_class
 from stellwerk_cluster.validation.checks import LARGEST_INT32, in_range
 from stellwerk_cluster.validation.placement import toleration_errors
-from stellwerk_cluster.validation.pod_gates import gated_changes
-from stellwerk_cluster.validation.pod_resize import resize_errors
 from stellwerk_cluster.validation.pod_status import pod_status_errors
 from stellwerk_cluster.validation.pods import MIRROR, pod_annotation_errors, pod_errors
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
 
+_RESIZABLE: Final = ("cpu", "memory")
+_ONLY: Final = "only cpu and memory resources are mutable"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_TERMS: Final = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
 _FREE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
@@ -166,3 +170,100 @@ def _with_free_fields(spec: JsonObject, was: JsonObject) -> JsonObject:
         if name in was:
             frozen[name] = was[name]
     return frozen
+
+
+def gated_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
+    """What is wrong with a change of node selector and node affinity, which are put back."""
+    selector, had = spec.get("nodeSelector") or EMPTY, was.get("nodeSelector") or EMPTY
+    if any(selector.get(key) != value for key, value in had.items()):
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield bad_value("spec.nodeSelector", selector, text)
+    _put_back(spec, was, "nodeSelector")
+    affinity, affinity_was = spec.get("affinity"), was.get("affinity")
+    own, own_was = ((each or EMPTY).get("nodeAffinity") for each in (affinity, affinity_was))
+    if own == own_was:
+        return
+    yield from _affinity_errors(own or EMPTY, own_was)
+    rest = {name: each for name, each in (affinity or EMPTY).items() if name != "nodeAffinity"}
+    if own_was is not None:
+        rest["nodeAffinity"] = own_was
+    if rest or affinity_was is not None:
+        spec["affinity"] = rest
+    else:
+        spec.pop("affinity", None)
+
+
+def _put_back(spec: JsonObject, was: JsonObject, name: str) -> None:
+    spec.pop(name, None)
+    if name in was:
+        spec[name] = was[name]
+
+
+def _affinity_errors(affinity: JsonObject, was: JsonObject | None) -> Iterator[FieldError]:
+    terms, had = (
+        ((each or EMPTY).get(_REQUIRED) or EMPTY).get("nodeSelectorTerms") or []
+        for each in (affinity, was)
+    )
+    if not had:
+        return
+    if len(terms) != len(had):
+        text = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        yield bad_value(_TERMS, internal_form("[NodeSelectorTerm]", terms), text)
+        return
+    for position, (term, before) in enumerate(zip(terms, had, strict=True)):
+        if not _narrows(term, before):
+            text = "only additions are allowed (no mutations or deletions)"
+            shown = internal_form("NodeSelectorTerm", term)
+            yield bad_value(f"{_TERMS}[{position}]", shown, text)
+
+
+def _narrows(term: JsonObject, before: JsonObject) -> bool:
+    """Whether a term has all that it had, and perhaps more; an empty one matches nothing."""
+    if not before.get("matchExpressions") and not before.get("matchFields"):
+        return not term.get("matchExpressions") and not term.get("matchFields")
+    for key in ("matchExpressions", "matchFields"):
+        kept = before.get(key) or []
+        if (term.get(key) or [])[: len(kept)] != kept:
+            return False
+    return True
+
+
+def resize_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """What is wrong with a change of the resources of a pod."""
+    spec, was = new["spec"], old["spec"]
+    if MIRROR in (old["metadata"].get("annotations") or EMPTY):
+        yield forbidden_field("", "static pods cannot be resized")
+        return
+    if (was.get("os") or EMPTY).get("name") == "windows":
+        yield forbidden_field("", "windows pods cannot be resized")
+        return
+    decided = old["status"].get("qosClass", "BestEffort")
+    if qos_class(spec) != decided:
+        text = "Pod QOS Class may not change as a result of resizing"
+        yield bad_value("spec", decided, text)
+    for group in ("initContainers", "containers"):
+        pairs = zip(spec.get(group) or (), was.get(group) or (), strict=True)
+        for position, (container, before) in enumerate(pairs):
+            yield from _container_errors(container, before, group, position)
+
+
+def _container_errors(
+    container: JsonObject, before: JsonObject, group: str, position: int
+) -> Iterator[FieldError]:
+    if container == before:
+        return
+    runs_on = group == "containers" or before.get("restartPolicy") == "Always"
+    if not runs_on:
+        yield forbidden_field("spec", "resources for non-sidecar init containers are immutable")
+        return
+    resources, had = (each.get("resources") or EMPTY for each in (container, before))
+    for part in ("requests", "limits"):
+        amounts, were = resources.get(part) or EMPTY, had.get(part) or EMPTY
+        field = f"spec.{group}[{position}].resources.{part}"
+        if were.keys() - amounts.keys():
+            yield forbidden_field(field, f"resource {part} cannot be removed")
+        others = {name for name in {*amounts, *were} if name not in _RESIZABLE}
+        if any(amounts.get(name) != were.get(name) for name in others):
+            yield forbidden_field("spec", _ONLY)
+    if container.get("resizePolicy") != before.get("resizePolicy"):
+        yield forbidden_field("spec", _ONLY)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.validation.definition_defaults import default_errors
+from stellwerk_cluster.validation.definitions import default_errors
 
 FREE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
