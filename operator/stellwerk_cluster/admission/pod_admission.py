@@ -1,4 +1,4 @@
-"""What admission does to a new pod: limits, priority, tolerations, RuntimeClass, scheduling gates.
+"""The admission of pods: limits, priority, tolerations, RuntimeClass, scheduling gates.
 
 Called once per created pod: what changes it after defaulting, what only refuses after validation.
 Invariant: each step looks at other objects only through the `Reader`, and refuses with the words of

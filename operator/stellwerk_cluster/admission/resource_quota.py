@@ -40,7 +40,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 def new_usage(
     obj: JsonObject, old: JsonObject | None, cluster: Reader, kind: ResourceKind
 ) -> dict[Key, JsonObject]:
-    """What each quota that the object counts against has used with it, by the quota's key.
+    """The usage of each quota that the object counts against, with the object, by the quota's key.
 
     Raises:
         StatusError: a quota does not allow it, or needs to know more (403).
@@ -97,7 +97,7 @@ def _is_of_pods(name: str) -> bool:
 
 
 def _check_said(quota: JsonObject, pod: JsonObject, kind: ResourceKind, counted: set[str]) -> None:
-    """Where cpu or memory are limited, every container must say what it takes."""
+    """Refuse a pod whose containers do not say what they take of limited cpu or memory."""
     needed = counted & _MUST_BE_SAID
     spec = pod["spec"] if kind.kind == "Pod" else EMPTY
     if not needed or not spec:
@@ -126,7 +126,7 @@ def _usage_names(resources: JsonObject) -> set[str]:
 
 
 def _delta(usage: dict[str, str], was: dict[str, str]) -> dict[str, tuple[Fraction, str]]:
-    """What is used more than before, each with a text that shows its form."""
+    """The additional usage, each amount with a text that shows its form."""
     more = {
         name: (parse_quantity(text) - parse_quantity(was.get(name, "0")), text)
         for name, text in usage.items()
@@ -169,7 +169,7 @@ def _refusal(obj: JsonObject, kind: ResourceKind, why: str) -> StatusError:
 
 
 def object_usage(obj: JsonObject, kind: ResourceKind) -> dict[str, str]:
-    """What one object uses of the resources that quotas may limit, its own count included."""
+    """The usage of one object of the resources that quotas may limit, its own count included."""
     counted = f"count/{kind.qualified_resource}"
     usage = {counted: "1"}
     if not kind.group and kind.plural in _LEGACY:
@@ -221,7 +221,7 @@ def _service_usage(spec: JsonObject) -> dict[str, str]:
 
 
 def total_usage(usages: Iterable[dict[str, str]]) -> dict[str, str]:
-    """What many objects use together."""
+    """The usage of many objects together."""
     total = Amounts()
     for usage in usages:
         total.add(usage)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TypeDefaults(NamedTuple):
-    """What one type asks for: values by field, and the fields whose parts have defaults."""
+    """The defaults of one type: values by field, and the fields whose parts have defaults."""
 
     values: tuple[tuple[str, Any], ...]
     """An empty dict stands for a fresh one."""

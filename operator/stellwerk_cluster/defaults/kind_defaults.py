@@ -43,7 +43,7 @@ _GATED: Final = {
 
 
 def default_behavior(autoscaler: JsonObject) -> None:
-    """What a behaviour leaves out: how fast, and which of several policies counts."""
+    """The defaults of a behaviour: how fast, and which of several policies counts."""
     behavior = autoscaler["spec"].get("behavior")
     if behavior is not None:
         for name, defaults in _BEHAVIOR.items():
@@ -164,7 +164,7 @@ def default_limit_range(limit_range: JsonObject) -> None:
 
 
 def default_node(node: JsonObject) -> None:
-    """What is allocatable is the capacity, unless it says otherwise."""
+    """The capacity is allocatable unless the node says otherwise."""
     status, spec = node["status"], node["spec"]
     if status.get("capacity"):
         allocatable = {**status["capacity"], **(status.get("allocatable") or {})}
@@ -190,7 +190,7 @@ def default_claim(claim: JsonObject) -> None:
 
 
 def default_csi_driver(driver: JsonObject) -> None:
-    """What a driver is unless it says otherwise."""
+    """The defaults of a driver."""
     spec = driver["spec"]
     spec.setdefault("attachRequired", True)
     for name in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):

@@ -65,7 +65,7 @@ def _holders(spec: JsonObject) -> Iterator[JsonObject]:
 
 
 def prepare_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
-    """What an update may not say is put back; the QoS class stays as it was decided."""
+    """Put back the fields that an update may not change; the QoS class stays as it was decided."""
     spec, was = new["spec"], old["spec"]
     if subresource == "status":
         new["status"]["qosClass"] = old["status"].get("qosClass", "BestEffort")

@@ -106,7 +106,7 @@ def port_number(value: int, field: str) -> Iterator[FieldError]:
 
 
 def port_name_errors(name: str) -> list[str]:
-    """What keeps a text from being the name of a port (an IANA service name)."""
+    """Errors of a text as the name of a port (an IANA service name)."""
     errors = []
     if len(name) > _LONGEST_PORT_NAME:
         errors.append(f"must be no more than {_LONGEST_PORT_NAME} characters")
@@ -262,7 +262,7 @@ def unique(values: Iterable[JsonValue], field_of: Callable[[int], str]) -> Itera
 
 
 def int_or_percent_errors(value: JsonValue, field: str) -> list[FieldError]:
-    """What is wrong with a count or percentage."""
+    """Errors of a count or percentage."""
     if isinstance(value, str):
         if re.fullmatch(_PERCENT, value):
             return []

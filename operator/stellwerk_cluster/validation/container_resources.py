@@ -45,12 +45,12 @@ _RESIZE_POLICIES: Final = ("NotRequired", "RestartContainer")
 def container_resource_errors(
     resources: JsonObject, field: str, claims: AbstractSet[str] = frozenset()
 ) -> Iterator[FieldError]:
-    """What is wrong with the requests and limits of a container of a pod with these claims."""
+    """Errors of the requests and limits of a container of a pod with these claims."""
     return _requirement_errors(resources, field, container_resource_name, claims)
 
 
 def pod_resource_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with the requests and limits of a whole pod."""
+    """Errors of the requests and limits of a whole pod."""
     resources = spec.get("resources")
     if resources is None:
         return
@@ -177,7 +177,7 @@ def _claim_errors(
 def resize_policy_errors(
     policies: Iterable[JsonObject], field: str, restart_policy: str
 ) -> Iterator[FieldError]:
-    """What is wrong with the policies by which a container is resized."""
+    """Errors of the policies by which a container is resized."""
     seen = set()
     for position, policy in enumerate(policies):
         name, action = policy.get("resourceName", ""), policy.get("restartPolicy", "")

@@ -77,7 +77,7 @@ def has_rules(type_name: str) -> bool:
 
 
 def declared_errors(type_name: str, obj: JsonObject, at: str = "") -> Iterator[FieldError]:
-    """What is wrong with an object of a type, as far as the tables say."""
+    """Errors of an object of a type, as far as the tables say."""
     rules = declared_rules(type_name)
     for field in rules.fields:
         value = obj.get(field.name)

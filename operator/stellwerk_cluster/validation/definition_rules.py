@@ -1,4 +1,4 @@
-"""What is wrong with the CEL rules of a definition: their form, their types, where they stand.
+"""The rules for the CEL rules of a definition: their form, their types, their places.
 
 Called by `definitions`. Invariant: a schema whose rules pass here compiles into a `RuleTree`.
 """
@@ -47,7 +47,7 @@ _SHOWN_FIELDS: Final = (
 
 
 def rule_errors(schema: JsonObject, path: str) -> list[FieldError]:
-    """What is wrong with the rules of a schema and of the schemas below it."""
+    """Errors of the rules of a schema and of the schemas below it."""
     return _Inspection().errors(schema, path, root=True, uncorrelatable="")[1]
 
 

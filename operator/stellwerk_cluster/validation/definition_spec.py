@@ -1,4 +1,4 @@
-"""What may be said in the specification of a CustomResourceDefinition, its schemas aside.
+"""The rules of the specification of a CustomResourceDefinition, its schemas aside.
 
 Called by `definitions`. Invariant: the order of the errors is that of the API server, which places
 what all versions have in common at the top of the specification.
@@ -49,7 +49,7 @@ def is_shared(versions: list[JsonObject], field: str) -> bool:
 
 
 def head_errors(spec: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with group and scope, and which schemas are missing."""
+    """Errors of group and scope, and of versions without a schema."""
     group, scope = spec["group"], spec["scope"]
     if not group:
         yield required("spec.group")
@@ -69,7 +69,7 @@ def head_errors(spec: JsonObject) -> Iterator[FieldError]:
 def version_errors(
     version: JsonObject, versions: list[JsonObject], field: str
 ) -> Iterator[FieldError]:
-    """What is wrong with the parts of a version that it does not share with the others."""
+    """Errors of the parts of a version that it does not share with the others."""
     errors = dns_1035_errors(version["name"])
     if errors:
         yield bad_value(f"{field}.name", version["name"], ",".join(errors))
@@ -81,7 +81,7 @@ def version_errors(
 
 
 def list_errors(versions: list[JsonObject]) -> Iterator[FieldError]:
-    """What is wrong with the versions together."""
+    """Errors of the versions together."""
     shown = [_internal(each, versions) for each in versions]
     if len({each["name"] for each in versions}) != len(versions):
         yield bad_value("spec.versions", shown, "must contain unique version names")
@@ -108,7 +108,7 @@ def _internal(version: JsonObject, versions: list[JsonObject]) -> JsonObject:
 
 
 def name_errors(names: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with the names of a kind."""
+    """Errors of the names of a kind."""
     for name in _REQUIRED_NAMES:
         if not names.get(name):
             yield required(f"spec.names.{name}")
@@ -134,7 +134,7 @@ def _label_list_errors(names: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def shared_errors(versions: list[JsonObject]) -> Iterator[FieldError]:
-    """What is wrong with the subresources and columns that all versions have in common."""
+    """Errors of the subresources and columns that all versions have in common."""
     if not versions:
         return
     first = versions[0]
@@ -187,7 +187,7 @@ def _column_errors(columns: list[JsonObject] | None, field: str) -> Iterator[Fie
 
 
 def conversion_errors(conversion: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with how objects are converted between versions."""
+    """Errors of the conversion of objects between versions."""
     field, strategy = "spec.conversion", conversion.get("strategy") or ""
     if not strategy:
         yield required(f"{field}.strategy")
@@ -208,7 +208,7 @@ def conversion_errors(conversion: JsonObject) -> Iterator[FieldError]:
 def immutable_errors(
     new: JsonObject, old: JsonObject, *, established: bool
 ) -> Iterator[FieldError]:
-    """What of a specification may not change."""
+    """Errors of a change of a specification."""
     fields: list[tuple[str, JsonValue, JsonValue]] = []
     if established:
         fields = [

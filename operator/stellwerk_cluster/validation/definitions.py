@@ -34,7 +34,7 @@ _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 
 
 def validate_definition(definition: JsonObject) -> list[FieldError]:
-    """What is wrong with a definition."""
+    """Errors of a definition."""
     spec, name = definition["spec"], definition["metadata"].get("name", "")
     errors: list[FieldError] = []
     if name != f"{spec['names']['plural']}.{spec['group']}":
@@ -150,7 +150,7 @@ def validate_definition_update(
 
 
 def default_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """What is wrong with the defaults in a schema, and where it says that objects lie in it."""
+    """Errors of the defaults in a schema, and where it says that objects lie in it."""
     if schema.get("default") is not None:
         yield from _errors_of(schema, f"{path}.default")
     if schema.get(EMBEDDED):

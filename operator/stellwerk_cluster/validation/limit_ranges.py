@@ -34,7 +34,7 @@ _PARTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRati
 
 
 def validate_limit_range(limit_range: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a LimitRange."""
+    """Errors of a LimitRange."""
     seen = set()
     for position, limit in enumerate(limit_range["spec"].get("limits") or ()):
         field, kind = f"spec.limits[{position}]", limit.get("type", "")

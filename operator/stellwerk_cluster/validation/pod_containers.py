@@ -55,7 +55,7 @@ _FORBIDDEN_EPHEMERAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PodContext:
-    """What the rules of a container need to know of its pod."""
+    """The facts about its pod that the rules of a container need."""
 
     volumes: Mapping[str, JsonObject]
     """The valid ones, by name."""
@@ -68,7 +68,7 @@ class PodContext:
 
 
 def container_errors(spec: JsonObject, field: str, pod: PodContext) -> Iterator[FieldError]:
-    """What is wrong with all containers of a pod."""
+    """Errors of all containers of a pod."""
     regular = spec.get("containers") or ()
     if not regular:
         yield required(f"{field}.containers")
@@ -154,7 +154,7 @@ def _ephemeral_errors(
 
 
 def image_errors(container: JsonObject, field: str) -> Iterator[FieldError]:
-    """What templates may say of an image and pods may not: spaces around it."""
+    """Errors of images in pods alone: spaces around them."""
     image = container.get("image", "")
     if image != image.strip():
         text = "must not have leading or trailing whitespace"
@@ -162,7 +162,7 @@ def image_errors(container: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def _common_errors(container: JsonObject, field: str, pod: PodContext) -> Iterator[FieldError]:
-    """What is wrong with a container of whatever kind."""
+    """Errors of a container of whatever kind."""
     name = container.get("name", "")
     if not name:
         yield required(f"{field}.name")

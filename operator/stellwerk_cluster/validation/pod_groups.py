@@ -42,7 +42,7 @@ MOST_CLAIMS: Final = 4
 def validate_pod_group_update(
     new: JsonObject, old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a group, or with its status."""
+    """Errors of a change of a group, or with its status."""
     if subresource == "status":
         yield from _status_errors(new["status"], new["spec"])
         return
@@ -68,7 +68,7 @@ def _status_errors(status: JsonObject, spec: JsonObject) -> Iterator[FieldError]
 def validate_workload_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a workload."""
+    """Errors of a change of a workload."""
     yield from _changes(new["spec"], old["spec"])
 
 
@@ -79,7 +79,7 @@ def _changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
 
 
 def condition_errors(conditions: Sequence[JsonObject], field: str) -> Iterator[FieldError]:
-    """What is wrong with the conditions of a status."""
+    """Errors of the conditions of a status."""
     seen: set[str] = set()
     for position, condition in enumerate(conditions):
         where = f"{field}[{position}]"

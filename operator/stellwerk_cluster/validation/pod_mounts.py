@@ -31,7 +31,7 @@ _READ_ONLY_MODES: Final = ("Disabled", "Enabled", "IfPossible")
 def mount_errors(
     container: JsonObject, field: str, volumes: Mapping[str, JsonObject]
 ) -> Iterator[FieldError]:
-    """What is wrong with the mounts of a container."""
+    """Errors of the mounts of a container."""
     devices = container.get("volumeDevices") or ()
     device_names = {each.get("name", "") for each in devices}
     device_paths = {each.get("devicePath", "") for each in devices}
@@ -100,7 +100,7 @@ def _recursive_errors(mount: JsonObject, field: str) -> Iterator[FieldError]:
 def device_errors(
     container: JsonObject, field: str, volumes: Mapping[str, JsonObject]
 ) -> Iterator[FieldError]:
-    """What is wrong with the block devices of a container."""
+    """Errors of the block devices of a container."""
     mounts = container.get("volumeMounts") or ()
     mount_names = {each.get("name", "") for each in mounts}
     mount_paths = {each.get("mountPath", "") for each in mounts}

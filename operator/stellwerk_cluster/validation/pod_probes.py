@@ -37,7 +37,7 @@ _HEADER_NAME: Final = "[-A-Za-z0-9]+"
 def probe_errors(
     container: JsonObject, field: str, grace_seconds: int | None
 ) -> Iterator[FieldError]:
-    """What is wrong with the probes of a container."""
+    """Errors of the probes of a container."""
     for name in PROBES:
         probe, where = container.get(name), f"{field}.{name}"
         if probe is None:
@@ -61,7 +61,7 @@ def probe_errors(
 def lifecycle_errors(
     container: JsonObject, field: str, grace_seconds: int | None
 ) -> Iterator[FieldError]:
-    """What is wrong with the hooks of a container."""
+    """Errors of the hooks of a container."""
     lifecycle: JsonObject = container.get("lifecycle") or EMPTY
     for name in ("postStart", "preStop"):
         if lifecycle.get(name) is not None:

@@ -1,4 +1,4 @@
-"""What a kubelet or scheduler may not write into the status of a pod.
+"""The rules of the status of a pod, as kubelets and schedulers write it.
 
 Called by `pod_updates`. Invariant: a container that has ended for good does not run again.
 """
@@ -32,7 +32,7 @@ _BOTH_FAMILIES: Final = 2
 
 
 def pod_status_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a change of the status of a pod."""
+    """Errors of a change of the status of a pod."""
     status, was, spec = new["status"], old["status"], old["spec"]
     for position, condition in enumerate(status.get("conditions") or ()):
         if condition.get("type") not in _SYSTEM_CONDITIONS:

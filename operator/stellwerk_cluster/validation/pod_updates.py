@@ -42,7 +42,7 @@ _FREE: Final = (
 
 
 def validate_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
-    """What is wrong with a change of a pod."""
+    """Errors of a change of a pod."""
     if subresource == "status":
         yield from pod_status_errors(new, old)
         return
@@ -173,7 +173,7 @@ def _with_free_fields(spec: JsonObject, was: JsonObject) -> JsonObject:
 
 
 def gated_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a change of node selector and node affinity, which are put back."""
+    """Errors of a change of node selector and node affinity, which are put back."""
     selector, had = spec.get("nodeSelector") or EMPTY, was.get("nodeSelector") or EMPTY
     if any(selector.get(key) != value for key, value in had.items()):
         text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
@@ -229,7 +229,7 @@ def _narrows(term: JsonObject, before: JsonObject) -> bool:
 
 
 def resize_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a change of the resources of a pod."""
+    """Errors of a change of the resources of a pod."""
     spec, was = new["spec"], old["spec"]
     if MIRROR in (old["metadata"].get("annotations") or EMPTY):
         yield forbidden_field("", "static pods cannot be resized")

@@ -44,7 +44,7 @@ _OPPOSITES: Final = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTermin
 
 
 def validate_quota(quota: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a quota."""
+    """Errors of a quota."""
     spec = quota["spec"]
     for name, amount in (spec.get("hard") or EMPTY).items():
         yield from _amount_errors(name, amount, f"spec.hard[{name}]")
@@ -133,7 +133,7 @@ def _values_errors(operator: str, values: list[str], field: str) -> Iterator[Fie
 def validate_quota_update(
     new: JsonObject, old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a quota: its scopes stay."""
+    """Errors of a change of a quota: its scopes stay."""
     if subresource == "status":
         for part in ("hard", "used"):
             for name, amount in (new["status"].get(part) or EMPTY).items():

@@ -1,4 +1,4 @@
-"""What the name of a resource says about it: standard, extended, for quotas, whole, overcommitted.
+"""The classes of resources by name: standard, extended, for quotas, whole, overcommitted.
 
 Called by the validation of pods, nodes, limits and quotas. Invariant: a name without a slash is
 native, and so is one of kubernetes.io.
@@ -75,7 +75,7 @@ def is_standard_for_quota(name: str) -> bool:
 
 
 def resource_name(name: str, field: str) -> Iterator[FieldError]:
-    """What is wrong with the name of a resource, whatever it is for."""
+    """Errors of the name of a resource, whatever it is for."""
     if qualified_name_errors(name):
         yield from qualified_name(name, field)
     elif "/" not in name and name not in _STANDARD and not is_huge_pages(name):
@@ -84,7 +84,7 @@ def resource_name(name: str, field: str) -> Iterator[FieldError]:
 
 
 def container_resource_name(name: str, field: str) -> Iterator[FieldError]:
-    """What is wrong with the name of a resource of containers."""
+    """Errors of the name of a resource of containers."""
     if name in _CONTAINER:
         return
     yield from resource_name(name, field)
@@ -96,7 +96,7 @@ def container_resource_name(name: str, field: str) -> Iterator[FieldError]:
 
 
 def resource_quantity(name: str, amount: JsonValue, field: str) -> Iterator[FieldError]:
-    """What is wrong with the amount of a resource: never negative, and some are whole."""
+    """Errors of the amount of a resource: never negative, and some are whole."""
     yield from quantity_not_negative(amount, field)
     if (name in COUNTED_OBJECTS or is_extended(name)) and not is_whole(amount):
         yield bad_value(field, amount, "must be an integer")

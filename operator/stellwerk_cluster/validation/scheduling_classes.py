@@ -36,7 +36,7 @@ _POLICIES: Final = ("PreemptLowerPriority", "Never")
 
 
 def validate_priority_class(priority_class: JsonObject) -> list[FieldError]:
-    """What is wrong with a class."""
+    """Errors of a class."""
     errors = []
     name, value = priority_class["metadata"].get("name", ""), priority_class["value"]
     if name.startswith("system-"):
@@ -58,7 +58,7 @@ def validate_priority_class(priority_class: JsonObject) -> list[FieldError]:
 
 
 def _not_of_system(priority_class: JsonObject, name: str, value: int) -> str:
-    """Why a class is not one of the system's, or nothing."""
+    """The reason for which a class is not one of the system's, or nothing."""
     known = SYSTEM_CLASSES.get(name)
     if known is None:
         return f"{name} is not a known system priority class"
@@ -72,7 +72,7 @@ def _not_of_system(priority_class: JsonObject, name: str, value: int) -> str:
 def validate_priority_class_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> list[FieldError]:
-    """What is wrong with a change of a class."""
+    """Errors of a change of a class."""
     errors = []
     if new["value"] != old["value"]:
         errors.append(forbidden_field("value", "may not be changed in an update."))
@@ -82,7 +82,7 @@ def validate_priority_class_update(
 
 
 def validate_runtime_class(runtime_class: JsonObject) -> list[FieldError]:
-    """What is wrong with a class besides its handler."""
+    """Errors of a class besides its handler."""
     overhead = (runtime_class.get("overhead") or EMPTY).get("podFixed") or EMPTY
     errors = [*container_resource_errors({"limits": overhead}, "overhead")]
     scheduling = runtime_class.get("scheduling") or EMPTY
@@ -99,7 +99,7 @@ def validate_runtime_class(runtime_class: JsonObject) -> list[FieldError]:
 
 
 def runtime_class_warnings(runtime_class: JsonObject, _old: JsonObject | None) -> Iterator[str]:
-    """What deserves a word about a class: labels of nodes that went."""
+    """Warnings about a class: labels of nodes that went."""
     for key in (runtime_class.get("scheduling") or EMPTY).get("nodeSelector") or ():
         if key in DEPRECATED_LABELS:
             yield f"scheduling.nodeSelector: {DEPRECATED_LABELS[key]}"

@@ -63,7 +63,7 @@ def allowed_topologies(
 
 
 def validate_csi_driver(driver: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a driver."""
+    """Errors of a driver."""
     spec = driver["spec"]
     yield from csi_driver_name(driver["metadata"].get("name", ""), "metadata.name")
     for mode in spec["volumeLifecycleModes"]:
@@ -86,14 +86,14 @@ def validate_csi_driver(driver: JsonObject) -> Iterator[FieldError]:
 def validate_csi_driver_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[FieldError]:
-    """What of a driver may not change."""
+    """Errors of a change of a driver."""
     yield from validate_csi_driver(new)
     for name in ("attachRequired", "volumeLifecycleModes"):
         yield from immutable(new["spec"].get(name), old["spec"].get(name), f"spec.{name}")
 
 
 def validate_csi_node(node: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with the drivers of a node."""
+    """Errors of the drivers of a node."""
     names = set()
     for position, driver in enumerate(node["spec"].get("drivers") or ()):
         where, name = f"spec.drivers[{position}]", driver.get("name", "")

@@ -39,7 +39,7 @@ _RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 
 
 def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a volume."""
+    """Errors of a volume."""
     spec = volume["spec"]
     modes = spec.get("accessModes") or ()
     if not modes:
@@ -168,7 +168,7 @@ _SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = 
 def validate_volume_update(
     new: JsonObject, old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a volume: where its data is does not change."""
+    """Errors of a change of a volume: where its data is does not change."""
     if subresource:
         return
     yield from validate_volume(new)
