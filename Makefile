@@ -73,8 +73,12 @@ layers: $(READY) ## which modules may import which, and that none imports itself
 	@$(BIN)/pytest --quiet tests/structure/test_circles.py
 
 .PHONY: pod-way
-pod-way: $(READY) ## the way of one pod through the code, module by module
+pod-way: $(READY) ## the way of one pod through the code, from wire to wire, module by module
 	@$(BIN)/python -m tests.structure.pod_way
+
+.PHONY: house
+house: $(READY) ## counts of the source: modules, lines, small modules, names and docstrings
+	@$(BIN)/python -m tests.structure.house
 
 .PHONY: bench
 bench: $(READY) ## measure, and write docs/performance.md anew (about ten minutes)

@@ -20,10 +20,10 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.client.connection import Fence
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
-from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock

@@ -23,8 +23,8 @@ import orjson
 import uvloop
 from typing_extensions import override
 
+from stellwerk.client.connection import Fence, open_fence
 from stellwerk.client.credentials import load_credentials
-from stellwerk.client.fence import Fence, open_fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import SuspendAwareClock, SystemClock
 from stellwerk.metrics import Metrics

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
+from stellwerk.client.connection import Fence
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.elector import Elector
-from stellwerk.client.fence import Fence
 from stellwerk.client.lease import Lease, LeaseApi, LeaseRecord
 from stellwerk.clock import Clock, VirtualClock
 from stellwerk.errors import Conflict, Unavailable

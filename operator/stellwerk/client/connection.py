@@ -1,10 +1,12 @@
-"""HTTP/1.1 on kept-alive connections, for small requests that are sent by the thousand.
+"""HTTP/1.1 on kept-alive connections, and the fence that writes pass where their bytes are sent.
 
 `transport` sends bindings, other writes and events this way: 15 µs of CPU each, where aiohttp's
 client takes 100 µs, and a pod needs two. Reads, and every request that has to go through a proxy,
 take aiohttp. Knows no redirects, no compression and no cookies, which the API does not use for
-these. Invariant: a connection serves one request at a time, and none after anything unexpected; a
-fenced one is sent in the instant in which the fence was found open.
+these. The elector opens the fence and moves its deadline; every writer asks it after every wait
+and right before every attempt. Invariants: a connection serves one request at a time, and none
+after anything unexpected; a fenced request is sent in the instant in which the fence was found
+open; a fence that has closed, by its deadline or by `close`, never opens again.
 """
 
 from __future__ import annotations
@@ -16,30 +18,31 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
+import aiohttp
 from typing_extensions import override
 from yarl import URL
 
-from stellwerk.client.fence import open_fence
+from stellwerk.errors import NotLeader
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
-
-    from stellwerk.client.fence import Fence
+    from types import SimpleNamespace
 
 _HEAD_BYTES: Final = 64 * 1024
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
 _IDLE_SECONDS: Final = 60.0
 """The API server closes connections that were idle for longer than this; never race with it."""
-
 _USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 """Linux: how long sent data may stay without acknowledgement."""
 _DISCARD_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER for no time at all: what is not delivered when the connection closes is not sent."""
+_NEVER: Final = float("-inf")
+_ALWAYS: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A response read to its end: status, headers that matter, body."""
 
     status: int
@@ -90,7 +93,7 @@ class ConnectionPool:
         authorization: str | None,
         timeout_seconds: float,
         fenced: str | None = None,
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send one request and return its answer.
 
         A write that only the holder of the lease may send says in `fenced` what it is.
@@ -165,9 +168,11 @@ class _Connection(asyncio.Protocol):
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._received = b""
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[HttpResponse] | None = None
 
-    async def exchange(self, request: bytes, timeout_seconds: float, fenced: str | None) -> Answer:
+    async def exchange(
+        self, request: bytes, timeout_seconds: float, fenced: str | None
+    ) -> HttpResponse:
         loop = asyncio.get_running_loop()
         if self._transport is None or self.closed:
             raise ConnectionResetError("the connection is closed")
@@ -233,7 +238,7 @@ class _Connection(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
-def parse(received: bytes) -> Answer | None:
+def parse(received: bytes) -> HttpResponse | None:
     """Return the answer at the beginning of `received`, or None while it is incomplete.
 
     Raises:
@@ -257,7 +262,7 @@ def parse(received: bytes) -> Answer | None:
     content, whole = body
     keep_alive = whole and headers.get(b"connection", b"").lower() != b"close"
     retry_after = headers.get(b"retry-after")
-    return Answer(
+    return HttpResponse(
         status, content, None if retry_after is None else retry_after.decode("latin-1"), keep_alive
     )
 
@@ -314,3 +319,147 @@ def _chunks(received: bytes, start: int) -> tuple[bytes, bool] | None:
         chunks.append(received[start : start + size])
         start += size + 2
     return None
+
+
+class Fence:
+    """The lease's deadline: open from the first lease until a renewal comes too late.
+
+    Without leader election it is always open. The deadline is a moment on a monotonic clock, so
+    that a process that was paused finds it passed as soon as it wakes.
+
+    Events are not writes in this sense: no decision depends on them. The recorder asks whether to
+    accept one, and writes what it has accepted whatever happens then.
+    """
+
+    __slots__ = (
+        "_has_been_open",
+        "_is_closed",
+        "_lease_ends_at_seconds",
+        "_now",
+        "_on_closed",
+        "_unanswered_at_seconds",
+        "closes_at_seconds",
+        "guarding",
+        "in_flight",
+        "margin_seconds",
+    )
+
+    def __init__(
+        self, now_seconds: Callable[[], float], *, guarding: bool, margin_seconds: float = 0.0
+    ) -> None:
+        """Start closed if it is `guarding`, and open without end if not.
+
+        Args:
+            now_seconds: a monotonic clock, the one by which the lease is renewed.
+            guarding: whether there is leader election at all.
+            margin_seconds: the time between the renew deadline and the end of the lease, in which
+                writes that were sent in time arrive or are given up.
+        """
+        self._now = now_seconds
+        self.guarding = guarding
+        self.margin_seconds = margin_seconds
+        self.closes_at_seconds = _NEVER if guarding else _ALWAYS
+        """The renew deadline: no write is begun from then on."""
+        self._lease_ends_at_seconds = self.closes_at_seconds
+        self.in_flight = 0
+        """Writes that were begun and are not answered yet."""
+        self._has_been_open = not guarding
+        self._is_closed = False
+        self._unanswered_at_seconds = _NEVER
+        self._on_closed: list[Callable[[], None]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a write may be begun now."""
+        return self._now() < self.closes_at_seconds
+
+    def check(self, act: str) -> None:
+        """Let a write pass.
+
+        Raises:
+            NotLeader: the lease is not held, or its renew deadline has passed.
+        """
+        if self._now() >= self.closes_at_seconds:
+            raise NotLeader(act)
+
+    def admits_event(self, type_: str) -> bool:
+        """Whether to record one: while open all, afterwards those on what went well until then.
+
+        A binding that was sent in time is reported also when its answer comes late; what fails once
+        the lease is lost fails for that reason alone, and the next holder tries it again.
+        """
+        return self._has_been_open and (type_ == "Normal" or self.is_open)
+
+    def within_lease(self, timeout_seconds: float) -> float:
+        """Cut a write's time-out so that it ends with the lease; at least 0."""
+        left_seconds = self._lease_ends_at_seconds - self._now()
+        return timeout_seconds if timeout_seconds < left_seconds else max(0.0, left_seconds)
+
+    # --- what the elector does --------------------------------------------------------------------
+
+    def extend(self, closes_at_seconds: float) -> bool:
+        """Open, or stay open until a later moment; False if it is too late for that."""
+        now_seconds = self._now()
+        has_closed = self._is_closed or (
+            self._has_been_open and now_seconds >= self.closes_at_seconds
+        )
+        if has_closed or now_seconds >= closes_at_seconds:
+            return False
+        self._has_been_open = True
+        self.closes_at_seconds = closes_at_seconds
+        self._lease_ends_at_seconds = closes_at_seconds + self.margin_seconds
+        return True
+
+    def close(self) -> None:
+        """Begin no write any more, and drop those that are queued."""
+        self._is_closed = True
+        self.closes_at_seconds = _NEVER
+        for notify in self._on_closed:
+            notify()
+
+    def on_closed(self, notify: Callable[[], None]) -> None:
+        """Have `notify` called when the fence is closed (not when its deadline merely passes)."""
+        self._on_closed.append(notify)
+
+    # --- writes under way -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Count a write that is about to be sent."""
+        self.in_flight += 1
+
+    def end(self, *, answered: bool) -> None:
+        """Count it out again; one without an answer may still have its effect."""
+        self.in_flight -= 1
+        if not answered:
+            self._unanswered_at_seconds = self._now()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of this process can still reach the API: only then release a lease."""
+        quiet_seconds = self._now() - self._unanswered_at_seconds
+        return self.in_flight == 0 and quiet_seconds > self.margin_seconds
+
+
+def open_fence() -> Fence:
+    """Return the fence of a process without leader election: it lets everything pass."""
+    return Fence(lambda: 0.0, guarding=False)
+
+
+def fence_traces(fence: Fence) -> list[aiohttp.TraceConfig]:
+    """Return traces of a session that look at the fence when a request has its connection.
+
+    A session waits for credentials and for a connection of its own accord, so that a look before
+    the request is not the last one before its bytes leave: extenders' bindings, and proxies.
+    Requests that only the holder of the lease may send name their act as `trace_request_ctx`.
+    """
+    if not fence.guarding:
+        return []
+
+    async def look(_: aiohttp.ClientSession, request: SimpleNamespace, __: object) -> None:
+        if request.trace_request_ctx is not None:
+            fence.check(request.trace_request_ctx)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(look)
+    trace.on_connection_reuseconn.append(look)
+    return [trace]

@@ -21,8 +21,8 @@ from stellwerk.errors import ApiError, Conflict, Forbidden, LeaseLostError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from stellwerk.client.connection import Fence
     from stellwerk.client.election import LeaderElectionOptions
-    from stellwerk.client.fence import Fence
     from stellwerk.client.lease import Lease, LeaseApi
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Writes events.k8s.io events in the background, as client-go's recorder does.
+"""Events of events.k8s.io, written in the background, as client-go's recorder does.
 
 The scheduler calls `event` on its critical path; tasks of this object write. The first event of a
 kind about an object is created, a repeat within six minutes makes it a series of two, and further
@@ -16,20 +16,19 @@ import socket
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.client.event_queue import EventQueue
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk.framework.services import Recorder
-from stellwerk.models.foreign_text import shown
+from stellwerk.models.untrusted_text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
     from datetime import datetime
 
-    from stellwerk.client.fence import Fence
+    from stellwerk.client.connection import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.models.object_reference import ObjectReference
@@ -41,6 +40,9 @@ SERIES_REFRESH_SECONDS: Final = 1800.0
 MAINTENANCE_SECONDS: Final = 60.0
 CLOSING_SECONDS: Final = 1.0
 """So long the end of the process waits for events: they inform, and decide nothing."""
+WARNINGS_ONE_OF: Final = 8
+"""Of so many events written one may be a warning while others wait."""
+Queued = TypeVar("Queued")
 _NAME_BYTES: Final = 253
 _INSTANCE_BYTES: Final = 128
 _QUEUED_EVENTS: Final = 32_768
@@ -416,6 +418,46 @@ class _SpamFilter:
         if len(self._buckets) > _REMEMBERED_OBJECTS:
             self._buckets.popitem(last=False)
         return allowed
+
+
+class EventQueue(Generic[Queued]):
+    """The events that wait to be written: a line of what went well, and a line of warnings.
+
+    What went well is written first, for there is one such event a binding, while pods that fit
+    nowhere cause any number of warnings; but of eight that are written one may be a warning.
+    Invariant: about one topic at most one event waits, the newest, in the place of the first.
+    """
+
+    def __init__(self) -> None:
+        # A plain dict walks past all that were taken from its front before.
+        self._normal: OrderedDict[Hashable, Queued] = OrderedDict()
+        self._warnings: OrderedDict[Hashable, Queued] = OrderedDict()
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._normal) + len(self._warnings)
+
+    def holds(self, topic: Hashable) -> bool:
+        """Whether an event about the topic waits."""
+        return topic in self._normal or topic in self._warnings
+
+    def put(self, topic: Hashable, event: Queued, *, warning: bool) -> Queued | None:
+        """Let an event wait; the one that it stands in place of, if there was one."""
+        line = self._warnings if warning else self._normal
+        before = line.get(topic)
+        line[topic] = event
+        return before
+
+    def take(self) -> Queued:
+        """The next event to write.
+
+        Raises:
+            KeyError: none waits.
+        """
+        self._taken += 1
+        warning_is_due = self._taken % WARNINGS_ONE_OF == 0 and bool(self._warnings)
+        line = self._warnings if warning_is_due or not self._normal else self._normal
+        return line.popitem(last=False)[1]
 
 
 def _series_patch(event: _Event) -> dict[str, Any]:

@@ -19,18 +19,17 @@ import aiohttp
 import orjson
 
 from stellwerk import __version__
+from stellwerk.client.connection import fence_traces, open_fence
 from stellwerk.client.extender_answers import ExtenderAnswer
-from stellwerk.client.extender_pause import PROBE_SECONDS, TIMEOUTS_IN_A_ROW, ExtenderPause
 from stellwerk.client.extender_tls import ExtenderFiles, extender_context
-from stellwerk.client.fence import open_fence
-from stellwerk.client.fenced_sessions import fence_traces
+from stellwerk.clock import Clock
 from stellwerk.errors import ExtenderError, SchedulerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from stellwerk.client.connection import Fence
     from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
-    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.models.extender_spec import Extender
@@ -50,6 +49,8 @@ _GO_ESCAPES: Final = (
     ("\u2029".encode(), b"\\u2029"),
 )
 """What Go's encoder escapes so that JSON can stand in HTML; these occur inside strings only."""
+TIMEOUTS_IN_A_ROW: Final = 3
+PROBE_SECONDS: Final = 10.0
 
 
 def go_json(value: object) -> bytes:
@@ -132,7 +133,7 @@ class HttpExtender:
         self._metrics = metrics
         self._fence = fence or open_fence()
         self._connections = _Connections()
-        self._pause = ExtenderPause(clock)
+        self._circuit_breaker = CircuitBreaker(clock)
 
     @property
     def name(self) -> str:
@@ -208,7 +209,7 @@ class HttpExtender:
 
     async def _call(self, purpose: str, verb: str, body: bytes) -> object:
         url = f"{self.name.rstrip('/')}/{verb}"  # user info goes into a header
-        if not self._pause.admits():
+        if not self._circuit_breaker.admits():
             raise self._failure(
                 purpose,
                 f'extender "{self.name}" let {TIMEOUTS_IN_A_ROW} calls in a row time out; it is '
@@ -227,7 +228,7 @@ class HttpExtender:
             result = "success"
         except TimeoutError as error:
             result = "timeout"
-            self._pause.timed_out()
+            self._circuit_breaker.timed_out()
             raise self._failure(
                 purpose,
                 f'Post "{url}": context deadline exceeded: no answer within '
@@ -237,7 +238,7 @@ class HttpExtender:
             raise self._failure(purpose, f"{url} answered no JSON: {error}") from error
         finally:
             if result != "timeout":
-                self._pause.ended()
+                self._circuit_breaker.ended()
             seconds = self._clock.monotonic() - started_seconds
             self._metrics.extender_duration.labels(self.name, purpose, result).observe(seconds)
             self._connections.calls -= 1
@@ -328,6 +329,39 @@ class HttpExtender:
     def _unreachable(self, purpose: str, url: str, error: Exception) -> ExtenderError:
         cause = " ".join(str(error).split()) or type(error).__name__
         return self._failure(purpose, f'Post "{url}": {cause}')
+
+
+class CircuitBreaker:
+    """The pause of an extender that does not answer.
+
+    Invariant: after three time-outs in a row at most one call in ten seconds goes out, until one is
+    answered in time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timeouts = 0
+        self._probe_at_seconds = 0.0
+
+    def admits(self) -> bool:
+        """Whether the next call may go out; a call that may is the probe while others may not."""
+        if self._timeouts < TIMEOUTS_IN_A_ROW:
+            return True
+        now_seconds = self._clock.monotonic()
+        if now_seconds < self._probe_at_seconds:
+            return False
+        self._probe_at_seconds = now_seconds + PROBE_SECONDS
+        return True
+
+    def timed_out(self) -> None:
+        """A call was not answered in time."""
+        self._timeouts += 1
+        if self._timeouts == TIMEOUTS_IN_A_ROW:
+            self._probe_at_seconds = self._clock.monotonic() + PROBE_SECONDS
+
+    def ended(self) -> None:
+        """A call ended in time, however."""
+        self._timeouts = 0
 
 
 def _authorization(user_info: str) -> dict[str, str]:

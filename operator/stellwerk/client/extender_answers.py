@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from stellwerk.errors import ExtenderError
-from stellwerk.models.foreign_text import cut, printable
+from stellwerk.models.untrusted_text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

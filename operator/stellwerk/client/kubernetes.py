@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from typing_extensions import override
 
+from stellwerk.client.connection import open_fence
 from stellwerk.client.event_recorder import EventSink
-from stellwerk.client.fence import open_fence
 from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
-    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
 

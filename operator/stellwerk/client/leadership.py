@@ -13,8 +13,8 @@ import socket
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from stellwerk.client.connection import Fence, open_fence
 from stellwerk.client.elector import Elector
-from stellwerk.client.fence import Fence, open_fence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

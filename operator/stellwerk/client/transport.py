@@ -2,7 +2,8 @@
 
 `kubernetes` builds requests and sends them through it. Reads, the lease, and all that needs a proxy
 take one aiohttp session, other writes the short way of `connection`, which looks at the fence where
-it sends. Invariant: a request either returns the server's answer or raises one error of
+it sends. One AdaptiveLimiter is for bindings and evictions, one for conditions of pods that wait
+and one for events. Invariant: a request either returns the server's answer or raises one error of
 `stellwerk.errors`, within bounded time; 404 and 409 are answers and never sent again, 429, 5xx and
 broken connections are, with jitter.
 """
@@ -10,6 +11,8 @@ broken connections are, with jitter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -20,17 +23,15 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from stellwerk.client.connection import ConnectionPool
+from stellwerk.client.connection import ConnectionPool, fence_traces
 from stellwerk.client.credentials import USER_AGENT
-from stellwerk.client.fenced_sessions import fence_traces
-from stellwerk.client.limiter import AdaptiveLimiter
 from stellwerk.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
-    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.series import Counter, Histogram
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 _LATE_SECONDS: Final = 0.01
 """Where conditions and events wait for longer, so would a binding that is sent now."""
+
+_DECREASE: Final = 0.7
+_TARGET_FACTOR: Final = 4.0
+_TARGET_MIN_SECONDS: Final = 0.1
+"""Below this nothing is late: what is measured includes the delays of our own busy event loop."""
+_TARGET_MAX_SECONDS: Final = 1.0
+_BASELINE_WINDOW_SECONDS: Final = 30.0
+_LATENCY_WEIGHT: Final = 0.1
+_SHARE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,3 +405,186 @@ def _network_message(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return " ".join(str(error).split())
+
+
+class AdaptiveLimiter:
+    """An AIMD limit on requests of one class in flight, adapted to what the API server can take.
+
+    Additive increase while answers are quick and the limit is what holds requests back,
+    multiplicative decrease when the server throttles or answers late. Conditions and events yield
+    to bindings, and take answers for late much sooner, for what they send is ahead of the next
+    binding in the API server's line. Invariant: never more than `limit` requests in flight, and
+    waiters are served in order.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        initial: int = 32,
+        minimum: int = 4,
+        maximum: int = 256,
+        yields_to: AdaptiveLimiter | None = None,
+        late_seconds: float = _TARGET_MIN_SECONDS,
+    ) -> None:
+        """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
+
+        While requests wait at the limiter that this one yields to, it lets one pass for every 64
+        of those: what the server can take is theirs, and still no request starves. The best answer
+        to either of the two is what answers are compared with.
+
+        Answers are late above four times the best of the last minute; below `late_seconds` none is.
+
+        Raises:
+            ValueError: the three numbers are not in order.
+        """
+        if not 0 < minimum <= initial <= maximum:
+            raise ValueError(f"not in order: {minimum} <= {initial} <= {maximum}")
+        self._clock = clock
+        self._minimum = minimum
+        self._maximum = maximum
+        self._yields_to = yields_to
+        self._yielding: list[AdaptiveLimiter] = []
+        if yields_to is not None:
+            yields_to.yielded_by(self)
+        self.served = 0
+        """How many requests have ended."""
+        self._passes_at = 0
+        """How many the other must have served before this one may pass while the other is busy."""
+        self._limit = float(initial)
+        self._in_flight = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        best = None if yields_to is None else yields_to.best_seconds
+        self._latency = _Latency(clock.monotonic(), late_seconds, best)
+        self._decreased_at = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        """How many requests may be in flight now."""
+        other = self._yields_to
+        if other is not None and other.is_waited_for:
+            return 1 if other.served >= self._passes_at else 0
+        return int(self._limit)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether requests wait for a slot."""
+        return bool(self._waiters)
+
+    def best_seconds(self, now_seconds: float) -> float:
+        """The quickest answer of the last half to whole minute; infinite without any."""
+        return self._latency.best(now_seconds)
+
+    def yielded_by(self, limiter: AdaptiveLimiter) -> None:
+        """Wake another limiter, one that yields to this one, whenever a slot is given back."""
+        self._yielding.append(limiter)
+
+    def current_limit(self) -> float:
+        """Return the limit, for the gauge that shows it."""
+        return self._limit
+
+    def requests_in_flight(self) -> float:
+        """Return how many requests hold a slot, for the gauge that shows it."""
+        return self._in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests hold a slot."""
+        return self._in_flight
+
+    async def acquire(self) -> None:
+        """Take a slot, waiting behind requests that came earlier."""
+        if self._in_flight < self.limit and not self._waiters:
+            self._take()
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled() or not waiter.done():
+                # It may have been passed over already, by a slot that found it cancelled.
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
+            elif waiter.exception() is None:  # the slot was ours already: pass it on
+                self._in_flight -= 1
+                self.wake()
+            raise
+
+    def release(self, started_at_seconds: float, *, overloaded: bool) -> None:
+        """Give a slot back, and learn from how its request went.
+
+        Args:
+            started_at_seconds: the monotonic time at which the request was sent.
+            overloaded: the server refused for load: 429, or no answer at all.
+        """
+        now_seconds = self._clock.monotonic()
+        in_use = 2 * self._in_flight >= self._limit  # a limit that is not reached stays
+        self._in_flight -= 1
+        self.served += 1
+        late = self._latency.add(now_seconds - started_at_seconds, now_seconds)
+        if overloaded or late:
+            # One decrease per round trip: requests sent before it do not show its effect.
+            if started_at_seconds > self._decreased_at:
+                self._decreased_at = now_seconds
+                self._limit = max(self._minimum, self._limit * _DECREASE)
+        elif in_use:
+            self._limit = min(self._maximum, self._limit + 1 / self._limit)
+        self.wake()
+        for limiter in self._yielding:
+            limiter.wake()
+
+    def drop_waiting(self, error: Callable[[], Exception]) -> None:
+        """End every wait with an error; what is in flight goes on."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error())
+
+    def _take(self) -> None:
+        self._in_flight += 1
+        if self._yields_to is not None:
+            self._passes_at = self._yields_to.served + _SHARE
+
+    def wake(self) -> None:
+        """Give slots to as many waiting requests as the limit allows."""
+        while self._waiters and self._in_flight < self.limit:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self._take()
+                waiter.set_result(None)
+
+
+class _Latency:
+    """Recent latency, compared with the best of the last half to whole minute."""
+
+    def __init__(
+        self,
+        now_seconds: float,
+        floor_seconds: float,
+        other_best_seconds: Callable[[float], float] | None,
+    ) -> None:
+        self._floor_seconds = floor_seconds
+        self._other_best_seconds = other_best_seconds
+        self._recent = 0.0
+        self._best = self._best_before = float("inf")
+        self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
+
+    def best(self, now_seconds: float) -> float:
+        """The least latency in seconds; infinite where there was no sample for a minute."""
+        if now_seconds >= self._window_end:
+            was_silent = now_seconds >= self._window_end + _BASELINE_WINDOW_SECONDS
+            self._best_before = float("inf") if was_silent else self._best
+            self._best = float("inf")
+            self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
+        return min(self._best, self._best_before)
+
+    def add(self, latency_seconds: float, now_seconds: float) -> bool:
+        """Take one sample; True if answers have become late."""
+        best_seconds = min(self.best(now_seconds), latency_seconds)
+        self._best = min(self._best, latency_seconds)
+        self._recent += _LATENCY_WEIGHT * (latency_seconds - self._recent)
+        if self._other_best_seconds is not None:
+            best_seconds = min(best_seconds, self._other_best_seconds(now_seconds))
+        target_seconds = max(self._floor_seconds, _TARGET_FACTOR * best_seconds)
+        return self._recent > min(_TARGET_MAX_SECONDS, target_seconds)

@@ -33,7 +33,7 @@ from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.foreign_text import printable
+from stellwerk.models.untrusted_text import printable
 
 _WIDTH: Final = 100
 """Where there is no terminal."""

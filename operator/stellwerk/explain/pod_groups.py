@@ -27,7 +27,11 @@ from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
-from stellwerk.world.gangs.queue_order import gang_args, is_first, why_inadmissible
+from stellwerk.world.gangs.queue_order import (
+    is_first,
+    reservation_limit_seconds,
+    why_inadmissible,
+)
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -142,8 +146,8 @@ def _room_is_kept_seconds(world: World, members: GroupMembers, group: PodGroup) 
     profile = next(filter(None, map(world.profiles.of, members.pods.values())), None)
     if profile is None or since is None:
         return ROOM_NOT_KEPT
-    limit = group.schedule_timeout_seconds or gang_args(profile).reservation_seconds
-    left = max(0.0, since + limit - world.clock.monotonic())
+    limit_seconds = reservation_limit_seconds(profile, group)
+    left = max(0.0, since + limit_seconds - world.clock.monotonic())
     return None if is_first(world, members) else round(left)
 
 

@@ -4,7 +4,7 @@ Raised by the runtime and the binding points, caught once at the top of each att
 """
 
 from stellwerk.errors import SchedulerError
-from stellwerk.models.foreign_text import printable
+from stellwerk.models.untrusted_text import printable
 
 
 class PluginFailure(SchedulerError):  # noqa: N818 named for what happened, as ApiError's children are

@@ -32,7 +32,7 @@ from stellwerk.journal.entries import (
     WatchEvent,
     has_default,
 )
-from stellwerk.models.foreign_text import shown
+from stellwerk.models.untrusted_text import shown
 
 READ: Final = (1, FORMAT)
 """The formats that are understood; what is new in a later one is absent from an earlier one."""

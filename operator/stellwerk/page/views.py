@@ -27,7 +27,7 @@ from stellwerk.models.answers.listings import (
 )
 from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.foreign_text import printable
+from stellwerk.models.untrusted_text import printable
 from stellwerk.page.explanation_view import rejection_map, score_map
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk.page.scales import amount, local_time, resources_of, share, step

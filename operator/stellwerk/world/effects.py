@@ -15,8 +15,8 @@ from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.untrusted_text import shown
 from stellwerk.world.decide import Decision
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import (

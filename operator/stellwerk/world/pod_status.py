@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.models.foreign_text import shown
+from stellwerk.models.untrusted_text import shown
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -17,15 +17,15 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     not_found,
 )
+from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
-from stellwerk_cluster.apimachinery.objects import timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.apimachinery.users import authenticated
 from stellwerk_cluster.identity.service_tokens import ISSUER, TokenError, TokenSpec
-from stellwerk_cluster.registry.write_rules import cannot_handle
+from stellwerk_cluster.registry.write_rules import cannot_handle, check_body_namespace
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.identity.authentication import Authenticator
     from stellwerk_cluster.identity.service_tokens import ServiceTokens
@@ -35,6 +35,7 @@ _DEFAULT_SECONDS: Final = 3600
 _SHORTEST_SECONDS: Final = 600
 _LONGEST_SECONDS: Final = 1 << 32
 _GROUP: Final = "authentication.k8s.io"
+_TOKEN_REQUESTS: Final = ResourceKind(_GROUP, "v1", "TokenRequest", "TokenRequest")
 _BOUND: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 _INVALID: Final = "invalid bearer token"
 
@@ -45,22 +46,35 @@ def issue_token(
     """The TokenRequest with its status filled in.
 
     Raises:
-        StatusError: no such service account or bound object (404), a malformed request (400), a
-            bound object that is another one (409), or a lifetime that is too short or too long
-            (422).
+        StatusError: no such service account or bound object (404), a malformed request (400), an
+            account or a bound object that is another one (409), the name of another account, or a
+            lifetime that is too short or too long (422).
     """
-    account = api.get(kind, *key).obj
     try:
         request, _unknown = decode("TokenRequest", body)
     except DecodeError as error:
-        raise cannot_handle(kind, str(error)) from error
+        raise cannot_handle(_TOKEN_REQUESTS, str(error)) from error
+    metadata = request.get("metadata") or EMPTY
+    check_body_namespace(key[0], metadata)
+    if metadata.get("name", key[1]) != key[1]:
+        text = "must match the service account name if specified"
+        wrong = bad_value("metadata.name", metadata["name"], text)
+        raise invalid_as("TokenRequest", _GROUP, key[1], [wrong])
+    account = api.get(kind, *key).obj
+    uid = account["metadata"]["uid"]
+    if metadata.get("uid", uid) != uid:
+        why = (
+            f"the UID in the token request ({metadata['uid']}) does not match the UID of the "
+            f"service account ({uid})"
+        )
+        raise conflict(_TOKEN_REQUESTS, key[1], why)
     spec = {**request["spec"]}
     spec["audiences"] = spec.get("audiences") or [ISSUER]
     seconds = spec.get("expirationSeconds")
     seconds = spec["expirationSeconds"] = _DEFAULT_SECONDS if seconds is None else seconds
     errors = _lifetime_errors(seconds)
     if errors:
-        raise invalid_as("TokenRequest", _GROUP, key[1], errors)
+        raise invalid_as("TokenRequest", _GROUP, "", errors)
     bound = _bound_object(api, account, spec.get("boundObjectRef"))
     token, expires = tokens.issue(TokenSpec(account, spec["audiences"], seconds, bound))
     return {
@@ -69,6 +83,7 @@ def issue_token(
         "metadata": {
             "name": account["metadata"]["name"],
             "namespace": account["metadata"]["namespace"],
+            "uid": uid,
             "creationTimestamp": timestamp(api.now()),
         },
         "spec": spec,
@@ -82,9 +97,8 @@ def _bound_object(
     if not reference:
         return None
     kind, name = reference.get("kind") or "", reference.get("name") or ""
-    version = reference.get("apiVersion") or ""
-    if kind not in _BOUND or version != "v1":
-        group, _, short = version.rpartition("/")
+    group, _, short = (reference.get("apiVersion") or "").rpartition("/")
+    if kind not in _BOUND or group:
         raise bad_request(f"cannot bind token to object of type {group}/{short}, Kind={kind}")
     namespace = "" if kind == "Node" else account["metadata"]["namespace"]
     resource = api.kinds.resource(_BOUND[kind])

@@ -363,3 +363,87 @@ def test_no_server_answers_behind_a_proxy(url: str, method: str, rest: str) -> N
     assert (status, answer["reason"]) == (405, "MethodNotAllowed")
     assert answer["message"].endswith("run no processes: node n has no server to talk to")
     assert ask(url, method, f"/api/v1/nodes/ghost/proxy{rest}")[0] == 404
+
+
+# Requests for tokens.
+
+
+ACCOUNTS = f"{NAMESPACE}/serviceaccounts"
+INVALID = 'TokenRequest.authentication.k8s.io "{}" is invalid: {}'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "code", "message"),
+    [
+        pytest.param(
+            {"name": "other"},
+            {},
+            422,
+            INVALID.format(
+                "robot",
+                'metadata.name: Invalid value: "other": must match the service account name if '
+                "specified",
+            ),
+            id="the name of another account",
+        ),
+        pytest.param(
+            {"namespace": "other"}, {}, 400, OTHER_NAMESPACE, id="the namespace of another account"
+        ),
+        pytest.param(
+            {},
+            {"expirationSeconds": 599},
+            422,
+            INVALID.format(
+                "",
+                "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than "
+                "10 minutes",
+            ),
+            id="too short",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Dog", "apiVersion": "v1", "name": "d"}},
+            400,
+            "cannot bind token to object of type /v1, Kind=Dog",
+            id="bound to a kind that ends no token",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Pod", "apiVersion": "apps/v1", "name": "d"}},
+            400,
+            "cannot bind token to object of type apps/v1, Kind=Pod",
+            id="bound to a kind of another group",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Node", "apiVersion": "v2", "name": "n", "uid": "u"}},
+            409,
+            'Operation cannot be fulfilled on Node "n": the UID in the bound object reference (u) '
+            "does not match the UID in record. The object might have been deleted and then "
+            "recreated",
+            id="bound to an object that was there before",
+        ),
+    ],
+)
+def test_the_refusal_of_a_token_names_what_is_wrong(
+    url: str, metadata: Any, spec: Any, code: int, message: str
+) -> None:
+    ask(url, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    body = {"metadata": metadata, "spec": spec}
+    status, answer = ask(url, "POST", f"{ACCOUNTS}/robot/token", body)
+    assert (status, answer["message"]) == (code, message)
+
+
+def test_a_token_is_asked_for_one_account_and_no_other_of_its_name(url: str) -> None:
+    ask(url, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    uid = ask(url, "GET", f"{ACCOUNTS}/robot")[1]["metadata"]["uid"]
+    path = f"{ACCOUNTS}/robot/token"
+    metadata = {"name": "robot", "namespace": "default", "uid": uid}
+    status, answer = ask(url, "POST", path, {"metadata": metadata, "spec": {}})
+    assert (status, answer["metadata"]["uid"]) == (201, uid)
+    status, answer = ask(url, "POST", path, {"metadata": {"uid": "u"}, "spec": {}})
+    assert (status, answer["details"]["kind"]) == (409, "TokenRequest")
+    assert answer["message"] == (
+        'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "robot": the UID in '
+        f"the token request (u) does not match the UID of the service account ({uid})"
+    )

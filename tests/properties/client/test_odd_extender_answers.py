@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stellwerk.client.extender_answers import NUMBER_LIMIT, ExtenderAnswer, FilterAnswer
 from stellwerk.errors import ExtenderError
-from stellwerk.models.foreign_text import SHOWN_BYTES
+from stellwerk.models.untrusted_text import SHOWN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

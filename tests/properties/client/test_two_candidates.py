@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from stellwerk.client.connection import Fence
 from stellwerk.client.election import LeaderElectionOptions
-from stellwerk.client.fence import Fence
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import LeaseLostError
 from tests.support.lease_election import OPTIONS, Candidate, Fate, LeaseServer, OwnClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.client.connection import Answer, BrokenAnswerError, ConnectionPool, parse
+from stellwerk.client.connection import BrokenAnswerError, ConnectionPool, HttpResponse, parse
 from tests.support.in_process import eventually
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -21,39 +21,43 @@ CHUNKED = (
 @pytest.mark.parametrize(
     ("received", "answer"),
     [
-        pytest.param(CREATED, Answer(201, b"{}", None, keep_alive=True), id="with a length"),
+        pytest.param(CREATED, HttpResponse(201, b"{}", None, keep_alive=True), id="with a length"),
         pytest.param(
-            CHUNKED, Answer(200, b"hello, chunks: !", None, keep_alive=True), id="in chunks"
+            CHUNKED, HttpResponse(200, b"hello, chunks: !", None, keep_alive=True), id="in chunks"
         ),
         pytest.param(
             CHUNKED.replace(b"0\r\n\r\n", b"0\r\nDigest: x\r\n\r\n"),
-            Answer(200, b"hello, chunks: !", None, keep_alive=True),
+            HttpResponse(200, b"hello, chunks: !", None, keep_alive=True),
             id="in chunks with a trailer",
         ),
         pytest.param(
             b"HTTP/1.1 429 Too Many\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n",
-            Answer(429, b"", "7", keep_alive=True),
+            HttpResponse(429, b"", "7", keep_alive=True),
             id="lower-case headers",
         ),
         pytest.param(
             b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 1\r\n\r\nx",
-            Answer(200, b"x", None, keep_alive=False),
+            HttpResponse(200, b"x", None, keep_alive=False),
             id="closing",
         ),
         pytest.param(
             b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED,
-            Answer(201, b"{}", None, keep_alive=True),
+            HttpResponse(201, b"{}", None, keep_alive=True),
             id="after an informational one",
         ),
         pytest.param(
-            b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, b"", None, keep_alive=True), id="empty"
+            b"HTTP/1.1 204 No Content\r\n\r\n",
+            HttpResponse(204, b"", None, keep_alive=True),
+            id="empty",
         ),
         pytest.param(
-            CREATED + b"HTTP", Answer(201, b"{}", None, keep_alive=False), id="with more behind it"
+            CREATED + b"HTTP",
+            HttpResponse(201, b"{}", None, keep_alive=False),
+            id="with more behind it",
         ),
     ],
 )
-def test_answers_are_read(received: bytes, answer: Answer) -> None:
+def test_answers_are_read(received: bytes, answer: HttpResponse) -> None:
     assert parse(received) == answer
 
 
@@ -116,7 +120,7 @@ async def pool_to(
         await asyncio.sleep(0.01)
 
 
-async def ask(pool: ConnectionPool, timeout_seconds: float = 60) -> Answer:
+async def ask(pool: ConnectionPool, timeout_seconds: float = 60) -> HttpResponse:
     return await pool.exchange(
         "POST",
         "/api/v1/pods",

@@ -10,11 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from stellwerk.client.connection import ConnectionPool
+from stellwerk.client.connection import ConnectionPool, Fence
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.extender import HttpExtender
-from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.lease import LeaseRecord
 from stellwerk.client.transport import RetryPolicy

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stellwerk.client.fence import Fence, open_fence
+from stellwerk.client.connection import Fence, open_fence
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import LeaseLostError

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from stellwerk.backend.cache import Cache
+from stellwerk.client.connection import Fence
 from stellwerk.client.extender import HttpExtender
 from stellwerk.client.extender_tls import ExtenderFiles
-from stellwerk.client.fence import Fence
 from stellwerk.clock import Clock
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.time_budget import TimeBudget

@@ -23,8 +23,8 @@ from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
 from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.framework.types import OK, Code, Status, error, unschedulable
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders

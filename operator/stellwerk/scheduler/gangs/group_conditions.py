@@ -23,13 +23,13 @@ from urllib.parse import quote
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World

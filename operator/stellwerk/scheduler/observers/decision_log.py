@@ -13,8 +13,8 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES
 from stellwerk.logs import TRACE
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.untrusted_text import shown
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import Decision

@@ -16,11 +16,11 @@ from typing import Any, Final
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.models.answers.listings import ProfileCondition, ProfileObject
-from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
+from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
 from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap, pods_of

@@ -46,7 +46,7 @@ from stellwerk.world.gangs.placements import (
     placement_sums,
     sums,
 )
-from stellwerk.world.gangs.queue_order import gang_args, is_first
+from stellwerk.world.gangs.queue_order import is_first, reservation_limit_seconds
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -278,9 +278,7 @@ def reserve_nodes(
     now, since = world.clock.monotonic(), members.reserved_since
     if since is None or preemption.victims:
         members.reserved_since = since = now
-    group = members.group
-    given_seconds = group.schedule_timeout_seconds if group is not None else None
-    limit_seconds = given_seconds or gang_args(profile).reservation_seconds
+    limit_seconds = reservation_limit_seconds(profile, members.group)
     left_seconds = since + limit_seconds - now
     is_kept = left_seconds > 0 or is_first(world, members)
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from stellwerk.backend.pod_groups import GroupMembers, GroupQueue
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.plugin_args import GangSchedulingArgs
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -26,6 +27,12 @@ def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
     """The arguments of GangScheduling in a profile; the defaults where it lacks the plugin."""
     args = profile.loaded.args.get(GANG_SCHEDULING)
     return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+
+
+def reservation_limit_seconds(profile: ServedProfile, group: PodGroup | None) -> float:
+    """The time for which nodes are reserved for a group: its own, or else that of its profile."""
+    given_seconds = group.schedule_timeout_seconds if group is not None else None
+    return given_seconds or gang_args(profile).reservation_seconds
 
 
 def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.models.foreign_text import cut, printable, shown
+from stellwerk.models.untrusted_text import cut, printable, shown
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stellwerk.client.event_queue import WARNINGS_ONE_OF, EventQueue
+from stellwerk.client.event_recorder import WARNINGS_ONE_OF, EventQueue
 
 
 def taken(queue: EventQueue[str]) -> list[str]:

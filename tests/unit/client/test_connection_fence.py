@@ -2,7 +2,7 @@
 
 import pytest
 
-from stellwerk.client.fence import Fence
+from stellwerk.client.connection import Fence
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import NotLeader
 

@@ -1,12 +1,12 @@
 """When an extender that does not answer is left alone."""
 
-from stellwerk.client.extender_pause import ExtenderPause
+from stellwerk.client.extender import CircuitBreaker
 from stellwerk.clock import VirtualClock
 
 
 def test_three_timeouts_in_a_row_leave_one_call_in_ten_seconds() -> None:
     clock = VirtualClock()
-    pause = ExtenderPause(clock)
+    pause = CircuitBreaker(clock)
     for _ in range(3):
         assert pause.admits()
         pause.timed_out()
@@ -23,7 +23,7 @@ def test_three_timeouts_in_a_row_leave_one_call_in_ten_seconds() -> None:
 
 def test_a_probe_that_is_answered_ends_the_pause() -> None:
     clock = VirtualClock()
-    pause = ExtenderPause(clock)
+    pause = CircuitBreaker(clock)
     for _ in range(3):
         pause.timed_out()
     clock.advance(10)
@@ -33,7 +33,7 @@ def test_a_probe_that_is_answered_ends_the_pause() -> None:
 
 
 def test_an_answer_in_between_begins_the_row_anew() -> None:
-    pause = ExtenderPause(VirtualClock())
+    pause = CircuitBreaker(VirtualClock())
     for _ in range(5):
         pause.timed_out()
         pause.timed_out()

@@ -1,0 +1,56 @@
+"""The counts of the house: that they count what they say, not what they come to."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.structure.house import House, is_question, lines
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    package = tmp_path / "stellwerk"
+    (package / "gangs").mkdir(parents=True)
+    texts = {
+        "__init__.py": '"""The package."""\n',
+        "large.py": '"""Large."""\n\nfrom stellwerk import alone\n' + "\n" * 100,
+        "alone.py": '"""What it is."""\n\n\nclass Twice:\n    """Once."""\n',
+        "gangs/__init__.py": "",
+        "gangs/alone.py": (
+            "from stellwerk.alone import Twice as Other\n\n\n"
+            'class Twice(Other):\n    """Where it is."""\n'
+        ),
+    }
+    for name, text in texts.items():
+        (package / name).write_text(text)
+    return House.read(tmp_path)
+
+
+def test_the_counts_of_a_small_house(house: House) -> None:
+    assert list(lines(house)) == [
+        "5 modules, 114 lines",
+        "  stellwerk: 5 modules, 114 lines",
+        "2 modules under 80 lines, packages aside",
+        "  0 of them with one importer, 0 lines",
+        "  1 of them with two importers",
+        "1 names of modules occur twice or more",
+        "1 names of public classes of stellwerk do",
+        "2 of 5 docstrings begin with a question word, 1 of them of modules",
+        "devices: 0 modules in 0 packages, 0 lines",
+        "groups: 2 modules in 1 packages, 5 lines",
+    ]
+
+
+def test_names_that_recur_are_named_with_their_places(house: House) -> None:
+    assert house.names_that_recur() == {"alone": ["stellwerk.alone", "stellwerk.gangs.alone"]}
+    assert house.classes_that_recur("stellwerk") == {
+        "Twice": ["stellwerk.alone", "stellwerk.gangs.alone"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("docstring", "asks"),
+    [("Which pods wait.", True), ("Whether it waits.", False), ("", False), ("Whatever.", False)],
+)
+def test_a_docstring_that_begins_with_a_question_word(docstring: str, *, asks: bool) -> None:
+    assert is_question(docstring) is asks
