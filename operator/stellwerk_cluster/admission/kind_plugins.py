@@ -15,7 +15,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, timest
 from stellwerk_cluster.defaults.pod_strategy import drop_group_of_template
 from stellwerk_cluster.validation.device_checks import devices_of
 from stellwerk_cluster.validation.jobs import runs_all_at_once
-from stellwerk_cluster.validation.pod_groups import WORKLOADS
+from stellwerk_cluster.validation.scheduling import WORKLOADS
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -14,7 +14,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, key_of
 from stellwerk_cluster.apimachinery.pods import Amounts, is_finished, pod_amounts, qos_class
 from stellwerk_cluster.validation.quotas import CROSS_NAMESPACE_SCOPE, PRIORITY_SCOPE
-from stellwerk_cluster.validation.resource_names import is_extended, is_huge_pages
+from stellwerk_cluster.validation.resources import is_extended, is_huge_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

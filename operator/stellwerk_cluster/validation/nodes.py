@@ -23,7 +23,7 @@ from stellwerk_cluster.validation.checks import (
     parsed_cidr,
     qualified_name,
 )
-from stellwerk_cluster.validation.resource_names import resource_quantity
+from stellwerk_cluster.validation.resources import resource_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

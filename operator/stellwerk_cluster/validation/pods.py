@@ -33,10 +33,6 @@ from stellwerk_cluster.validation.checks import (
     search_domain,
     subdomain,
 )
-from stellwerk_cluster.validation.container_resources import (
-    container_resource_errors,
-    pod_resource_errors,
-)
 from stellwerk_cluster.validation.placement import (
     affinity_errors,
     spread_constraint_errors,
@@ -49,6 +45,10 @@ from stellwerk_cluster.validation.pod_security import (
     pod_security_errors,
 )
 from stellwerk_cluster.validation.pod_volumes import volume_errors
+from stellwerk_cluster.validation.resources import (
+    container_resource_errors,
+    pod_resource_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -311,8 +311,8 @@ def test_a_change_is_valid_if_the_object_is_and_the_rule_for_changes_agrees() ->
 @pytest.mark.parametrize(
     ("rules", "error"),
     [
-        pytest.param({"defaults": "defaults.pod_defaults.default_pod"}, TypeError, id="word"),
-        pytest.param({"default": "defaults.pod_defaults.nothing"}, AttributeError, id="function"),
+        pytest.param({"defaults": "defaults.pod_strategy.default_pod"}, TypeError, id="word"),
+        pytest.param({"default": "defaults.pod_strategy.nothing"}, AttributeError, id="function"),
         pytest.param({"default": "defaults.nowhere.default_pod"}, ImportError, id="module"),
     ],
 )

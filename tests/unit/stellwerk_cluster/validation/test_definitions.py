@@ -1,10 +1,16 @@
 """Defaults in the schemas of definitions are what the schemas ask for."""
 
+import copy
+import json
 from typing import Any
 
 import pytest
 
-from stellwerk_cluster.validation.definitions import default_errors
+from stellwerk_cluster.validation.definitions import (
+    default_errors,
+    validate_definition,
+    validate_definition_update,
+)
 
 FREE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
@@ -61,3 +67,166 @@ def test_a_default_is_checked_by_its_own_schema(part: dict[str, Any], expected: 
         text.removeprefix(prefix).startswith(start)
         for text, start in zip(found, expected, strict=True)
     ), found
+
+
+_LABEL = "a DNS-1035 label must consist of lower case alphanumeric characters"
+VERSION = {
+    "name": "v1",
+    "served": True,
+    "storage": True,
+    "schema": {"openAPIV3Schema": {"type": "object"}},
+}
+
+
+def definition(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {
+                "plural": "gadgets",
+                "singular": "gadget",
+                "kind": "Gadget",
+                "listKind": "GadgetList",
+            },
+            "versions": [VERSION],
+            "conversion": {"strategy": "None"},
+            **spec,
+        },
+    }
+
+
+def errors(**spec: Any) -> list[str]:
+    return [f"{each.field}: {each.message}" for each in validate_definition(definition(**spec))]
+
+
+def version(**fields: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(VERSION), **fields}
+
+
+def test_a_definition_of_one_version_is_good() -> None:
+    assert errors() == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"scope": ""}, ["spec.scope: Required value"]),
+        (
+            {"versions": [version(), version(storage=False)]},
+            ["spec.versions: Invalid value: ", "must contain unique version names"],
+        ),
+        ({"versions": [version(name="V_1")]}, ["spec.versions[0].name", _LABEL]),
+        (
+            {"names": {**definition()["spec"]["names"], "kind": "", "singular": ""}},
+            ["spec.names.singular: Required value", "spec.names.kind: Required value"],
+        ),
+        (
+            {"names": {**definition()["spec"]["names"], "kind": "GadgetList"}},
+            ["spec.names.listKind", "kind and listKind may not be the same"],
+        ),
+        (
+            {"names": {**definition()["spec"]["names"], "kind": "G_"}},
+            ["spec.names.kind", f"may have mixed case, but should otherwise match: {_LABEL}"],
+        ),
+        (
+            {"names": {**definition()["spec"]["names"], "shortNames": ["A"]}},
+            ["spec.names.shortNames[0]", _LABEL],
+        ),
+        (
+            {"versions": [version(schema={"openAPIV3Schema": {"type": "string"}})]},
+            ["spec.validation.openAPIV3Schema.type", "must be object at the root"],
+        ),
+        (
+            {"versions": [version(subresources={"scale": {"specReplicasPath": ".x.y"}})]},
+            [
+                (
+                    'spec.subresources.scale.specReplicasPath: Invalid value: ".x.y": should be a '
+                    "json path under .spec"
+                ),
+                "spec.subresources.scale.statusReplicasPath: Required value",
+            ],
+        ),
+        (
+            {
+                "versions": [
+                    version(),
+                    version(
+                        name="v2",
+                        storage=False,
+                        additionalPrinterColumns=[{"name": "a", "type": "x", "jsonPath": ".a"}],
+                    ),
+                ]
+            },
+            [
+                "spec.versions[1].additionalPrinterColumns[0].type",
+                "must be one of boolean,date,integer,number,string",
+            ],
+        ),
+        (
+            {"conversion": {"strategy": "Webhook"}},
+            [
+                (
+                    "spec.conversion.webhookClientConfig: Required value: required when strategy "
+                    "is set to Webhook"
+                ),
+                "spec.conversion.conversionReviewVersions: Required value",
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_definition_is_said(spec: dict[str, Any], expected: list[str]) -> None:
+    found = "\n".join(errors(**spec))
+    for text in expected:
+        assert text in found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("+", "missing argument to repetition operator: `+`"),
+        (r"^(?=.*a)b$", "invalid or unsupported Perl syntax: `(?=`"),
+        (r"(?<=a)b", "invalid named capture: `(?<=a)b`"),
+        (r"(a)\1", r"invalid escape sequence: `\1`"),
+        ("(a", "missing closing ): `(a`"),
+        ("a\\", "trailing backslash at end of expression: ``"),
+    ],
+)
+def test_a_pattern_that_re2_cannot_run_is_refused(pattern: str, reason: str) -> None:
+    part = {"type": "array", "items": {"type": "string", "pattern": pattern}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"a": part}}}
+    [said] = errors(versions=[version(schema=schema)])
+    assert said == (
+        "spec.validation.openAPIV3Schema.properties[a].items.pattern: "
+        f"Invalid value: {json.dumps(pattern)}: must be a valid regular expression, but isn't: "
+        f"error parsing regexp: {reason}"
+    )
+
+
+def test_a_list_of_versions_is_quoted_in_the_names_of_the_api_server() -> None:
+    found = errors(versions=[version(storage=False)])
+    assert found == [
+        (
+            'spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,'
+            '"Deprecated":false,"DeprecationWarning":null,"Schema":null,"Subresources":null,'
+            '"AdditionalPrinterColumns":null,"SelectableFields":null}]: must have exactly one '
+            "version marked as storage version"
+        ),
+        "status.storedVersions: Invalid value: null: must have at least one stored version",
+    ]
+
+
+@pytest.mark.parametrize(("established", "expected"), [("True", 2), ("False", 0)])
+def test_scope_and_kind_stay_once_a_definition_is_established(
+    established: str, expected: int
+) -> None:
+    old = definition()
+    old["status"] = {
+        "conditions": [{"type": "Established", "status": established}],
+        "storedVersions": ["v1"],
+    }
+    names = {**old["spec"]["names"], "kind": "Other"}
+    new = {**definition(scope="Cluster", names=names), "status": old["status"]}
+    found = [each.field for each in validate_definition_update(new, old, "")]
+    assert found == ["spec.scope", "spec.names.kind"][:expected]
