@@ -16,7 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.profile_manifests import ProfileManifests
+from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.explain.steps import finished
 from stellwerk.journal.entries import Entry, Head, WatchEvent
 from stellwerk.models.json_values import JsonObject

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
-from stellwerk.explain.decide import OBJECT_KINDS
+from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk.world.world import World

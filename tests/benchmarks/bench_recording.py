@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.cases.decide import Case
 from stellwerk.clock import SystemClock, VirtualClock
-from stellwerk.explain.decide import Case
 from stellwerk.journal.entries import Head, Snapshot
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.scheduler.observers.recording import Recording

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.explain.records import BEST, DecisionRecords
 from stellwerk.explain.report import explain_on
 from stellwerk.world.decide import choose, decide, find_nodes, score

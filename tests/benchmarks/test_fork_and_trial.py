@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.models.node import parse_node
 from stellwerk.world.decide import decide
 from tests.support.builders import make_large_cache, make_node, make_pod, pod_info

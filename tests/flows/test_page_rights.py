@@ -10,8 +10,7 @@ import pytest
 
 from stellwerk.app import RunOptions, run
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk.commands.leader_port import LeaderPort
-from stellwerk.commands.operator_port import open_port
+from stellwerk.commands.operator_port import LeaderPort, open_port
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import SchedulerError
 from stellwerk.models.answers.answer import PortAnswer

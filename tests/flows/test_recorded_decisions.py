@@ -2,7 +2,7 @@
 
 import pytest
 
-from stellwerk.explain.decide import decide
+from stellwerk.cases.decide import decide
 from tests.support.corpus import SUITES, differences, read_suite
 
 

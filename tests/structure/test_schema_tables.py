@@ -3,8 +3,10 @@
 import re
 from collections import Counter
 
+from stellwerk_cluster.defaults.declared import declared_defaults, has_defaults
 from stellwerk_cluster.schema.tables import TABLES
 from stellwerk_cluster.schema.types import types
+from stellwerk_cluster.validation.declarative import declared_rules, has_rules
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "operator" / "stellwerk_cluster"
@@ -34,3 +36,48 @@ def test_no_other_file_is_a_table_of_fields() -> None:
     named = re.compile(r"^\s*(\w+)\b.*\bterminationGracePeriodSeconds\b", re.MULTILINE)
     elsewhere = [path for path in PACKAGE.rglob("*.txt") if path.parent != FOLDER]
     assert [path.name for path in elsewhere if named.search(path.read_text())] == []
+
+
+DECODING = {
+    "present",
+    "always",
+    "nullable",
+    "pointer",
+    "merge",
+    "retain",
+    "map",
+    "set",
+    "atomic",
+    "granular",
+    "go",
+    "as",
+}
+RULES = {
+    "default",
+    "required",
+    "minimum",
+    "maximum",
+    "maxItems",
+    "format",
+    "enum",
+    "unionMember",
+    "immutable",
+    "unique",
+    "check",
+}
+
+
+def test_every_word_of_a_rule_serves_more_than_one_field() -> None:
+    words = Counter(
+        word for fields in types().values() for field in fields.values() for word in field.words
+    )
+    assert words.keys() == DECODING | RULES
+    assert {word: times for word, times in words.items() if word in RULES and times < 2} == {}
+
+
+def test_the_lines_name_functions_formats_and_defaults_that_there_are() -> None:
+    for name in types():
+        rules = declared_rules(name)
+        plan = declared_defaults(name)
+        assert has_rules(name) is bool(rules.fields), name
+        assert has_defaults(name) is bool(plan.values or plan.parts), name

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from stellwerk.cases.decide import Case
 from stellwerk.commands.tables import (
     print_explanation,
     print_group,
     print_shadow,
     print_what_if,
 )
-from stellwerk.explain.decide import Case
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.pod import PodExplanation

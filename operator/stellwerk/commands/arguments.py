@@ -6,10 +6,14 @@ ArgumentTypeError of one line.
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.quantity import whole_units
+
+if TYPE_CHECKING:
+    from stellwerk.journal.writer import JournalOptions
+
 
 _LAST_PORT: Final = 65535
 
@@ -100,3 +104,31 @@ def add_feature_gates(parser: argparse.ArgumentParser) -> None:
         help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
         "belongs to them (docs/gangs.md)",
     )
+
+
+_MOST: Final = "256Mi"
+
+
+def add_journal_arguments(parser: argparse._ActionsContainer, prefix: str = "--") -> None:
+    """How large a journal may be, and whether names are hashed."""
+    parser.add_argument(
+        f"{prefix}max-size",
+        dest="journal_bytes",
+        metavar="SIZE",
+        type=size,
+        default=size(_MOST),
+        help="of the journal; beyond it the older half is dropped (default: 256Mi)",
+    )
+    parser.add_argument(
+        f"{prefix}hash-names",
+        dest="hash_names",
+        action="store_true",
+        help="write hashes in place of names, namespaces and label values",
+    )
+
+
+def journal_options(file: Path, options: argparse.Namespace) -> "JournalOptions":
+    """The file, and what `add_journal_arguments` added."""
+    from stellwerk.journal.writer import JournalOptions  # noqa: PLC0415
+
+    return JournalOptions(file, options.journal_bytes, hashed=options.hash_names)

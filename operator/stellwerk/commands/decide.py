@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Decide, and print a result for each case."""
-    from stellwerk.explain.command import decide_lines, decide_objects  # noqa: PLC0415
+    from stellwerk.cases.command import decide_lines, decide_objects  # noqa: PLC0415
 
     pod = options.pod if "/" in options.pod or not options.pod else f"default/{options.pod}"
     if (options.file is None) == (options.kubeconfig is None):

@@ -50,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _explain(address: PortAddress, path: str, form: str, *, watch: bool) -> None:
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.output import Shown, show  # noqa: PLC0415
-    from stellwerk.commands.tables import print_explanation, print_group  # noqa: PLC0415
+    from stellwerk.commands.tables import Shown, print_explanation, print_group, show  # noqa: PLC0415  # noqa: PLC0415
     from stellwerk.models.answers.group import GroupExplanation  # noqa: PLC0415
     from stellwerk.models.answers.pod import PodExplanation  # noqa: PLC0415
 

@@ -1,9 +1,10 @@
 """The way from a user's machine to the operator's port, with the user's own credentials.
 
-`stellwerk explain`, `what-if` and `page` ask through it. The API server's proxy strips
-credentials, so that a port is forwarded to the pod that holds the lease, by kubectl, which knows
-every kind of kubeconfig. Invariant: a token is never sent over plain HTTP, nor to an address whose
-certificate was to be verified and could not be.
+`stellwerk explain`, `what-if` and `page` ask through it, the page through `LeaderPort`, which finds
+the replica that leads anew when it is lost. The API server's proxy strips credentials, so that a
+port is forwarded to the pod that holds the lease, by kubectl, which knows every kind of kubeconfig.
+Invariant: a token is never sent over plain HTTP, nor to an address whose certificate was to be
+verified and could not be.
 """
 
 import asyncio
@@ -11,21 +12,23 @@ import contextlib
 import random  # noqa: TID251 spreads retries of one command
 import re
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, Self
 
 import aiohttp
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.client.operator_port import OperatorPort
+from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.metrics import Metrics
+from stellwerk.models.answers.answer import Kind
 
 _PORT: Final = 10259
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
@@ -122,3 +125,65 @@ async def _forwarded_port(forwarding: asyncio.subprocess.Process, pod: str) -> i
         message = (await forwarding.stderr.read()).decode(errors="replace").strip()
         raise SchedulerError(f"cannot forward a port to pod {pod}: {message}")
     return int(found[1])
+
+
+_PAUSE_SECONDS: Final = 3.0
+"""After a failure, before the leader is looked for again."""
+
+
+class LeaderPort:
+    """Questions to whichever replica leads; open it with `async with`."""
+
+    def __init__(self, address: PortAddress) -> None:
+        self._address = address
+        self._port: OperatorPort | None = None
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._failure: SchedulerError | None = None
+        self._failed_at_seconds = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close(self._port)
+
+    async def get(self, path: str, kind: type[Kind]) -> Kind:
+        """The answer to a path; raises as `OperatorPort.get`."""
+        return await self._ask(lambda port: port.get(path, kind))
+
+    async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
+        """The answer to a body; raises as `OperatorPort.get`."""
+        return await self._ask(lambda port: port.post(path, body, kind))
+
+    async def _ask(self, question: Callable[[OperatorPort], Awaitable[Kind]]) -> Kind:
+        """Ask; where the port is lost or leads no more, ask once more through a new one."""
+        port = await self._opened()
+        try:
+            return await question(port)
+        except (NoAnswer, PortRefusal) as lost:
+            if isinstance(lost, PortRefusal) and not lost.leader:
+                raise
+            await self._close(port)
+        return await question(await self._opened())
+
+    async def _opened(self) -> OperatorPort:
+        async with self._opening:
+            if self._port is not None:
+                return self._port
+            paused = time.monotonic() - self._failed_at_seconds < _PAUSE_SECONDS
+            if self._failure is not None and paused:
+                raise self._failure
+            try:
+                self._port = await self._stack.enter_async_context(open_port(self._address))
+            except SchedulerError as failure:
+                self._failure, self._failed_at_seconds = failure, time.monotonic()
+                raise
+            self._failure = None
+            return self._port
+
+    async def _close(self, port: OperatorPort | None) -> None:
+        async with self._opening:
+            if port is not None and port is self._port:
+                self._port = None
+                await self._stack.aclose()

@@ -1,7 +1,7 @@
 """`stellwerk page`: what the operator knows and explains, in a browser on this machine.
 
 The command line calls it. Invariant: it only reads, and listens on the loopback interface alone;
-whatever a browser asks for passes the page's gate first.
+whatever a browser asks for passes the page's guard first.
 """
 
 import argparse
@@ -38,7 +38,7 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
     import signal  # noqa: PLC0415
     import webbrowser  # noqa: PLC0415
 
-    from stellwerk.commands.leader_port import LeaderPort  # noqa: PLC0415
+    from stellwerk.commands.operator_port import LeaderPort  # noqa: PLC0415
     from stellwerk.models.answers.listings import ProfilesPage  # noqa: PLC0415
     from stellwerk.page.server import open_page  # noqa: PLC0415
 

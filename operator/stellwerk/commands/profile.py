@@ -66,8 +66,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from stellwerk.commands.output import Shown, show_written  # noqa: PLC0415
-    from stellwerk.commands.tables import print_history  # noqa: PLC0415
+    from stellwerk.commands.tables import (  # noqa: PLC0415
+        Shown,
+        print_history,
+        show_written,
+    )
     from stellwerk.models.answers.answer import codec  # noqa: PLC0415
     from stellwerk.models.answers.profile_history import ProfileHistory  # noqa: PLC0415
 

@@ -7,8 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.arguments import seconds_or_none
-from stellwerk.commands.journal_arguments import add_journal_arguments, journal_options
+from stellwerk.commands.arguments import add_journal_arguments, journal_options, seconds_or_none
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "record what happens in a cluster, whichever scheduler serves it"

@@ -7,8 +7,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.commands.arguments import seconds, seconds_or_none, share, truth
-from stellwerk.commands.journal_arguments import add_journal_arguments, journal_options
+from stellwerk.commands.arguments import (
+    add_journal_arguments,
+    journal_options,
+    seconds,
+    seconds_or_none,
+    share,
+    truth,
+)
 from stellwerk.errors import ConfigurationError
 from stellwerk.garbage import collect_seldom
 

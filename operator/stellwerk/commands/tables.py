@@ -1,22 +1,28 @@
-"""Answers as tables for people: colour where there is a terminal, no wider than it is.
+"""Answers as tables for people, or as JSON or YAML for programs; once or whenever they change.
 
-The commands print them. Invariant: nothing is shown that is not in the answer, and a text of a user
-is printed as it is, never as markup.
+The commands print them. Tables are coloured on a terminal alone, and no wider than it is.
+Invariant: a table shows nothing that is not in the answer, and a text of a user as it is, never as
+markup; what is printed for programs is the operator's answer, unchanged.
 """
 
+import asyncio
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn, TextIO
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NoReturn, TextIO
 
+import orjson
+import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
 from stellwerk.models.answers.pod import (
     DecisionFields,
@@ -426,3 +432,52 @@ def _changed(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) 
         return ""
     names = [name for name in {*before, *after} if before.get(name) != after.get(name)]
     return printable(", ".join(sorted(names))[:200])
+
+
+WATCH_SECONDS: Final = 2.0
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Generic[Kind]):
+    """A kind of answer, and the table of it."""
+
+    kind: type[Kind]
+    table: Callable[[Kind, Console], None]
+
+
+async def show(
+    ask: Callable[[], Awaitable[Json]], form: str, shown: Shown[Kind], *, watch: bool = False
+) -> None:
+    """Print an answer; with `watch`, again whenever it has changed, until interrupted.
+
+    Raises:
+        MalformedAnswer: it is another kind of answer than is shown.
+    """
+    before: Json | None = None
+    while True:
+        answer = await ask()
+        if _without_times(answer) != before:
+            show_written(answer, form, shown)
+        if not watch:
+            return
+        before = _without_times(answer)
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+def _without_times(answer: Json) -> Json:
+    """The answer less what is another in each: when it was computed."""
+    verdicts = {k: v for k, v in (answer.get("verdicts") or {}).items() if k != "recomputedAt"}
+    return {**answer, "verdicts": verdicts}
+
+
+def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
+    """Print an answer that is there, as JSON of the operator."""
+    if form == "json":
+        sys.stdout.write(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode() + "\n")
+    elif form == "yaml":
+        yaml.safe_dump(dict(answer), sys.stdout, sort_keys=False, allow_unicode=True)
+    else:
+        shown.table(codec(shown.kind).read(answer), console())
+    sys.stdout.flush()

@@ -70,8 +70,11 @@ def run(options: argparse.Namespace) -> int:
 
 async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> None:
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.output import Shown, show  # noqa: PLC0415
-    from stellwerk.commands.tables import print_what_if  # noqa: PLC0415
+    from stellwerk.commands.tables import (  # noqa: PLC0415
+        Shown,
+        print_what_if,
+        show,
+    )
     from stellwerk.models.answers.what_if import WhatIf  # noqa: PLC0415
 
     async with open_port(address) as port:

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.output import Shown, show_written
-from stellwerk.commands.tables import print_shadow
+from stellwerk.commands.tables import Shown, print_shadow, show_written
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import Decided, GroupDecided, Head

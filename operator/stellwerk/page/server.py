@@ -15,7 +15,7 @@ from aiohttp import web
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.page.answers import Answers
-from stellwerk.page.gate import KEY, Gate
+from stellwerk.page.request_guard import KEY, RequestGuard
 from stellwerk.page.supposition_form import MOST_BYTES
 from stellwerk.page.views import Views
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from stellwerk.page.answers import Port
-    from stellwerk.page.gate import Handler
+    from stellwerk.page.request_guard import Handler
 
 _STATIC: Final = Path(__file__).parent / "static"
 _FILES: Final = {
@@ -40,8 +40,8 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
     Raises:
         ConfigurationError: the port is taken.
     """
-    gate = Gate()
-    application = web.Application(middlewares=[gate.middleware], client_max_size=MOST_BYTES)
+    guard = RequestGuard()
+    application = web.Application(middlewares=[guard.middleware], client_max_size=MOST_BYTES)
     application.add_routes(Views(Answers(port, SystemClock())).routes)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
@@ -55,7 +55,7 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
                 f"cannot listen on 127.0.0.1:{number}: {error.strerror or error}"
             ) from error
         bound: int = runner.addresses[0][1]
-        yield f"http://127.0.0.1:{bound}/?{KEY}={gate.key}"
+        yield f"http://127.0.0.1:{bound}/?{KEY}={guard.key}"
     finally:
         await runner.cleanup()
 

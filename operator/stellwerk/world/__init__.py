@@ -1,1 +1,1 @@
-"""What decisions read, how they are made, and what follows from them: no I/O, no event loop."""
+"""The World that decisions read, decisions, and their effects: no I/O, no event loop."""

@@ -38,13 +38,13 @@ class Search:
     snapshot: Snapshot
     found: Feasibility
     draws: list[Draw]
-    """What was drawn so far; the random numbers of the whole decision in the end."""
+    """The draws so far; the random numbers of the whole decision in the end."""
     thorough: bool
     """Every node, score and candidate is looked at, where a cycle stops at enough."""
     nominated: bool
     """The node nominated to the pod takes it, and is chosen."""
     by_extenders: ExtenderFilterResult | None = None
-    """What extenders left, if they took any node away."""
+    """The nodes that extenders left, if they took any away."""
 
     def node_names(self) -> list[str]:
         """The feasible nodes in visiting order, as extenders are offered them."""
@@ -69,7 +69,7 @@ class Search:
 
 @dataclass(slots=True)
 class Decision:
-    """What is to become of a pod: a node for it, or why there is none."""
+    """The decision on a pod: a node for it, or the reason why there is none."""
 
     search: Search
     node_name: str = ""
@@ -78,7 +78,7 @@ class Decision:
     candidate: Candidate | None = None
     """The victims on the node that the failure nominates the pod to; None: no preemption."""
     feasible: int = 0
-    """How many nodes there were to choose from."""
+    """The number of nodes that there were to choose from."""
     scores: Scores | None = None
     """None: there was nothing to choose."""
     total: IntColumn | None = None
@@ -87,7 +87,7 @@ class Decision:
     """Positions in `total` that share the best one, in their order; None as `scores`."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
-    """What PostFilter found; None: it was not run."""
+    """The result of PostFilter; None: it was not run."""
 
     @property
     def draws(self) -> list[Draw]:
@@ -195,7 +195,7 @@ def choose(
 
 
 def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:
-    """Which of several positions with the highest total is chosen."""
+    """The one chosen of several positions with the highest total."""
     if search.profile.loaded.spec.tie_break == "Random":
         return search.profile.framework.handle.random(len(best))
     snapshot = search.snapshot
@@ -208,7 +208,7 @@ def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:
 
 
 def find_candidates(search: Search) -> NoNode:
-    """Why no node takes the pod, and what PostFilter suggests."""
+    """The reason why no node takes the pod, and the proposal of PostFilter."""
     found, pod = search.found, search.pod
     framework = search.profile.framework
     diagnosis = framework.filtering.diagnose(found, pod)

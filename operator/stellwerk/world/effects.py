@@ -1,4 +1,4 @@
-"""What follows from a Decision: changes of the World at once, and the rest as data.
+"""Effects of a Decision: changes of the World at once, and the rest as data.
 
 `apply` assumes and reserves, or requeues; the Effects that it returns are for the operator's tasks
 to carry out, for a simulation to answer in virtual time, for a shadow profile to drop. Invariant:
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
@@ -45,21 +45,21 @@ class Eviction:
 
 @dataclass(slots=True)
 class Effects:
-    """What is left to be done in the cluster; each part may be absent."""
+    """The part that is left to be done in the cluster; each field may be absent."""
 
     bind: PodInfo | None = None
     """A pod assumed on its node and reserved there, to be bound."""
     evict: Eviction | None = None
-    follow_up: FollowUp | None = None
+    api_call: APICall | None = None
     """What PostFilter wants done in the cluster."""
     patch: Report | None = None
     """The condition and the nomination of a pod that was requeued."""
     event: str = ""
     """The note of a FailedScheduling event."""
     failure: Failure | None = None
-    """Why there is nothing to bind."""
+    """The reason why there is nothing to bind."""
     plugin_failures: tuple[PluginFailure, ...] = ()
-    """What Reserve or Unreserve raised, to be logged and counted."""
+    """Errors that Reserve or Unreserve raised, to be logged and counted."""
 
 
 def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
@@ -74,7 +74,7 @@ def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
     effects = requeue(world, queued, failure)
     effects.evict = evict
     if decision.post_filter is not None:
-        effects.follow_up = decision.post_filter.follow_up
+        effects.api_call = decision.post_filter.api_call
     return effects
 
 
@@ -134,7 +134,7 @@ def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> 
 
 
 def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
-    """What is to be evicted; victims that are terminating need nothing but time."""
+    """The victims to be evicted; those that are terminating need nothing but time."""
     victims = tuple(victim for victim in candidate.victims if not victim.terminating)
     if not victims:
         return None
@@ -146,7 +146,7 @@ def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
 
 
 class VictimOutcome(Enum):
-    """What came of the eviction of a victim."""
+    """The outcome of the eviction of a victim."""
 
     TERMINATING = auto()
     """Its deletion has begun, and takes its time."""

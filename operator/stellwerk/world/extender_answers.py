@@ -20,7 +20,7 @@ from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 
 Answer: TypeAlias = Any
-"""What one call gave, as JSON; where it failed, `{FAILURE: why}`."""
+"""The answer to one call, as JSON; where it failed, `{FAILURE: why}`."""
 FAILURE: Final = "error"
 _Value = TypeVar("_Value")
 
@@ -154,7 +154,7 @@ class ReplayedExtenders(Extenders):
 
 
 _OTHER: Final = (TypeError, ValueError, KeyError, AttributeError)
-"""What reading the answer to another question may raise."""
+"""Errors that reading the answer to another question may raise."""
 
 
 @coroutine

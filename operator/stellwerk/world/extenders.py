@@ -1,4 +1,4 @@
-"""What extenders answer: an input of decisions, in node names, statuses and scores.
+"""Answers of extenders, as an input of decisions: in node names, statuses and scores.
 
 `scheduler.extenders` implements the protocol over HTTP; a replay hands in what was recorded.
 Invariant: an answer is data of its own, which no later change of the World alters.
@@ -16,7 +16,7 @@ from stellwerk.snapshot.columns import IntColumn
 
 @dataclass(frozen=True, slots=True)
 class ExtenderFilterResult:
-    """What the extenders of a profile leave of the nodes that its filters pass."""
+    """The nodes that the extenders of a profile leave of those that its filters pass."""
 
     node_names: Sequence[str]
     """In the order in which the last extender named them."""

@@ -1,4 +1,4 @@
-"""Why an attempt failed, whichever cycle it failed in.
+"""The failure of an attempt, in whichever cycle.
 
 Decisions, Reserve and binding cycles make Failures, `effects.requeue` reads them. Invariant: a
 failure that is not a rejection has no rejecting plugins, since no event can be awaited to end it.
@@ -28,7 +28,7 @@ POD_COMPLEXITY: Final = "PodComplexity"
 
 
 def complexity_hints() -> Sequence[ClusterEventWithHint]:
-    """What ends a rejection for complexity: an update of the pod that makes it less complex."""
+    """An update that makes the pod less complex: it ends a rejection for complexity."""
     return (
         ClusterEventWithHint(
             Resource.UNSCHEDULED_POD, Action.UPDATE_POD, _became_simple, HintScope.POD
@@ -56,7 +56,7 @@ class Failure:
     """Its profile's foreign code takes too much time: nothing was tried."""
 
     @classmethod
-    def set_back(cls, message: str) -> "Failure":
+    def throttled(cls, message: str) -> "Failure":
         """The pod is not tried now, since foreign code of its profile is too slow."""
         return cls(message, slow=True)
 
@@ -81,5 +81,8 @@ class Failure:
 
     @classmethod
     def not_bound(cls, status: Status) -> "Failure":
-        """A rejection by PreBind or Bind: another attempt after a backoff, no hint."""
+        """PreBind or Bind did not succeed: as its status says, an error mostly.
+
+        Another attempt follows after a backoff; no hint is asked.
+        """
         return cls(status.message, rejected=status.rejected)

@@ -32,7 +32,7 @@ class ActiveQ(Protocol):
 
 
 class Waits(Protocol):
-    """What the loop waits for. When one of these returns, the World is ready to be decided on."""
+    """The waits of the loop. When one of these returns, the World is ready to be decided on."""
 
     async def slot(self) -> None:
         """Wait until a binding may start."""

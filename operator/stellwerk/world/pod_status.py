@@ -1,4 +1,4 @@
-"""What the scheduler writes into a pod's status: conditions and the nomination.
+"""The part of a pod's status that the scheduler writes: conditions and the nomination.
 
 Failed attempts, bindings that take long and preemption write it. Invariant: one strategic merge
 patch says both, it names only what changed, and nothing is written when nothing changed (as
@@ -38,7 +38,7 @@ class NominatingMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NominatingInfo:
-    """What is to become of status.nominatedNodeName."""
+    """The change of status.nominatedNodeName."""
 
     node_name: str
     """Empty: remove it."""
@@ -54,7 +54,7 @@ CLEAR_NOMINATION: Final = NominatingInfo("")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a pod's status is to say."""
+    """A change of a pod's status."""
 
     pod: PodInfo
     """As the API has it, as far as is known."""

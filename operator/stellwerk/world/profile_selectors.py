@@ -1,4 +1,4 @@
-"""Which profile serves a pod: by the selectors of the profiles, or else by the pod's schedulerName.
+"""The profile of a pod: by the selectors of the profiles, or else by the pod's schedulerName.
 
 `Profiles` asks for pods of the World; what knows objects alone (cases, reruns of recordings) asks
 for their fields. Invariant: the answer depends on the pod's schedulerName and labels, the labels of
@@ -87,7 +87,7 @@ class ProfileSelectors:
 
 
 class SelectorOverlaps:
-    """How many pods were matched by selectors of several profiles, by namespace.
+    """The number of pods that selectors of several profiles match, by namespace.
 
     Counted anew when selectors change, and for a namespace when its labels do.
     """

@@ -58,7 +58,7 @@ class RecordedRandom(RandomNumbers):
 
 @dataclass(slots=True)
 class ProfileActivity:
-    """What a profile has done, over all its versions."""
+    """The activity of a profile, over all its versions."""
 
     scheduled_pods: int = 0
     last_decision_seconds: float | None = None
@@ -158,7 +158,7 @@ class Profiles(QueueingPolicy):
         return self.served.get(self._selected(pod)) if listed else None
 
     def why_none(self, pod: PodInfo, *, hints: bool = True) -> str:
-        """Why no profile serves a pod; `hints`: also which name may be meant."""
+        """The reason why no profile serves a pod; `hints`: also the name that may be meant."""
         name = pod.spec.scheduler_name
         if self.awaits_namespace(pod):
             return f'waiting to see the namespace "{pod.namespace}", whose labels select a profile'

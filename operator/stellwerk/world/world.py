@@ -43,7 +43,7 @@ class World:
     preempting: set[str] = field(default_factory=set)
     """Uids of preemptors that still have victims to be evicted; PreEnqueue gates them."""
     pod_groups: PodGroupBook = field(default_factory=PodGroupBook)
-    """Which pods belong together."""
+    """The groups of pods."""
 
     def on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was undone: move the pods that this may help, perhaps not itself."""

@@ -1,22 +1,19 @@
 """The strategy of a kind: the rules of its writes, which the verbs ask for.
 
 `registry.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
-validate. The tables of `schema` name the functions of a kind. Invariant: every function may change
-the fresh object it is given in place, never the stored one beside it.
+validate. `registry.kind_strategy` makes it of the tables of `schema`. Invariant: every function may
+change the fresh object it is given in place, never the stored one beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stellwerk_cluster.apimachinery.names import label_errors, path_segment_errors, subdomain_errors
-from stellwerk_cluster.schema.tables import tables
+from stellwerk_cluster.apimachinery.names import subdomain_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
@@ -88,64 +85,3 @@ class Strategy:
     """Whether the status of a create body is kept."""
     kept_by_status: tuple[str, ...] | None = None
     """Fields of the metadata that a write of the status leaves alone; None: all of them."""
-
-
-_NEUTRAL: Final = Strategy()
-_NAMES: Final = {"label": label_errors, "path_segment": path_segment_errors}
-"""The rules of names, by the words of the tables; without one a name is a subdomain."""
-
-
-@cache
-def strategy_of(type_name: str) -> Strategy:
-    """The rules of a built-in kind; kinds without rules of their own share the neutral ones."""
-    for block in tables().kinds:
-        if block.rules and block.words.get("schema", block.kind) == type_name:
-            return parse_rules(block.rules)
-    return _NEUTRAL
-
-
-def parse_rules(rules: dict[str, str]) -> Strategy:
-    """The strategy that a block of a kind describes.
-
-    Without `validate_update` a change is valid if the object is, and if `change` has no objection;
-    what is written to a subresource is free then.
-
-    Raises:
-        TypeError: there is no such word.
-        ImportError, AttributeError: there is no such function.
-    """
-    facts: dict[str, Any] = {}
-    for word, value in rules.items():
-        match word:
-            case "metadata_layers":
-                facts[word] = tuple(map(int, value.split(",")))
-            case "kept_by_status":
-                facts[word] = tuple(filter(None, value.split(",")))
-            case "status_in_create":
-                facts[word] = True
-            case "name_errors":
-                facts[word] = _NAMES[value]
-            case _:
-                facts[word] = _function(value)
-    change = facts.pop("change", _no_errors)
-    if "validate" in facts and "validate_update" not in facts:
-        facts["validate_update"] = _unless_subresource(facts["validate"], change)
-    return Strategy(**facts)
-
-
-def _function(name: str) -> Callable[..., Any]:
-    module, _, function = name.rpartition(".")
-    found: Callable[..., Any] = getattr(import_module(f"stellwerk_cluster.{module}"), function)
-    return found
-
-
-def _unless_subresource(
-    validate: Callable[[JsonObject], Iterable[FieldError]],
-    change: Callable[[JsonObject, JsonObject], Iterable[FieldError]],
-) -> Callable[[JsonObject, JsonObject, str], Iterator[FieldError]]:
-    def validate_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
-        if not subresource:
-            yield from validate(new)
-            yield from change(new, old)
-
-    return validate_update

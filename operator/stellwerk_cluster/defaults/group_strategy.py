@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, PREEMPTION, TOPOLOGY
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.defaults.declared import fill_defaults
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -25,15 +26,10 @@ _GATED: Final = {
 
 
 # --- groups -------------------------------------------------------------------------------------
-def default_pod_group(group: JsonObject) -> None:
-    """Pods of a group are disrupted one by one."""
-    group["spec"].setdefault("disruptionMode", "Pod")
-
-
 def prepare_pod_group(group: JsonObject, cluster: Reader) -> None:
     """Drop fields whose gate is off, and protect the group as long as pods use it."""
     _drop_disabled(group["spec"], EMPTY, cluster)
-    default_pod_group(group)
+    fill_defaults("PodGroupSpec", group["spec"])
     if cluster.enabled("PodGroupProtection"):
         finalizers = group["metadata"].get("finalizers") or []
         if FINALIZER not in finalizers:

@@ -167,27 +167,15 @@ def default_node(node: JsonObject) -> None:
         spec["podCIDR"] = spec["podCIDRs"][0]
 
 
-def default_priority_class(priority_class: JsonObject) -> None:
-    """Preempting is the default."""
-    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-
 def default_claim(claim: JsonObject) -> None:
-    """A file system, waiting for a volume; both ways to name a source say the same."""
+    """Waiting for a volume; both ways to name a source say the same."""
     spec = claim["spec"]
-    spec.setdefault("volumeMode", "Filesystem")
     if "dataSource" in spec and "dataSourceRef" not in spec:
         spec["dataSourceRef"] = dict(spec["dataSource"])
     elif "dataSource" not in spec and not spec.get("dataSourceRef", EMPTY).get("namespace"):
         spec.update({"dataSource": dict(spec["dataSourceRef"])} if "dataSourceRef" in spec else {})
     claim["status"] = {**claim["status"]}
     claim["status"].setdefault("phase", "Pending")
-
-
-def default_storage_class(storage_class: JsonObject) -> None:
-    """Volumes are deleted with their claims and bound at once."""
-    storage_class.setdefault("reclaimPolicy", "Delete")
-    storage_class.setdefault("volumeBindingMode", "Immediate")
 
 
 def default_csi_driver(driver: JsonObject) -> None:
@@ -215,13 +203,10 @@ def default_autoscaler(autoscaler: JsonObject) -> None:
 
 
 def default_network_policy(policy: JsonObject) -> None:
-    """It is about what comes in; about what goes out, if it has rules for that; ports are TCP."""
+    """It is about what comes in; about what goes out, if it has rules for that."""
     spec = policy["spec"]
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
-    for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
-        for port in rule.get("ports") or ():
-            port.setdefault("protocol", "TCP")
 
 
 def default_role_binding(binding: JsonObject) -> None:
@@ -235,11 +220,6 @@ def default_role_binding(binding: JsonObject) -> None:
 
 
 def default_volume(volume: JsonObject) -> None:
-    """Retained, a file system, waiting for its controller."""
-    spec = volume["spec"]
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
-    if "hostPath" in spec:
-        spec["hostPath"].setdefault("type", "")
+    """Waiting for its controller."""
     volume["status"] = {**volume["status"]}
     volume["status"].setdefault("phase", "Pending")

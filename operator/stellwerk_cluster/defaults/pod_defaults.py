@@ -24,8 +24,6 @@ _PROBE_DEFAULTS: Final = {
     "failureThreshold": 3,
 }
 _POD_LEVEL: Final = ("cpu", "memory")
-_FILE_MODE: Final = 0o644
-_MODE_SOURCES: Final = ("configMap", "secret", "downwardAPI", "projected")
 
 
 def default_pod(pod: JsonObject) -> None:
@@ -46,16 +44,16 @@ def default_pod(pod: JsonObject) -> None:
 
 
 def default_pod_spec(spec: JsonObject) -> None:
-    """Fill in what templates get too."""
+    """Fill in what templates get too, and no table can say."""
     for container in containers_of(spec):
-        _default_container(container)
+        if "imagePullPolicy" not in container:
+            container["imagePullPolicy"] = pull_policy(container.get("image", ""))
+        for name in _PROBES:
+            if name in container:
+                _default_probe(container[name])
     for volume in spec.get("volumes") or ():
-        _default_volume(volume)
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("securityContext", {})
-    spec.setdefault("schedulerName", "default-scheduler")
+        if not volume.keys() - {"name"}:
+            volume["emptyDir"] = {}
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
 
@@ -65,25 +63,6 @@ def containers_of(spec: JsonObject) -> Iterable[JsonObject]:
     yield from spec.get("initContainers") or ()
     yield from spec.get("containers") or ()
     yield from spec.get("ephemeralContainers") or ()
-
-
-def _default_container(container: JsonObject) -> None:
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    if "imagePullPolicy" not in container:
-        container["imagePullPolicy"] = pull_policy(container.get("image", ""))
-    for port in container.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-    for name in _PROBES:
-        if name in container:
-            _default_probe(container[name])
-    for hook in (container.get("lifecycle") or EMPTY).values():
-        if isinstance(hook, dict) and "httpGet" in hook:
-            _default_http_get(hook["httpGet"])
-    for variable in container.get("env") or ():
-        reference = (variable.get("valueFrom") or EMPTY).get("fieldRef")
-        if reference is not None:
-            reference.setdefault("apiVersion", "v1")
 
 
 def pull_policy(image: str) -> str:
@@ -98,15 +77,6 @@ def _default_probe(probe: JsonObject) -> None:
     for name, value in _PROBE_DEFAULTS.items():
         if not probe.get(name):
             probe[name] = value
-    if "httpGet" in probe:
-        _default_http_get(probe["httpGet"])
-    if "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
-
-
-def _default_http_get(action: JsonObject) -> None:
-    action.setdefault("path", "/")
-    action.setdefault("scheme", "HTTP")
 
 
 def _default_requests(holder: JsonObject) -> None:
@@ -141,28 +111,3 @@ def _default_host_ports(spec: JsonObject) -> None:
     for container in containers_of(spec):
         for port in container.get("ports") or ():
             port.setdefault("hostPort", port.get("containerPort", 0))
-
-
-def _default_volume(volume: JsonObject) -> None:
-    if not volume.keys() - {"name"}:
-        volume["emptyDir"] = {}
-    for source in _MODE_SOURCES:
-        if source in volume:
-            volume[source].setdefault("defaultMode", _FILE_MODE)
-            _default_field_references(volume[source])
-    if "hostPath" in volume:
-        volume["hostPath"].setdefault("type", "")
-    template = (volume.get("ephemeral") or EMPTY).get("volumeClaimTemplate")
-    if template:
-        template["spec"].setdefault("volumeMode", "Filesystem")
-
-
-def _default_field_references(source: JsonObject) -> None:
-    nested = [part["downwardAPI"] for part in source.get("sources") or () if "downwardAPI" in part]
-    for api in (source, *nested):
-        for item in api.get("items") or ():
-            if "fieldRef" in item:
-                item["fieldRef"].setdefault("apiVersion", "v1")
-    for part in source.get("sources") or ():
-        if "serviceAccountToken" in part:
-            part["serviceAccountToken"].setdefault("expirationSeconds", 3600)

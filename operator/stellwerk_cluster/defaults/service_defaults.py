@@ -20,14 +20,12 @@ _AFFINITY_SECONDS: Final = 10_800
 def default_service(service: JsonObject) -> None:
     """A TCP service inside the cluster, on the port of its target."""
     spec = service["spec"]
-    spec.setdefault("type", "ClusterIP")
-    if spec.setdefault("sessionAffinity", "None") == "ClientIP":
+    if spec["sessionAffinity"] == "ClientIP":
         config = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
         config.setdefault("timeoutSeconds", _AFFINITY_SECONDS)
     elif spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
         if port.get("targetPort") in (None, 0, ""):
             port["targetPort"] = port.get("port", 0)
     if spec["type"] in EXTERNAL:
@@ -73,13 +71,6 @@ def _keep_node_ports(spec: JsonObject, was: JsonObject) -> None:
         same = had.get((port.get("protocol"), port.get("port"))) or EMPTY
         if "nodePort" in same and not port.get("nodePort"):
             port["nodePort"] = same["nodePort"]
-
-
-def default_endpoints(endpoints: JsonObject) -> None:
-    """Ports are TCP."""
-    for subset in endpoints.get("subsets") or ():
-        for port in subset.get("ports") or ():
-            port.setdefault("protocol", "TCP")
 
 
 def default_endpoint_slice(endpoint_slice: JsonObject) -> None:

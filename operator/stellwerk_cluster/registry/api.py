@@ -37,11 +37,12 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apimachinery.strategy import Reader, strategy_of
+from stellwerk_cluster.apimachinery.strategy import Reader
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
 from stellwerk_cluster.registry.field_manager import FieldManager
+from stellwerk_cluster.registry.kind_strategy import strategy_of
 from stellwerk_cluster.registry.lease_cache import LeaseCache
 from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (

@@ -18,7 +18,13 @@ A line has the name of the field, its type (`[T]` a list, `{T}` a map), words, a
 `map=key,key`, `set`   how an applied list merges; all other lists are taken whole
 `atomic`        a map is owned as a whole; on the line of a type, all its values are
 `granular`      this value of an atomic type is not
-`default=`      the value of a field that is left out
+`default=`      the value of a field that is left out, also as the key of a list's items
+`required`, `minimum=`, `maximum=`, `maxItems=`, `format=`, `enum=A,B`, `unionMember`, `immutable`
+                what is refused, as Kubernetes' declarative validation names it; `format=` takes its
+                names, such as k8s-short-name
+`unique=key`    the field by which the items of a list must differ
+`check=f`, `check=f:word`   a function of `validation`, which is given the value, its field, the
+                object around it and the word
 `as=Name`       the field's name in the server's internal type; a star marks a pointer there, `as=-`
                 a field that messages do not print
 
@@ -26,7 +32,8 @@ On the line of a type, `internal` says that messages print its values as the int
 order of the lines (`internal=inline`: under the JSON names, and only what is set), `like=Other`
 that fields without a text have that of the other type. A field behind a tilde is printed only. What
 stands under `*` describes fields of any type that nothing nearer describes. The numbers and the Go
-types are written by `python -m tests.support.schema_tables KUBECTL`.
+types are written by `python -m tests.support.schema_tables KUBECTL`. The order of the lines is the
+order of the refusals.
 
 A kind is a block that begins with `kind` and says where it is served. What differs from a
 namespaced kind with every verb, no subresources and the field selectors of all objects stands in

@@ -20,6 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.names import (
     label_errors,
+    path_segment_errors,
     qualified_name_errors,
     subdomain_errors,
 )
@@ -62,6 +63,11 @@ def label(value: str, field: str) -> Iterator[FieldError]:
 def qualified_name(value: str, field: str) -> Iterator[FieldError]:
     """A qualified name, such as the key of a label."""
     return (bad_value(field, value, error) for error in qualified_name_errors(value))
+
+
+def path_segment(value: str, field: str) -> Iterator[FieldError]:
+    """A name that can be one segment of a path."""
+    return (bad_value(field, value, error) for error in path_segment_errors(value))
 
 
 def search_domain(value: str, field: str) -> Iterator[FieldError]:
@@ -268,3 +274,12 @@ def int_or_percent_errors(value: JsonValue, field: str) -> list[FieldError]:
         )
         return [bad_value(field, value, text)]
     return [bad_value(field, value, "must be greater than or equal to 0")] if value < 0 else []
+
+
+def too_many(field: str, given: int, most: int) -> FieldError:
+    """A list with more items than it may have."""
+    message = f"Too many: {given}: must have at most {most} item{'s' if most != 1 else ''}"
+    return FieldError(field, "FieldValueTooMany", message)
+
+
+# --- names --------------------------------------------------------------------------------------

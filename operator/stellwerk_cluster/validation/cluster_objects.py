@@ -52,17 +52,10 @@ def validate_namespace_update(
         yield bad_value("status.Phase", phase, text)
 
 
-def validate_lease(lease: JsonObject) -> list[FieldError]:
-    """What is wrong with a lease."""
-    errors = []
-    spec = lease["spec"]
-    if spec.get("leaseDurationSeconds", 1) <= 0:
-        text = "must be greater than 0"
-        errors.append(bad_value("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], text))
-    if spec.get("leaseTransitions", 0) < 0:
-        text = "must be greater than or equal to 0"
-        errors.append(bad_value("spec.leaseTransitions", spec["leaseTransitions"], text))
-    return errors
+def positive(value: int, field: str, _owner: JsonObject) -> Iterator[FieldError]:
+    """A number of at least 1."""
+    if value <= 0:
+        yield bad_value(field, value, "must be greater than 0")
 
 
 def validate_budget(budget: JsonObject) -> list[FieldError]:

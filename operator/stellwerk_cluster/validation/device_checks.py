@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.names import label_value_errors, subdomain_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.checks import label, qualified_name, subdomain, unique
+from stellwerk_cluster.validation.checks import label, qualified_name, subdomain, too_many, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,13 +40,6 @@ _OPERATORS: Final = ("Equal", "Exists")
 _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
 
-def too_many(field: str, given: int, most: int) -> FieldError:
-    """A list with more items than it may have."""
-    message = f"Too many: {given}: must have at most {most} item{'s' if most != 1 else ''}"
-    return FieldError(field, "FieldValueTooMany", message)
-
-
-# --- names --------------------------------------------------------------------------------------
 def driver_name(name: str, field: str) -> Iterator[FieldError]:
     """The name of a driver."""
     if not name:

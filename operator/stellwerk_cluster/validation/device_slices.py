@@ -19,7 +19,14 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.checks import IMMUTABLE, label, qualified_name, subdomain, unique
+from stellwerk_cluster.validation.checks import (
+    IMMUTABLE,
+    label,
+    qualified_name,
+    subdomain,
+    too_many,
+    unique,
+)
 from stellwerk_cluster.validation.device_checks import (
     EFFECTS,
     attribute_name,
@@ -27,7 +34,6 @@ from stellwerk_cluster.validation.device_checks import (
     driver_name,
     label_value,
     pool_name,
-    too_many,
 )
 from stellwerk_cluster.validation.placement import node_selector_errors
 

@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.checks import IMMUTABLE, label, subdomain, unique
+from stellwerk_cluster.validation.checks import IMMUTABLE, label, subdomain, too_many, unique
 from stellwerk_cluster.validation.device_checks import (
     binding_condition_errors,
     devices_of,
@@ -31,7 +31,6 @@ from stellwerk_cluster.validation.device_checks import (
     request_reference_errors,
     selector_errors,
     toleration_errors,
-    too_many,
 )
 from stellwerk_cluster.validation.placement import node_selector_errors
 

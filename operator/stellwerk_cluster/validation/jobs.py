@@ -1,7 +1,7 @@
-"""The rules of Jobs and CronJobs.
+"""What no word says of Jobs and CronJobs.
 
-Called through their strategies. Invariant: the pods of a job are those that its selector finds, and
-come to an end.
+Called by their lines in the tables. Invariant: the pods of a job are those that its selector finds,
+and come to an end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stellwerk_cluster.apimachinery.cron_schedules import parse_schedule
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of
-from stellwerk_cluster.validation.checks import IMMUTABLE, immutable, not_negative
+from stellwerk_cluster.validation.checks import IMMUTABLE, immutable
 from stellwerk_cluster.validation.placement import label_selector_errors
 from stellwerk_cluster.validation.pod_warnings import template_warnings
 from stellwerk_cluster.validation.pods import template_errors
@@ -24,28 +24,17 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
 
-_COUNTS: Final = (
-    "parallelism",
-    "completions",
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "ttlSecondsAfterFinished",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-)
 _MODES: Final = ("NonIndexed", "Indexed")
 _MOST_INDEXED: Final = 100_000
 _REPLACEMENTS: Final = ("Failed", "TerminatingOrFailed")
 _LONGEST_CRON_NAME: Final = 52
-_CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
 _SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """What of the pods of a job may change while it never ran, besides node affinity."""
 
 
-def validate_job(job: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a job."""
+def job_selector(job: JsonObject) -> Iterator[FieldError]:
+    """The selector of a Job finds its pods."""
     spec = job["spec"]
-    yield from _job_spec_errors(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
@@ -59,18 +48,12 @@ def validate_job(job: JsonObject) -> Iterator[FieldError]:
         yield bad_value("spec.template.metadata.labels", labels, text)
 
 
-def _job_spec_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    for name in _COUNTS:
-        if spec.get(name) is not None:
-            yield from not_negative(spec[name], f"{field}.{name}")
-    yield from _mode_errors(spec, field)
-    policy = spec.get("podReplacementPolicy")
-    if policy is not None and policy not in _REPLACEMENTS:
-        yield unsupported(f"{field}.podReplacementPolicy", policy, _REPLACEMENTS)
-    template = spec.get("template") or EMPTY
-    yield from template_errors(template, f"{field}.template")
-    restart = (template.get("spec") or EMPTY).get("restartPolicy", "")
-    where = f"{field}.template.spec.restartPolicy"
+def template(value: JsonObject, field: str, spec: JsonObject) -> Iterator[FieldError]:
+    """Pods that come to an end, and the mode in which they are counted."""
+    yield from _mode_errors(spec, field.rpartition(".")[0])
+    yield from template_errors(value, field)
+    restart = (value.get("spec") or EMPTY).get("restartPolicy", "")
+    where = f"{field}.spec.restartPolicy"
     if restart in ("", "Always"):
         yield required(where, 'valid values: "OnFailure", "Never"')
     elif restart not in ("OnFailure", "Never"):
@@ -97,13 +80,13 @@ def _mode_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         text = "when maxFailedIndexes is specified"
         yield required(f"{field}.backoffLimitPerIndex", text)
+    policy = spec.get("podReplacementPolicy")
+    if policy is not None and policy not in _REPLACEMENTS:
+        yield unsupported(f"{field}.podReplacementPolicy", policy, _REPLACEMENTS)
 
 
-def validate_job_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
-    """What is wrong with a change: what a job runs stays, and how it counts."""
-    if subresource:
-        return
-    yield from validate_job(new)
+def job_changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """What a job runs stays, and how it counts."""
     spec, was = new["spec"], old["spec"]
     for name in ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"):
         yield from immutable(spec.get(name), was.get(name), f"spec.{name}")
@@ -145,51 +128,37 @@ def job_warnings(job: JsonObject, _old: JsonObject | None) -> Iterator[str]:
     return template_warnings(job["spec"].get("template") or EMPTY, "spec.template")
 
 
-def validate_cron_job(cron_job: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a schedule of jobs."""
-    spec, name = cron_job["spec"], cron_job["metadata"].get("name", "")
+def cron_job_name(metadata: JsonObject, field: str, _owner: JsonObject) -> Iterator[FieldError]:
+    """A name to which the time of a Job can be added."""
+    name = metadata.get("name", "")
     if len(name) > _LONGEST_CRON_NAME:
         text = f"must be no more than {_LONGEST_CRON_NAME} characters"
-        yield bad_value("metadata.name", name, text)
-    yield from _schedule_errors(spec.get("schedule", ""))
-    for key in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        if spec.get(key) is not None:
-            yield from not_negative(spec[key], f"spec.{key}")
-    yield from _zone_errors(spec.get("timeZone"))
-    policy = spec.get("concurrencyPolicy", "")
-    if policy not in _CONCURRENCY:
-        yield unsupported("spec.concurrencyPolicy", policy, _CONCURRENCY)
-    job = (spec.get("jobTemplate") or EMPTY).get("spec") or EMPTY
-    yield from _job_spec_errors(job, "spec.jobTemplate.spec")
+        yield bad_value(f"{field}.name", name, text)
 
 
-def _schedule_errors(schedule: str) -> Iterator[FieldError]:
-    field = "spec.schedule"
-    if not schedule:
-        yield required(field)
-    elif "TZ" in schedule:
+def schedule(value: str, field: str, _spec: JsonObject) -> Iterator[FieldError]:
+    """The times of a CronJob."""
+    if "TZ" in value:
         text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-        yield bad_value(field, schedule, text)
-    else:
-        try:
-            parse_schedule(schedule)
-        except ValueError as error:
-            yield bad_value(field, schedule, str(error))
-
-
-def _zone_errors(zone: str | None) -> Iterator[FieldError]:
-    if zone is None:
+        yield bad_value(field, value, text)
         return
-    if not zone:
-        yield bad_value("spec.timeZone", zone, "timeZone must be nil or non-empty string")
-    elif zone.lower() == "local":
-        yield bad_value(
-            "spec.timeZone",
-            zone,
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+    try:
+        parse_schedule(value)
+    except ValueError as error:
+        yield bad_value(field, value, str(error))
+
+
+def time_zone(value: str, field: str, _spec: JsonObject) -> Iterator[FieldError]:
+    """The zone of a schedule."""
+    if not value:
+        yield bad_value(field, value, "timeZone must be nil or non-empty string")
+    elif value.lower() == "local":
+        text = (
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
         )
-    elif zone not in available_timezones():
-        yield bad_value("spec.timeZone", zone, f"unknown time zone {zone}")
+        yield bad_value(field, value, text)
+    elif value not in available_timezones():
+        yield bad_value(field, value, f"unknown time zone {value}")
 
 
 def runs_all_at_once(spec: JsonObject) -> bool:

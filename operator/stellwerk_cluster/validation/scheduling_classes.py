@@ -12,11 +12,10 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_value,
     duplicate,
     forbidden_field,
-    required,
     unsupported,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
-from stellwerk_cluster.apimachinery.names import label_errors, labels_errors
+from stellwerk_cluster.apimachinery.names import labels_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.container_resources import container_resource_errors
 from stellwerk_cluster.validation.placement import toleration_errors
@@ -83,14 +82,9 @@ def validate_priority_class_update(
 
 
 def validate_runtime_class(runtime_class: JsonObject) -> list[FieldError]:
-    """What is wrong with a class."""
-    handler = runtime_class["handler"]
-    errors = [required("handler")] if not handler else []
-    errors += [
-        bad_value("handler", handler, error) for error in (label_errors(handler) if handler else ())
-    ]
+    """What is wrong with a class besides its handler."""
     overhead = (runtime_class.get("overhead") or EMPTY).get("podFixed") or EMPTY
-    errors += container_resource_errors({"limits": overhead}, "overhead")
+    errors = [*container_resource_errors({"limits": overhead}, "overhead")]
     scheduling = runtime_class.get("scheduling") or EMPTY
     errors += labels_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
     tolerations = scheduling.get("tolerations") or []
@@ -109,13 +103,3 @@ def runtime_class_warnings(runtime_class: JsonObject, _old: JsonObject | None) -
     for key in (runtime_class.get("scheduling") or EMPTY).get("nodeSelector") or ():
         if key in DEPRECATED_LABELS:
             yield f"scheduling.nodeSelector: {DEPRECATED_LABELS[key]}"
-
-
-def validate_runtime_class_update(
-    new: JsonObject, old: JsonObject, _subresource: str
-) -> list[FieldError]:
-    """What is wrong with a change of a class."""
-    errors = validate_runtime_class(new)
-    if new["handler"] != old["handler"]:
-        errors.append(bad_value("handler", new["handler"], "field is immutable"))
-    return errors

@@ -16,7 +16,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.checks import IMMUTABLE, immutable, qualified_name
+from stellwerk_cluster.validation.checks import IMMUTABLE, immutable, qualified_name, unique
 from stellwerk_cluster.validation.volume_sources import csi_driver_name
 
 if TYPE_CHECKING:
@@ -24,61 +24,42 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
 
-_RECLAIM_POLICIES: Final = ("Delete", "Retain")
-_BINDING_MODES: Final = ("Immediate", "WaitForFirstConsumer")
 _MOST_PARAMETERS: Final = 512
 _GROUP_POLICIES: Final = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLE_MODES: Final = ("Ephemeral", "Persistent")
 _LONGEST_NODE_ID: Final = 192
 
 
-def validate_storage_class(storage_class: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a class."""
-    provisioner = storage_class["provisioner"]
-    if not provisioner:
-        yield required("provisioner")
-    else:
-        yield from qualified_name(provisioner.lower(), "provisioner")
-    parameters = storage_class.get("parameters") or EMPTY
-    if len(parameters) > _MOST_PARAMETERS:
+def provisioner(value: str, field: str, _owner: JsonObject) -> Iterator[FieldError]:
+    """The driver of a class, in letters of any size."""
+    return qualified_name(value.lower(), field)
+
+
+def parameters(value: JsonObject, field: str, _owner: JsonObject) -> Iterator[FieldError]:
+    """The parameters of a driver; their names are not empty."""
+    if len(value) > _MOST_PARAMETERS:
         text = f"Too long: may not be more than {_MOST_PARAMETERS} bytes"
-        yield FieldError("parameters", "FieldValueTooLong", text)
-    if "" in parameters:
-        yield bad_value("parameters", "", "field must not be empty.")
-    policy, mode = storage_class["reclaimPolicy"], storage_class["volumeBindingMode"]
-    if policy not in _RECLAIM_POLICIES:
-        yield unsupported("reclaimPolicy", policy, _RECLAIM_POLICIES)
-    if mode not in _BINDING_MODES:
-        yield unsupported("volumeBindingMode", mode, _BINDING_MODES)
-    yield from _topology_errors(storage_class.get("allowedTopologies") or ())
+        yield FieldError(field, "FieldValueTooLong", text)
+    if "" in value:
+        yield bad_value(field, "", "field must not be empty.")
 
 
-def _topology_errors(terms: list[JsonObject] | tuple[()]) -> Iterator[FieldError]:
+def allowed_topologies(
+    terms: list[JsonObject], field: str, _owner: JsonObject
+) -> Iterator[FieldError]:
+    """Places by their labels; no label and no value twice."""
     for position, term in enumerate(terms):
         keys = set()
         for index, expression in enumerate(term.get("matchLabelExpressions") or ()):
-            where = f"allowedTopologies[{position}].matchLabelExpressions[{index}]"
+            where = f"{field}[{position}].matchLabelExpressions[{index}]"
             values, key = expression.get("values") or (), expression.get("key", "")
             if not values:
                 yield required(f"{where}.values")
-            seen = set()
-            for place, value in enumerate(values):
-                if value in seen:
-                    yield duplicate(f"{where}.values[{place}]", value)
-                seen.add(value)
+            yield from unique(values, f"{where}.values[{{}}]".format)
             yield from qualified_name(key, f"{where}.key")
             if key in keys:
                 yield duplicate(f"{where}.key", key)
             keys.add(key)
-
-
-def validate_storage_class_update(
-    new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[FieldError]:
-    """What of a class may not change."""
-    yield from validate_storage_class(new)
-    for name in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"):
-        yield from immutable(new.get(name), old.get(name), name)
 
 
 def validate_csi_driver(driver: JsonObject) -> Iterator[FieldError]:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
+from stellwerk.cases.decide import CaseError, decide
 from stellwerk.errors import ProfileError
-from stellwerk.explain.decide import CaseError, decide
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod

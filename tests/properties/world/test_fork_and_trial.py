@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from stellwerk.commands.operator_port import open_port
+from stellwerk.client.operator_port import PortRefusal
+from stellwerk.commands import operator_port
+from stellwerk.commands.operator_port import LeaderPort, open_port
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk_cluster.cluster import EmbeddedCluster
 
 
@@ -137,3 +140,95 @@ def test_a_lease_has_a_namespace() -> None:
     add_port_arguments(parser)
     with pytest.raises(ConfigurationError, match="NAMESPACE/NAME"):
         port_address(parser.parse_args(["--lease", "stellwerk"]))
+
+
+class Replica:
+    """An operator's port that leads or stands by."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.leads = True
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.path == "/missing":
+            return web.json_response({"error": "nothing here"}, status=404)
+        if not self.leads:
+            return web.json_response({"error": "standby", "leader": "other"}, status=503)
+        return web.json_response({"profile": self.name, "revisions": []})
+
+
+def of(name: str) -> ProfileHistory:
+    """The answer of a replica; any kind will do."""
+    return ProfileHistory(profile=name, revisions=[])
+
+
+@asynccontextmanager
+async def replica(name: str) -> AsyncIterator[Replica]:
+    made = Replica(name)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+class Ways:
+    """Leads to the replica that is said to lead, and counts."""
+
+    def __init__(self, *urls: str) -> None:
+        self.urls = list(urls)
+        self.opened = 0
+
+    @asynccontextmanager
+    async def open(self, _: PortAddress) -> AsyncIterator[object]:
+        self.opened += 1
+        if not self.urls:
+            raise SchedulerError("no replica holds the lease")
+        url = self.urls.pop(0)
+        async with open_port(PortAddress(url=url)) as port:
+            yield port
+
+
+async def test_when_the_leader_changes_the_new_one_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replica("a") as first, replica("b") as second:
+        ways = Ways(first.url, second.url)
+        monkeypatch.setattr(operator_port, "open_port", ways.open)
+        async with LeaderPort(PortAddress()) as leader:
+            assert await leader.get("/queue", ProfileHistory) == of("a")
+            assert await leader.post("/what-if", {}, ProfileHistory) == of("a")
+            with pytest.raises(PortRefusal, match="nothing here"):
+                await leader.get("/missing", ProfileHistory)
+            assert ways.opened == 1
+            first.leads = False
+            assert await leader.get("/queue", ProfileHistory) == of("b")
+
+
+async def test_when_the_leader_dies_the_new_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with replica("b") as second:
+        async with replica("a") as first:
+            ways = Ways(first.url, second.url)
+            monkeypatch.setattr(operator_port, "open_port", ways.open)
+            leader = LeaderPort(PortAddress())
+            assert await leader.get("/queue", ProfileHistory) == of("a")
+        async with leader:
+            assert await leader.get("/queue", ProfileHistory) == of("b")
+
+
+async def test_without_a_leader_it_is_not_looked_for_with_each_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways = Ways()
+    monkeypatch.setattr(operator_port, "open_port", ways.open)
+    async with LeaderPort(PortAddress()) as leader:
+        for _ in range(5):
+            with pytest.raises(SchedulerError, match="no replica holds"):
+                await leader.get("/queue", ProfileHistory)
+    assert ways.opened == 1

@@ -7,8 +7,8 @@ import random
 import pytest
 from rich.console import Console
 
+from stellwerk.cases.decide import Case
 from stellwerk.commands.tables import console, print_explanation, print_what_if
-from stellwerk.explain.decide import Case
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.models.answers.pod import (

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.explain.evictions import Evictions
 from stellwerk.world.decide import Decision, decide
 from tests.support.builders import make_node, make_pod

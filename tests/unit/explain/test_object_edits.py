@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject

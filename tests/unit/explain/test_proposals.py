@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from typing_extensions import override
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.explain.report import explain_on
 from stellwerk.plugin_api import (
     ChangeFields,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.explain.decide import Case, decide
+from stellwerk.cases.decide import Case, decide
 from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords, score_at
 from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide as decide_pod

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.explain.what_if import what_if
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.json_values import JsonObject

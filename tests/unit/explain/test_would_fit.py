@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.explain.would_fit import WouldFit
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod

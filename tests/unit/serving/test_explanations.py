@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import CycleState, unresolvable, unschedulable

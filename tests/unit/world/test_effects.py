@@ -3,7 +3,7 @@
 import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import Effects, apply

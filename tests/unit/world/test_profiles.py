@@ -3,7 +3,7 @@
 import pytest
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.framework.types import OK
 from stellwerk.world.profiles import Profiles, ServedProfile
 from tests.support.builders import make_node, make_pod, pod_info

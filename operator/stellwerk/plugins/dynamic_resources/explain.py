@@ -162,7 +162,7 @@ def considered(search: DeviceSearch) -> Generator[None, None, DevicesOfPod | Non
 
 
 def _failures(known: AllocationVerdicts, names: Sequence[str]) -> list[DeviceError]:
-    """What failed, with the claim and the request whose search it ended."""
+    """Errors, each with the claim and the request whose search it ended."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for failure in known.failures.values():
         claim = "" if failure.claim is None else names[failure.claim]
@@ -175,7 +175,7 @@ def _failures(known: AllocationVerdicts, names: Sequence[str]) -> list[DeviceErr
 
 @dataclass(slots=True)
 class _Counted:
-    """What one request makes of all devices."""
+    """All devices, counted by how one request judges them."""
 
     considered: int = 0
     free: int = 0

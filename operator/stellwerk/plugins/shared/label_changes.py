@@ -14,7 +14,7 @@ LabelChanges: TypeAlias = dict[str, str | None]
 
 
 def label_changes(selector: NodeSelector, node: NodeInfo) -> Iterator[LabelChanges]:
-    """What each term lacks on a node, where labels can give it; the fewest changes first."""
+    """Changes of a node's labels that fulfil a term, where labels can; the fewest first."""
     options = []
     for term in selector.terms:
         if not (term.match_expressions or term.match_fields):

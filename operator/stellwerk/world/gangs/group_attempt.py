@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import Reuse
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import CycleState
@@ -46,7 +46,7 @@ class GroupContext:
     world: World
     profile: ServedProfile
     obstacle: str = ""
-    """Why the members do not preempt by themselves."""
+    """The reason why the members do not preempt by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MemberRequest:
     node_name: str = ""
     """The only node that will do; empty: any of the placement's."""
     obstacle: str = ""
-    """Why the member does not preempt by itself."""
+    """The reason why the member does not preempt by itself."""
 
     def prepare(self) -> None:
         """Write the columns, and into the state which of their rows there are."""
@@ -93,13 +93,13 @@ class MemberResult:
     pod: PodInfo
     state: CycleState
     evaluated: int = 0
-    """How many nodes were looked at; 0: none, as for a member that is like another."""
+    """The number of nodes looked at; 0: none, as for a member that is like another."""
     feasible: int = 0
-    """How many of them took the pod."""
+    """The number of them that took the pod."""
     assumed: PodInfo | None = None
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
-    follow_up: FollowUp | None = None
+    api_call: APICall | None = None
     """What PostFilter wants done in the cluster."""
     nominated_to: str = ""
     """The nomination that the assumption took the place of."""
@@ -112,7 +112,7 @@ class GroupAttempt:
     placement: Placement = EVERYWHERE
     results: list[MemberResult] = field(default_factory=list)
     broken: str = ""
-    """What ended it before its time; empty: it went through."""
+    """The reason why it ended before its time; empty: it went through."""
 
     @property
     def placed(self) -> int:
@@ -174,7 +174,7 @@ def _place_each(
         evaluated = decision.search.found.evaluated
         result = MemberResult(pod, state, evaluated, decision.feasible, failure=decision.failure)
         if decision.post_filter is not None:
-            result.follow_up = decision.post_filter.follow_up
+            result.api_call = decision.post_filter.api_call
         attempt.results.append(result)
         if decision.failure is None:
             _assume(context, result, decision)

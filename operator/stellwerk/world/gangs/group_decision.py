@@ -73,9 +73,9 @@ class GroupDecision:
     placed: bool = False
     """True: its members with nodes are assumed there."""
     message: str = ""
-    """Why the group is not placed, as its condition says it."""
+    """The reason why the group is not placed, as its condition says it."""
     placements: int = 1
-    """How many there were."""
+    """The number of placements that there were."""
     attempts: int = 1
     """In all: placements, and orders of the members."""
     same_for_all: bool = False
@@ -83,7 +83,7 @@ class GroupDecision:
     rejected_by: frozenset[str] = frozenset({GANG_SCHEDULING})
     """The plugins whose hints can end that."""
     preemption: GroupPreemption | None = None
-    """What makes room; None: nothing does, or nothing has to."""
+    """The preemption that makes room; None: none does, or none has to."""
 
 
 def decide_group(world: World, profile: ServedProfile, request: GroupRequest) -> Deciding:
@@ -262,7 +262,8 @@ class Reservation:
     nodes: Mapping[str, str]
     """By uid; empty: they are kept no longer."""
     left_seconds: float
-    """How long they are kept, at most 0 if the time is over; the first of its queue keeps them."""
+    """The time for which they are still kept, at most 0 if it is over; the first of its queue keeps
+    them."""
 
 
 def reserve_nodes(

@@ -76,7 +76,7 @@ class GroupPreemption:
     victims: tuple[PodInfo, ...]
     """To be evicted; empty: those that are terminating are enough."""
     nodes: dict[str, str]
-    """Where each member goes then: node name by uid."""
+    """The node that each member goes to then: its name by uid."""
     is_reservation: bool = False
     """Nothing is evicted for it: the nodes are kept until pods have ended by themselves."""
     ending: frozenset[str] | None = None

@@ -108,7 +108,7 @@ class GroupRequest:
     finished: int = 0
     """Members that ran to their end and count."""
     budget_seconds: float = 0.05
-    """How long other orders of the members are tried."""
+    """The time in which other orders of the members are tried."""
     reserves_capacity: bool = False
     """Whether nodes are kept for it where it does not fit."""
     ending: frozenset[str] | None = None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain.decide import decide
+from stellwerk.cases.decide import decide
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.json_values import JsonObject

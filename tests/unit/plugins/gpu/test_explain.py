@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.explain.decide import Case, decide
+from stellwerk.cases.decide import Case, decide
 from stellwerk.explain.report import explain_on
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.gpus import GpusOfPod

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.explain.decide import Case
+from stellwerk.cases.decide import Case
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.types import CycleState, Status, unschedulable
 from stellwerk.models.json_values import JsonObject

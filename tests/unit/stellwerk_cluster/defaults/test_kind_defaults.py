@@ -5,7 +5,7 @@ import pytest
 from stellwerk_cluster.apimachinery.conversion import from_storage, to_storage
 from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
-from stellwerk_cluster.apimachinery.strategy import strategy_of
+from stellwerk_cluster.registry.kind_strategy import strategy_of
 
 
 def defaulted(type_name: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from stellwerk.cases.case_files import read_cases
+from stellwerk.cases.decide import decide
 from stellwerk.errors import ConfigurationError
-from stellwerk.explain.case_files import read_cases
-from stellwerk.explain.decide import decide
 from tests.support.builders import make_node, make_pod
 
 OBJECTS: list[dict[str, Any]] = [

@@ -4,7 +4,8 @@ import pytest
 
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, plugin_flags
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
-from stellwerk_cluster.apimachinery.strategy import Strategy, parse_rules, strategy_of
+from stellwerk_cluster.apimachinery.strategy import Strategy
+from stellwerk_cluster.registry.kind_strategy import parse_rules, strategy_of
 from tests.support.embedded_rules import Rules, pod
 
 
@@ -319,4 +320,4 @@ def test_a_rule_that_does_not_exist_is_refused(
     rules: dict[str, str], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        parse_rules(rules)
+        parse_rules("Pod", rules)

@@ -16,9 +16,9 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.cases.devices import devices_of
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
-from stellwerk.explain.devices import devices_of
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.runtime import Scores

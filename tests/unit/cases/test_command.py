@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from stellwerk.cases.command import decide_lines
 from stellwerk.errors import ConfigurationError
-from stellwerk.explain.command import decide_lines
 from tests.support.builders import make_node, make_pod
 
 

@@ -37,7 +37,7 @@ _HEADERS: Final = {
 }
 
 
-class Gate:
+class RequestGuard:
     """Lets requests pass that carry the key, and gives the key to those that come with it."""
 
     def __init__(self) -> None:

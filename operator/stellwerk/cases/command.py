@@ -11,9 +11,9 @@ from typing import Any, TextIO
 
 import orjson
 
+from stellwerk.cases.case_files import cases_of, read_cases
+from stellwerk.cases.decide import CaseError, decide
 from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.explain.case_files import cases_of, read_cases
-from stellwerk.explain.decide import CaseError, decide
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.devices import DevicesOfPod
 

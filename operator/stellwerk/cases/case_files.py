@@ -11,9 +11,9 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from stellwerk.cases.decide import OBJECT_KINDS
+from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
-from stellwerk.explain.decide import OBJECT_KINDS
-from stellwerk.explain.profile_manifests import ProfileManifests
 from stellwerk.models.profile import KIND
 
 Json = Mapping[str, Any]

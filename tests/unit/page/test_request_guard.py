@@ -1,4 +1,4 @@
-"""What the page's gate lets through: its own windows on this machine, and nothing else."""
+"""The page's guard lets its own windows on this machine through, and nothing else."""
 
 import pytest
 

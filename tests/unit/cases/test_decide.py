@@ -2,7 +2,7 @@
 
 import json
 
-from stellwerk.explain.decide import decide
+from stellwerk.cases.decide import decide
 from tests.support.builders import make_node, make_pod
 
 

@@ -1,0 +1,92 @@
+"""The defaults that stand in the tables: values of fields that a client leaves out.
+
+Called through the strategies of kinds, before their own functions. Invariant: only fields that are
+not there are filled in, in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stellwerk_cluster.schema.types import type_block, types
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.schema.types import Field
+
+
+class TypeDefaults(NamedTuple):
+    """What one type asks for: values by field, and the fields whose parts have defaults."""
+
+    values: tuple[tuple[str, Any], ...]
+    """An empty dict stands for a fresh one."""
+    parts: tuple[tuple[str, str, str], ...]
+    """Field, type of its parts, and `[` or `{` for a list or map of them."""
+
+
+def has_defaults(type_name: str) -> bool:
+    """Whether any field of a type, or of the types that it leads to, has a default."""
+    return type_name in _defaulted()
+
+
+def fill_defaults(type_name: str, obj: JsonObject) -> None:
+    """Fill in what is missing in an object of a type, and in the objects inside."""
+    plan = declared_defaults(type_name)
+    for name, value in plan.values:
+        if name not in obj:
+            obj[name] = {} if value == {} else value
+    for name, element, shape in plan.parts:
+        part = obj.get(name)
+        if part is None:
+            continue
+        for each in part if shape == "[" else part.values() if shape == "{" else (part,):
+            fill_defaults(element, each)
+
+
+@cache
+def declared_defaults(type_name: str) -> TypeDefaults:
+    """The defaults of one type."""
+    fields = sorted(type_block(type_name).fields.values(), key=lambda field: field.number)
+    return TypeDefaults(
+        tuple((field.name, _value(field)) for field in fields if "default" in field.words),
+        tuple(
+            (field.name, field.element, field.type[0])
+            for field in fields
+            if has_defaults(field.element)
+        ),
+    )
+
+
+def _value(field: Field) -> Any:  # noqa: ANN401  (JSON)
+    text = field.words["default"]
+    match field.type:
+        case "int":
+            return int(text)
+        case "bool":
+            return text == "true"
+        case "string":
+            return text
+        case _ if text == "{}":
+            return {}
+        case _:
+            raise ValueError(f"{field.name}: no default of type {field.type}")
+
+
+@cache
+def _defaulted() -> frozenset[str]:
+    """The types with defaults, and those that lead to one."""
+    found = {
+        name
+        for name, fields in types().items()
+        if any("default" in field.words for field in fields.values())
+    }
+    size = 0
+    while size != len(found):
+        size = len(found)
+        found |= {
+            name
+            for name, fields in types().items()
+            if any(field.element in found for field in fields.values())
+        }
+    return frozenset(found)
