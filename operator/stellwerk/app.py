@@ -39,14 +39,14 @@ from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.attempt_failures import AttemptFailures
-from stellwerk.scheduler.background import ProcessBackground
+from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.observers.audit import Audit
@@ -63,7 +63,6 @@ from stellwerk.scheduler.observers.instruments import (
 from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import Recording, recording_to
 from stellwerk.scheduler.observers.silent_watches import SilentWatches
-from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.new_plugins import NewPlugins
@@ -75,9 +74,10 @@ from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
-from stellwerk.scheduler.slow_specs import Fairness, SlowSpecs
 from stellwerk.scheduler.standby import stand_by
+from stellwerk.scheduler.throttle import Fairness, SlowSpecs
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
@@ -141,17 +141,17 @@ class Operator:
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
-        outbox = Outbox(client, recorder, StatusReports(client, clock))
+        dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
-        self.background = ProcessBackground()
+        self.worker = WorkerProcess()
         self.extenders = ExtenderPool(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
         self.predicates = Predicates()
-        self.without_profile = PodsWithoutProfile(self.world, outbox)
+        self.without_profile = PodsWithoutProfile(self.world, dispatcher)
         self.loader = ProfileLoader(
             self.world,
-            self._services(outbox),
+            self._services(dispatcher),
             known_plugins(),
             self.extenders,
             self.without_profile,
@@ -160,12 +160,12 @@ class Operator:
             options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
-            self.world, outbox, metrics, self.bindings, self.waiting_pods
+            self.world, dispatcher, metrics, self.bindings, self.waiting_pods
         )
-        self.group_conditions = GroupConditions(self.world, outbox)
-        self.handlers = self._event_handlers(outbox, options)
-        self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
-        self.scheduler = self._scheduler(active, outbox)
+        self.group_conditions = GroupConditions(self.world, dispatcher)
+        self.handlers = self._event_handlers(dispatcher, options)
+        self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
+        self.scheduler = self._scheduler(active, dispatcher)
         self.audit = Audit(
             self.world,
             client,
@@ -180,14 +180,14 @@ class Operator:
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
 
-    def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
+    def _event_handlers(self, dispatcher: APIDispatcher, options: RunOptions) -> EventHandlers:
         """The object that turns watch events into changes of the World."""
         groups = GroupEvents(self.world, self.group_conditions)
         self.loader.moves.on_change = groups.on_profiles
         return EventHandlers(
             self.world,
             self.loader,
-            outbox.reports,
+            dispatcher.reports,
             self.raw,
             self.bindings,
             self.waiting_pods,
@@ -199,23 +199,23 @@ class Operator:
             options.max_pod_complexity,
         )
 
-    def _services(self, outbox: Outbox) -> Services:
+    def _services(self, dispatcher: APIDispatcher) -> Services:
         """The services that plugins are offered."""
         world, metrics = self.world, self.metrics
         return Services(
             snapshot=world.cache.snapshot,
             objects=world.objects,
             nominations=world.nominator,
-            client=outbox.client,
-            recorder=outbox.recorder,
+            client=dispatcher.client,
+            recorder=dispatcher.recorder,
             now_seconds=world.clock.monotonic,
             now=world.clock.now,
             random=world.random,
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
-            in_background=outbox.follow_ups.start,
-            background=self.background,
+            write_later=dispatcher.api_calls.start,
+            worker=self.worker,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
             pod_groups=world.pod_groups,
@@ -227,13 +227,13 @@ class Operator:
             device_counts=DeviceCounters(metrics),
         )
 
-    def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:
+    def _scheduler(self, active: ActiveQueue, dispatcher: APIDispatcher) -> Scheduler:
         """The way of a pod, from activeQ to its binding."""
         world, metrics = self.world, self.metrics
-        failures = AttemptFailures(world, outbox, metrics, self.preemption, self.without_profile)
+        failures = FailureHandler(world, dispatcher, metrics, self.preemption, self.without_profile)
         binding = BindingCycle(
             world,
-            outbox,
+            dispatcher,
             metrics,
             self.bindings,
             self.outcomes,
@@ -403,7 +403,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
-        stack.callback(operator.background.close)
+        stack.callback(operator.worker.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
         on_port(await server.start(options.port.bind_address))

@@ -4,6 +4,7 @@ Packages of users import it. Invariant: what is here stays; where a name's modul
 plugin notices. Everything is re-exported, and nothing is defined here.
 """
 
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import (
     Change,
     Cost,
@@ -37,7 +38,6 @@ from stellwerk.framework.events import (
     queue_if,
 )
 from stellwerk.framework.filter_results import FilterResults
-from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -116,6 +116,7 @@ __all__ = [
     "QUEUE_SKIP",
     "SKIP",
     "SKIP_FILTER",
+    "APICall",
     "Action",
     "BindPlugin",
     "Book",
@@ -141,7 +142,6 @@ __all__ = [
     "FilterPlugin",
     "FilterResult",
     "FilterResults",
-    "FollowUp",
     "FreeResources",
     "GrowNode",
     "Handle",

@@ -30,7 +30,7 @@ from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 from stellwerk_simulation.surroundings import Surroundings
 from stellwerk_simulation.trace import TraceNode, TracePod
-from stellwerk_simulation.virtual_background import VirtualBackground
+from stellwerk_simulation.virtual_worker import VirtualWorker
 
 PODS_PER_NODE = 1001
 """More than any node of the traces is ever given."""
@@ -100,7 +100,7 @@ def make_world(
         nominator,
         world.random,
         world.clock,
-        background=VirtualBackground(clock, plan_seconds),
+        worker=VirtualWorker(clock, plan_seconds),
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()

@@ -26,8 +26,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.costly_filters import TURN_SECONDS
-from stellwerk.scheduler.slices import SLICE_SECONDS
+from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, SLICE_SECONDS
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache, make_node, make_pod
 
@@ -106,7 +105,7 @@ def stretches(framework: Framework, snapshot: Snapshot, pod: PodInfo) -> Iterato
     now = time.process_time
     while True:
         began, state = now(), CycleState()
-        state.turn_seconds = TURN_SECONDS
+        state.slice_seconds = FILTER_SLICE_SECONDS
         found = framework.filtering.find_feasible(pod, state)
         if state.unfinished is None:
             break

@@ -13,7 +13,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Forbidden
 from stellwerk.models.json_values import JsonObject
-from stellwerk.scheduler import costly_filters, schedule_one, slices
+from stellwerk.scheduler import schedule_one, time_slice
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
@@ -112,9 +112,9 @@ def test_a_search_that_outlasts_its_turn_goes_on_in_slices(
 ) -> None:
     turns: list[float] = []
 
-    in_slices_itself = costly_filters.in_slices
+    in_slices_itself = time_slice.in_slices
     monkeypatch.setattr(schedule_one, "TURN_SECONDS", -1.0)
-    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
 
     async def story(world: VirtualCluster) -> None:
         world.apply(

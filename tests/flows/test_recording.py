@@ -18,7 +18,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
-from stellwerk.scheduler import slices
+from stellwerk.scheduler import time_slice
 from stellwerk.world.extender_answers import is_failure
 from stellwerk.world.world import World
 from stellwerk_simulation.replaying import Replay
@@ -134,7 +134,7 @@ def test_each_kind_of_decision_comes_out_again(tmp_path: Path, kind: str, hashed
 async def test_what_came_between_the_members_of_a_group_comes_there_again(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     file = tmp_path / "journal"
     await record_gangs(JournalOptions(file), seed=seed)
     replay, journal = replayed(file)

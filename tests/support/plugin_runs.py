@@ -7,12 +7,12 @@ from typing import Any, TypeVar, cast
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.background import Background, NoBackground
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
 from stellwerk.framework.handle import STANDING_CLOCK, DevicesUncounted, NoPodGroups
 from stellwerk.framework.interface import FilterPlugin, ScorePlugin
 from stellwerk.framework.services import DeviceCounts, Handle, PodGroups
 from stellwerk.framework.types import CycleState, Status
+from stellwerk.framework.worker import NoWorker, Worker
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
@@ -31,7 +31,7 @@ class PluginHandle:
     client: Any = None
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
-    background: Background = field(default_factory=NoBackground)
+    worker: Worker = field(default_factory=NoWorker)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 

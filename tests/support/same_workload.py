@@ -40,7 +40,7 @@ from stellwerk_simulation.rerunning import Rerun
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.surroundings import Surroundings
 from stellwerk_simulation.trace import TracePod
-from stellwerk_simulation.virtual_background import VirtualBackground
+from stellwerk_simulation.virtual_worker import VirtualWorker
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
@@ -106,8 +106,8 @@ def operated(
             chosen_controllers=("disruption-controller",),
             feature_gates=workload.feature_gates,
         )
-        background = VirtualBackground(clock, _PLAN_SECONDS)
-        with patch.object(app, "ProcessBackground", lambda: background):
+        worker = VirtualWorker(clock, _PLAN_SECONDS)
+        with patch.object(app, "ProcessBackground", lambda: worker):
             opened = open_virtual_cluster(
                 clock,
                 workload.nodes,

@@ -32,7 +32,7 @@ def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Iterator[Non
     if not pod.spec.resource_claims and not pod.extended_requests:
         return
     state = CycleState()
-    state.turn_seconds = _AT_ONCE
+    state.slice_seconds = _AT_ONCE
     find_nodes(world, pod, profile, state, thorough=True)
     if state.unfinished is not None:
         yield from state.unfinished

@@ -13,9 +13,8 @@ from typing import Final, Protocol, TypeAlias
 from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
-from stellwerk.framework.background import Background, NoBackground
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.extension_points import PluginsByPoint
-from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
 from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard
 from stellwerk.framework.services import (
@@ -32,6 +31,7 @@ from stellwerk.framework.services import (
     VolumeCounts,
     WaitingPod,
 )
+from stellwerk.framework.worker import NoWorker, Worker
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
@@ -73,7 +73,7 @@ MetricsRecorderOf: TypeAlias = Callable[[str, PluginsByPoint], MetricsRecorder]
 """(schedulerName, its plugins) → what measures them."""
 
 
-def _left_undone(_: FollowUp) -> None:
+def _left_undone(_: APICall) -> None:
     """There is no cluster to write to."""
 
 
@@ -147,9 +147,9 @@ class Services:
     """Limits the time of plugins that do not come with Stellwerk."""
     now: Callable[[], datetime] = STANDING_CLOCK.now
     """The wall clock, for what is compared with times in objects."""
-    in_background: Callable[[FollowUp], None] = _left_undone
+    write_later: Callable[[APICall], None] = _left_undone
     """Carries out what a plugin does not wait for; without a cluster, nothing does."""
-    background: Background = field(default_factory=NoBackground)
+    worker: Worker = field(default_factory=NoWorker)
     """Computes what a plugin does not wait for."""
     metrics_recorder: MetricsRecorderOf = _unmeasured
     """What measures the plugins of a profile."""
@@ -173,7 +173,7 @@ class ProfileHandle(Handle):
         self.device_counts = services.device_counts
         self.preempting = services.preempting
         self.pod_groups = services.pod_groups
-        self.background = services.background
+        self.worker = services.worker
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:
@@ -232,8 +232,8 @@ class ProfileHandle(Handle):
         return self._served().feasible(pod)
 
     @override
-    def in_background(self, follow_up: FollowUp) -> None:
-        self._services.in_background(follow_up)
+    def write_later(self, api_call: APICall) -> None:
+        self._services.write_later(api_call)
 
     @override
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, Final, Protocol, TypeAlias
 
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
 from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
@@ -91,7 +91,7 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
-    follow_up: FollowUp | None = None
+    api_call: APICall | None = None
     """What is to be done in the cluster, whatever comes of the plugins that follow."""
     plugin: str = ""
     """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""

@@ -161,7 +161,7 @@ class Framework:
     ) -> PostFilterResult:
         runner = self._post_filters
         reasons = after.status.reasons if after is not None else ()
-        follow_up = None
+        api_call = None
         # Without any plugin, nothing stands behind an old nomination.
         clear_nomination = not runner.calls
         asked = after is None
@@ -170,17 +170,17 @@ class Framework:
                 asked = after is not None and plugin.name == after.plugin
                 continue
             result = runner.ask(plugin, call, state, pod, diagnosis)
-            follow_up = follow_up or result.follow_up
+            api_call = api_call or result.api_call
             if result.status.code is not Code.UNSCHEDULABLE:
                 if not result.candidates:
-                    return replace(result, follow_up=follow_up) if follow_up else result
+                    return replace(result, api_call=api_call) if api_call else result
                 return replace(
-                    result, earlier_reasons=reasons, plugin=plugin.name, follow_up=follow_up
+                    result, earlier_reasons=reasons, plugin=plugin.name, api_call=api_call
                 )
             clear_nomination |= result.clear_nomination
             reasons += result.status.reasons
         status = Status(Code.UNSCHEDULABLE, reasons)
-        return PostFilterResult(status, clear_nomination=clear_nomination, follow_up=follow_up)
+        return PostFilterResult(status, clear_nomination=clear_nomination, api_call=api_call)
 
 
 class FilterPhase:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from stellwerk.framework.background import Background
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
+from stellwerk.framework.worker import Worker
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -259,7 +259,7 @@ class Handle(Protocol):
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
     pod_groups: PodGroups
-    background: Background
+    worker: Worker
     """Computes what a plugin does not wait for."""
 
     @property
@@ -295,7 +295,7 @@ class Handle(Protocol):
         """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
         ...
 
-    def in_background(self, follow_up: FollowUp) -> None:
+    def write_later(self, api_call: APICall) -> None:
         """Carry a write out without waiting for it; retried while the API is unavailable."""
         ...
 

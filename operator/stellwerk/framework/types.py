@@ -307,7 +307,7 @@ class CycleState:
         "skipped_filters",
         "skipped_pre_binds",
         "skipped_scores",
-        "turn_seconds",
+        "slice_seconds",
         "unfinished",
     )
 
@@ -331,7 +331,7 @@ class CycleState:
         """Measured runs, taken by `MetricsRecorder.attempt` after the cycle and the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
-        self.turn_seconds: float | None = None
+        self.slice_seconds: float | None = None
         """How long a costly filter may take at once; None: as long as it needs."""
         self.unfinished: Iterator[None] | None = None
         """What a costly filter has left undone when that time was over."""
@@ -370,9 +370,9 @@ def completes(state: CycleState, work: Iterator[None], now_seconds: Callable[[],
 
     What is left is in the state then; it goes on from step to step, with results where it began.
     """
-    until_seconds = now_seconds() + (state.turn_seconds or 0.0)
+    until_seconds = now_seconds() + (state.slice_seconds or 0.0)
     for _ in work:
-        if state.turn_seconds is not None and now_seconds() > until_seconds:
+        if state.slice_seconds is not None and now_seconds() > until_seconds:
             state.unfinished = work
             return False
     return True

@@ -16,11 +16,11 @@ from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
-from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
 from stellwerk.world.effects import release
@@ -60,13 +60,13 @@ class BindingCycle:
     """The points from Permit to PostBind, and the way back from each."""
 
     world: World
-    outbox: Outbox
+    dispatcher: APIDispatcher
     metrics: Metrics
     bindings: BindingTasks
     outcomes: BindingOutcomes
     waiting_pods: WaitingPodsMap
     preemption: PreemptionExecutor
-    failures: AttemptFailures
+    failures: FailureHandler
 
     async def run(self, attempt: Attempt) -> None:
         """Bind the pod, or undo everything."""
@@ -129,7 +129,7 @@ class BindingCycle:
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding
         uid, node_name = assumed.uid, assumed.node_name
-        reports = self.outbox.reports
+        reports = self.dispatcher.reports
         if uid in reports.pending or uid in reports.writing:
             # Why it was pending is history, and must not be written after what the binding writes.
             await reports.cancel_or_flush(uid)
@@ -220,7 +220,7 @@ class BindingCycle:
             return
         attempt.announced = True
         try:
-            client = self.outbox.client
+            client = self.dispatcher.client
             await client.patch_pod_status(pod.namespace, pod.name, {"status": patch})
         except SchedulerError as failure:
             logger.warning("cannot nominate %s to %s: %s", pod.key, node_name, failure)
@@ -247,7 +247,7 @@ class BindingCycle:
             attempt.evaluated,
             attempt.feasible,
         )
-        self.outbox.recorder.event(
+        self.dispatcher.recorder.event(
             pod_reference(queued.pod),
             "Normal",
             "Scheduled",

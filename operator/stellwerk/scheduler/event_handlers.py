@@ -1,4 +1,4 @@
-"""What a Pod, a Node or any other watched object means to the cache and the queue.
+"""Watch events of pods, nodes and other objects, taken to the cache and the queue.
 
 Implements WatchHandlers for kopf's handlers; synchronous, no I/O, timed as kube-scheduler times its
 own. Invariant: after an event, the cache and the queue show the object as the event does, and every
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from typing_extensions import override
@@ -23,12 +23,11 @@ from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.gangs.group_events import GROUP_KINDS, GroupEvents
-from stellwerk.scheduler.outbox import StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.prepared_object import PreparedObject
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
@@ -54,6 +53,36 @@ _RESOURCES: Final = {
     "DeviceClass": Resource.DEVICE_CLASS,
 }
 """Kinds whose changes can wake pods; the others are only kept."""
+
+
+class PreparedObject(Generic[Parsed]):
+    """A large object and what it was parsed to in a thread, until its event is handled.
+
+    The object is held for as long as this is, so that its id means this object and no other.
+    """
+
+    __slots__ = ("__weakref__", "_failure", "_obj", "_parsed")
+
+    def __init__(self, obj: JsonObject, parse: Callable[[JsonObject], Parsed]) -> None:
+        """Parse the object; a ValueError is kept for `parsed`."""
+        self._obj = obj
+        self._parsed: Parsed | None = None
+        self._failure: ValueError | None = None
+        try:
+            self._parsed = parse(obj)
+        except ValueError as failure:
+            # Its traceback would hold everything that parsing has seen.
+            self._failure = failure.with_traceback(None)
+
+    def parsed(self) -> Parsed:
+        """What the object says.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        if self._parsed is None:
+            raise self._failure or ValueError("nothing was parsed")
+        return self._parsed
 
 
 class SyncBarrier:

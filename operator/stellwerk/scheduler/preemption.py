@@ -19,8 +19,8 @@ from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.world.effects import (
     Eviction,
@@ -69,7 +69,7 @@ class Evictor:
     """Evicts victims one at a time, for pods and for groups."""
 
     world: World
-    outbox: Outbox
+    dispatcher: APIDispatcher
     bindings: BindingTasks
     waiting_pods: WaitingPodsMap
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -83,7 +83,7 @@ class Evictor:
         if self._keep_from_node(victim):
             self._record(victim, reason, " (in kube-scheduler memory).")
             return VictimOutcome.BINDING_CANCELLED
-        client = self.outbox.client
+        client = self.dispatcher.client
         try:
             await self._retrying(reason, lambda: self._mark(victim, reason))
             gone = await self._retrying(
@@ -112,7 +112,7 @@ class Evictor:
             message=f"{reason.profile_name}: preempting to accommodate a higher priority {kind}",
         )
         if patch is not None:
-            await self.outbox.client.patch_pod_status(victim.namespace, victim.name, patch)
+            await self.dispatcher.client.patch_pod_status(victim.namespace, victim.name, patch)
 
     async def _retrying(self, reason: EvictionReason, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call, again after a while if the API is overloaded or away.
@@ -131,7 +131,7 @@ class Evictor:
         return await call()
 
     def _record(self, victim: PodInfo, reason: EvictionReason, suffix: str) -> None:
-        self.outbox.recorder.event(
+        self.dispatcher.recorder.event(
             pod_reference(victim),
             "Normal",
             "Preempted",
@@ -164,7 +164,7 @@ class PreemptionExecutor:
     def __init__(
         self,
         world: World,
-        outbox: Outbox,
+        dispatcher: APIDispatcher,
         metrics: Metrics,
         bindings: BindingTasks,
         waiting_pods: WaitingPodsMap,
@@ -172,9 +172,9 @@ class PreemptionExecutor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._world = world
-        self._outbox = outbox
+        self._dispatcher = dispatcher
         self._metrics = metrics
-        self.evictor = Evictor(world, outbox, bindings, waiting_pods, sleep)
+        self.evictor = Evictor(world, dispatcher, bindings, waiting_pods, sleep)
         """Groups that preempt evict by it, too."""
         self._under_way: dict[str, _UnderWay] = {}
         """By the preemptor's uid."""
@@ -269,7 +269,7 @@ class PreemptionExecutor:
             self._end(pod.uid)
             cleared = withdraw_nomination(world, pod)
             if cleared is not None:
-                self._outbox.reports.put(cleared)
+                self._dispatcher.reports.put(cleared)
         else:
             self._evicted(pod.uid, outcomes[-1])
             wake_preemptor(world, pod, outcomes)
@@ -295,7 +295,7 @@ class PreemptionExecutor:
         """
         pod = eviction.preemptor
         for cleared in clear_lower_nominations(self._world, pod, eviction.candidate.node_name):
-            self._outbox.reports.put(cleared)
+            self._dispatcher.reports.put(cleared)
         reason = _reason(eviction)
         *others, last = eviction.victims
         answers = await asyncio.gather(

@@ -20,18 +20,18 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_preemption.plugin import ASKED
-from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.costly_filters import MOST_TURNS, TURN_SECONDS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.submit_group_result import SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
+from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, THROTTLED, Fairness
+from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import Effects, apply
 from stellwerk.world.failure import Failure
@@ -65,13 +65,13 @@ class ScheduleOne:
         metrics: Metrics,
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
-        failures: AttemptFailures,
+        failures: FailureHandler,
         fairness: Fairness,
         conditions: GroupConditions,
     ) -> None:
         self._world = world
         self._loader = loader
-        self._outbox = binding_cycle.outbox
+        self._dispatcher = binding_cycle.dispatcher
         self._metrics = metrics
         self._bindings = bindings
         self._binding_cycle = binding_cycle
@@ -94,10 +94,12 @@ class ScheduleOne:
             failures,
             conditions,
             evictions,
-            self._outbox,
+            self._dispatcher,
             self.records,
         )
-        self.groups = GroupCycle(world, loader, self._outbox, metrics, failures, conditions, submit)
+        self.groups = GroupCycle(
+            world, loader, self._dispatcher, metrics, failures, conditions, submit
+        )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
@@ -129,11 +131,11 @@ class ScheduleOne:
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
         has_rivals = len(world.profiles.served) > 1 or self._slow_specs.specs
-        gives_way = self._gives_way(pod, profile) if has_rivals else ""
+        throttled = self._throttled(pod, profile) if has_rivals else ""
         self._attempts += 1
         ATTEMPT.set(self._attempts)
-        if gives_way:
-            self._set_back(queued, profile, Failure.set_back(gives_way), started_seconds)
+        if throttled:
+            self._throttle(queued, profile, Failure.throttled(throttled), started_seconds)
             return
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
@@ -187,17 +189,17 @@ class ScheduleOne:
             self.evictions.keep(decision, rfc3339(now), decided_seconds)
         self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
 
-    def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
+    def _throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
         """Why a pod has to leave time to others, or an empty text."""
         slow = ""
         if len(self._world.profiles.served) > 1:
             slow = self._budget.exceeded(profile.scheduler_name)
         slow_specs = self._slow_specs
         if not slow and slow_specs.specs and slow_specs.waits(pod.spec):
-            return SET_BACK
+            return THROTTLED
         return slow
 
-    def _set_back(
+    def _throttle(
         self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
     ) -> None:
         """Leave a pod for later: it has to leave time to others."""
@@ -226,7 +228,7 @@ class ScheduleOne:
             self._loader.without_profile.take_out(pod)
             return
         if pod.terminating:
-            self._outbox.recorder.event(
+            self._dispatcher.recorder.event(
                 pod_reference(pod),
                 "Warning",
                 "FailedScheduling",
@@ -247,9 +249,9 @@ class ScheduleOne:
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
-        for turns_left in reversed(range(MOST_TURNS)):
+        for slices_left in reversed(range(MOST_SLICES)):
             # What changes all the time is not waited for.
-            state.turn_seconds = TURN_SECONDS if turns_left else None
+            state.slice_seconds = FILTER_SLICE_SECONDS if slices_left else None
             world.cache.update_snapshot()
             if extenders is None:
                 decision = decide(world, pod, profile, state)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
@@ -50,7 +50,7 @@ class Effects:
     bind: PodInfo | None = None
     """A pod assumed on its node and reserved there, to be bound."""
     evict: Eviction | None = None
-    follow_up: FollowUp | None = None
+    api_call: APICall | None = None
     """What PostFilter wants done in the cluster."""
     patch: Report | None = None
     """The condition and the nomination of a pod that was requeued."""
@@ -74,7 +74,7 @@ def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
     effects = requeue(world, queued, failure)
     effects.evict = evict
     if decision.post_filter is not None:
-        effects.follow_up = decision.post_filter.follow_up
+        effects.api_call = decision.post_filter.api_call
     return effects
 
 

@@ -56,7 +56,7 @@ class Failure:
     """Its profile's foreign code takes too much time: nothing was tried."""
 
     @classmethod
-    def set_back(cls, message: str) -> "Failure":
+    def throttled(cls, message: str) -> "Failure":
         """The pod is not tried now, since foreign code of its profile is too slow."""
         return cls(message, slow=True)
 
@@ -81,5 +81,8 @@ class Failure:
 
     @classmethod
     def not_bound(cls, status: Status) -> "Failure":
-        """A rejection by PreBind or Bind: another attempt after a backoff, no hint."""
+        """PreBind or Bind did not succeed: as its status says, an error mostly.
+
+        Another attempt follows after a backoff; no hint is asked.
+        """
         return cls(status.message, rejected=status.rejected)

@@ -12,9 +12,9 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
-from stellwerk.framework.background import Background
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.services import PodGroups
+from stellwerk.framework.worker import Worker
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
@@ -28,18 +28,18 @@ def offline_profile(
     random: RecordedRandom,
     clock: Clock,
     pod_groups: PodGroups | None = None,
-    background: Background | None = None,
+    worker: Worker | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
-    `background`: None begins no work.
+    `worker`: None begins no work.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
     """
     services = offline_services(cache.snapshot, objects, nominator, random, clock.now, pod_groups)
-    if background is not None:
-        services = replace(services, background=background, now_seconds=clock.monotonic)
+    if worker is not None:
+        services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
 
 

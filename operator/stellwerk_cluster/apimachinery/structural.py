@@ -6,7 +6,6 @@ defaulting build new objects; validation only reads. CEL rules are `rules`' busi
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
+UNNAMED: Final = "<nil>"
+"""The field of errors that name none."""
 _NESTED_ALWAYS_KNOWN: Final = ("apiVersion", "kind", "metadata")
 
 
@@ -80,11 +81,6 @@ def with_defaults(value: JsonValue, schema: JsonObject) -> JsonValue:
     return dict(sorted(result.items()))
 
 
-def validate(value: JsonValue, schema: JsonObject, path: str) -> list[FieldError]:
-    """The errors of a value."""
-    return list(_validate(value, schema, path))
-
-
 _HIDING: Final = frozenset(
     {
         "FieldValueNotSupported",
@@ -101,32 +97,62 @@ def hides_rules(errors: list[FieldError]) -> bool:
     return any(error.reason in _HIDING for error in errors)
 
 
+def validate(value: JsonValue, schema: JsonObject, path: str) -> list[FieldError]:
+    """The errors of a value, in the order of kube-openapi's validators.
+
+    That is: type, combined schemas, length and pattern, range, items, enum, properties, and of an
+    object what it lacks last. A value of the wrong type goes on to all checks that need no type.
+    """
+    return list(_validate(value, schema, path))
+
+
+def list_type_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """The keys that lists of type map or set have twice (`ValidateListSetsAndMaps`, v1.36)."""
+    if isinstance(value, dict):
+        properties = schema.get("properties") or EMPTY
+        additional = schema.get("additionalProperties")
+        for name, item in value.items():
+            part = properties.get(name, additional if isinstance(additional, dict) else None)
+            if part is not None:
+                yield from list_type_errors(item, part, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        yield from _key_errors(value, schema, path)
+        items = schema.get("items") or EMPTY
+        for position, item in enumerate(value):
+            yield from list_type_errors(item, items, f"{path}[{position}]")
+
+
 def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     if value is None and schema.get("nullable"):
         return
     wrong_type = _type_error(value, schema, path)
     if wrong_type is not None:
         yield wrong_type
+    if value is None:
         return
-    if isinstance(value, dict):
-        yield from _validate_object(value, schema, path)
-    elif isinstance(value, list):
-        yield from _validate_list(value, schema, path)
-    elif isinstance(value, str):
-        yield from _validate_text(value, schema, path)
+    yield from _combined_errors(value, schema, path)
+    if isinstance(value, str):
+        yield from _text_errors(value, schema, path)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield from _validate_number(value, schema, path)
+        yield from _number_errors(value, schema, path)
+    elif isinstance(value, list):
+        yield from _item_errors(value, schema, path)
     if "enum" in schema and value not in schema["enum"]:
         yield unsupported(path, value, schema["enum"])
-    yield from _validate_combined(value, schema, path)
+    if isinstance(value, dict):
+        yield from _property_errors(value, schema, path)
 
 
 def _type_of(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, float):
-        return "integer" if value.is_integer() else "number"
-    return {int: "integer", str: "string", list: "array", dict: "object"}.get(type(value), "null")
+    if isinstance(value, (int, float)):
+        # Of what is no int64, Go's decoder makes a float; such a float is an integer up to 2^53.
+        is_int64 = isinstance(value, int) and _INT64[0] <= value <= _INT64[1]
+        whole = float(value).is_integer() and abs(value) <= _LARGEST_EXACT
+        return "integer" if is_int64 or whole else "number"
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
 
 
 def _type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldError | None:
@@ -142,60 +168,34 @@ def _type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldError |
     return FieldError(path, "FieldValueTypeInvalid", text)
 
 
-def _validate_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    for name in schema.get("required") or ():
-        if name not in value:
-            yield required(f"{path}.{name}" if path else name)
-    properties, additional = schema.get("properties") or EMPTY, schema.get("additionalProperties")
-    for name, item in value.items():
-        part = properties.get(name, additional if isinstance(additional, dict) else None)
-        if part is not None:
-            yield from _validate(item, part, f"{path}.{name}" if path else name)
-    for name, compares, text in (
-        ("maxProperties", len(value) > schema.get("maxProperties", len(value)), "at most"),
-        ("minProperties", len(value) < schema.get("minProperties", 0), "at least"),
-    ):
-        if compares:
-            yield bad_value(
-                path, len(value), f"{path} in body should have {text} {schema[name]} properties"
-            )
+def _combined_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    any_of = [validate(value, part, path) for part in schema.get("anyOf") or ()]
+    if any_of and all(any_of):
+        yield _unnamed(f'"{path}" must validate at least one schema (anyOf)')
+        yield from min(any_of, key=len)
+    one_of = [validate(value, part, path) for part in schema.get("oneOf") or ()]
+    valid = sum(1 for errors in one_of if not errors)
+    if one_of and valid != 1:
+        found = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        yield _unnamed(f'"{path}" must validate one and only one schema (oneOf). {found}')
+        if not valid:
+            yield from min(one_of, key=len)
+    all_of = [validate(value, part, path) for part in schema.get("allOf") or ()]
+    for errors in all_of:
+        yield from errors
+    if any(all_of):
+        none = ". None validated" if all(all_of) else ""
+        yield _unnamed(f'"{path}" must validate all the schemas (allOf){none}')
+    if "not" in schema and not validate(value, schema["not"], path):
+        yield _unnamed(f'"{path}" must not validate the schema (not)')
 
 
-def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
-    highest = schema.get("maxItems")
-    if highest is not None and len(value) > highest:
-        text = f"Too many: {len(value)}: must have at most {highest} items"
-        yield FieldError(path, "FieldValueTooMany", text)
-    if len(value) < schema.get("minItems", 0):
-        yield bad_value(
-            path, len(value), f"{path} in body should have at least {schema['minItems']} items"
-        )
-    items = schema.get("items") or EMPTY
-    for position, item in enumerate(value):
-        yield from _validate(item, items, f"{path}[{position}]")
-    yield from _validate_keys(value, schema, path)
+def _unnamed(text: str) -> FieldError:
+    """An error that names its field in its text alone."""
+    return bad_value(UNNAMED, "", text)
 
 
-def _validate_keys(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """Lists that are maps or sets have each key once."""
-    sort = schema.get("x-kubernetes-list-type")
-    keys = schema.get("x-kubernetes-list-map-keys") or ()
-    if sort not in ("map", "set"):
-        return
-    seen: set[bytes] = set()
-    for position, item in enumerate(value):
-        shown = (
-            {name: item.get(name) for name in keys}
-            if sort == "map" and isinstance(item, dict)
-            else item
-        )
-        mark = orjson.dumps(shown, option=orjson.OPT_SORT_KEYS)
-        if mark in seen:
-            yield duplicate(f"{path}[{position}]", shown)
-        seen.add(mark)
-
-
-def _validate_text(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _text_errors(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
     longest = schema.get("maxLength")
     if longest is not None and len(value) > longest:
         yield FieldError(
@@ -219,49 +219,97 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _number_errors(value: float, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    type_, format_ = schema.get("type", ""), schema.get("format", "")
+    if not _in_range(value, type_, format_):
+        form = f"with format {format_}" if format_ else "(default format)"
+        yield _unnamed(f"Checked value must be of type {type_} {form} in {path}")
+    factor = schema.get("multipleOf")
+    if factor and value % factor:
+        yield bad_value(path, value, f"{path} in body should be a multiple of {factor}")
     lowest, highest = schema.get("minimum"), schema.get("maximum")
-    if highest is not None:
-        exclusive = schema.get("exclusiveMaximum")
-        if value > highest or (exclusive and value == highest):
-            text = "less than" if exclusive else "less than or equal to"
-            yield bad_value(path, value, f"{path} in body should be {text} {highest}")
     if lowest is not None:
         exclusive = schema.get("exclusiveMinimum")
         if value < lowest or (exclusive and value == lowest):
             text = "greater than" if exclusive else "greater than or equal to"
             yield bad_value(path, value, f"{path} in body should be {text} {lowest}")
-    if schema.get("type") == "integer" and not _in_range(value, schema.get("format", "")):
-        text = f"Checked value must be of type integer with format {schema['format']} in {path}"
-        yield bad_value("<nil>", "", text)
-    factor = schema.get("multipleOf")
-    if factor and value % factor:
-        yield bad_value(path, value, f"{path} in body should be a multiple of {factor}")
+    if highest is not None:
+        exclusive = schema.get("exclusiveMaximum")
+        if value > highest or (exclusive and value == highest):
+            text = "less than" if exclusive else "less than or equal to"
+            yield bad_value(path, value, f"{path} in body should be {text} {highest}")
 
 
-def _in_range(value: float, format_: str) -> bool:
-    lowest, highest = _RANGES.get(format_, (-math.inf, math.inf))
-    return lowest <= value <= highest
+def _in_range(value: float, type_: str, format_: str) -> bool:
+    """Whether the value can be converted to the type in the format, as Go's strconv does."""
+    if type_ == "integer":
+        lowest, highest = _RANGES.get(format_, _INT64)
+        return float(value).is_integer() and lowest <= value <= highest
+    return type_ != "number" or format_ not in _SINGLE_PRECISION or abs(value) <= _LARGEST_SINGLE
 
 
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _RANGES: Final = {
     "int32": (-(1 << 31), (1 << 31) - 1),
     "uint32": (0, (1 << 32) - 1),
     "uint64": (0, (1 << 64) - 1),
 }
+_LARGEST_EXACT: Final = (1 << 53) - 1
+"""The largest float that swag.IsFloat64AJSONInteger takes for an integer."""
+_SINGLE_PRECISION: Final = ("float", "float32")
+_LARGEST_SINGLE: Final = 3.4028234663852886e38
 
 
-def _validate_combined(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    for part in schema.get("allOf") or ():
-        yield from _validate(value, part, path)
-    any_of = schema.get("anyOf") or ()
-    if any_of and all(validate(value, part, path) for part in any_of):
+def _item_errors(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
+    items = schema.get("items") or EMPTY
+    for position, item in enumerate(value):
+        yield from _validate(item, items, f"{path}[{position}]")
+    if len(value) < schema.get("minItems", 0):
         yield bad_value(
-            path, _type_of(value), f"{path} in body must validate at least one schema (anyOf)"
+            path, len(value), f"{path} in body should have at least {schema['minItems']} items"
         )
-    one_of = schema.get("oneOf") or ()
-    if one_of and sum(1 for part in one_of if not validate(value, part, path)) != 1:
-        text = f"{path} in body must validate one and only one schema (oneOf)"
-        yield bad_value(path, _type_of(value), text)
-    if "not" in schema and not validate(value, schema["not"], path):
-        yield bad_value(path, _type_of(value), f"{path} in body must not validate the schema (not)")
+    highest = schema.get("maxItems")
+    if highest is not None and len(value) > highest:
+        yield _too_many(path, len(value), highest)
+
+
+def _too_many(path: str, found: int, highest: int) -> FieldError:
+    text = f"Too many: {found}: must have at most {highest} items"
+    return FieldError(path, "FieldValueTooMany", text)
+
+
+def _property_errors(value: JsonObject, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    fewest, most = schema.get("minProperties", 0), schema.get("maxProperties", len(value))
+    if len(value) < fewest:
+        yield bad_value(
+            path, len(value), f"{path} in body should have at least {fewest} properties"
+        )
+    if len(value) > most:
+        yield _too_many(path, len(value), most)
+    properties, additional = schema.get("properties") or EMPTY, schema.get("additionalProperties")
+    for name, item in value.items():
+        part = properties.get(name, additional if isinstance(additional, dict) else None)
+        if part is not None:
+            yield from _validate(item, part, f"{path}.{name}" if path else name)
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield required(f"{path}.{name}" if path else name)
+
+
+def _key_errors(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """Lists that are maps or sets have each key once."""
+    sort = schema.get("x-kubernetes-list-type")
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    if sort not in ("map", "set"):
+        return
+    seen: set[bytes] = set()
+    for position, item in enumerate(value):
+        shown = (
+            {name: item.get(name) for name in keys}
+            if sort == "map" and isinstance(item, dict)
+            else item
+        )
+        mark = orjson.dumps(shown, option=orjson.OPT_SORT_KEYS)
+        if mark in seen:
+            yield duplicate(f"{path}[{position}]", shown)
+        seen.add(mark)

@@ -229,7 +229,7 @@ def note_duplicates(
         doubled = read_yaml(content)[1]
         options.strict_errors += [doubled_text(doubled)] if doubled else []
         return
-    paths = duplicate_fields(content, body)
+    paths = duplicate_fields(content, body, options.strict_order)
     prefix = "json patch " if isinstance(body, list) else ""
     options.strict_errors += [f'{prefix}duplicate field "{path}"' for path in paths]
     if media_type == patching.JSON_PATCH:
@@ -237,8 +237,12 @@ def note_duplicates(
         options.strict_errors += [f'{prefix}unknown field "{path}"' for path in unknown]
 
 
-def duplicate_fields(content: bytes, value: JsonValue) -> list[str]:
+def duplicate_fields(
+    content: bytes, value: JsonValue, order: dict[str, int] | None = None
+) -> list[str]:
     """The paths of the fields that stand twice in a text whose value is known.
+
+    `order` gets the place in the text of what strict decoding may say of each field.
 
     Raises:
         StatusError: the text is nested more deeply than can be followed (400).
@@ -246,7 +250,10 @@ def duplicate_fields(content: bytes, value: JsonValue) -> list[str]:
     if _has_as_many_texts(content, value):
         return []
     try:
-        return list(_paths(json.loads(content, object_pairs_hook=_noted), ""))
+        noted = json.loads(content, object_pairs_hook=_noted)
+        if order is not None:
+            order |= {text: place for place, text in enumerate(_texts(noted, ""))}
+        return list(_paths(noted, ""))
     except RecursionError as error:
         message = "error decoding: json: exceeded max depth"
         raise bad_request(message) from error
@@ -256,11 +263,14 @@ class _Noting(dict[str, "JsonValue"]):
     """An object that remembers which of its fields stood in it more than once."""
 
     doubled: list[str]
+    pairs: list[tuple[str, JsonValue]]
+    """All that stood in it, in order."""
 
 
 def _noted(pairs: list[tuple[str, JsonValue]]) -> _Noting:
     found = _Noting()
     found.doubled = []
+    found.pairs = pairs
     for name, value in pairs:
         if name in found and name not in found.doubled:
             found.doubled.append(name)
@@ -288,3 +298,17 @@ def _paths(value: JsonValue, path: str) -> Iterator[str]:
     elif isinstance(value, list):
         for position, item in enumerate(value):
             yield from _paths(item, f"{path}[{position}]")
+
+
+def _texts(value: JsonValue, path: str) -> Iterator[str]:
+    """What strict decoding would say of each field if it were unknown or a repetition, in order."""
+    if isinstance(value, _Noting):
+        seen: set[str] = set()
+        for name, item in value.pairs:
+            where = f"{path}.{name}" if path else name
+            yield f'{"duplicate" if name in seen else "unknown"} field "{where}"'
+            seen.add(name)
+            yield from _texts(item, where)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _texts(item, f"{path}[{position}]")

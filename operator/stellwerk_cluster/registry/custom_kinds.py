@@ -16,7 +16,14 @@ from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_t
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
 from stellwerk_cluster.apimachinery.strategy import Strategy
-from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
+from stellwerk_cluster.apimachinery.structural import (
+    UNNAMED,
+    hides_rules,
+    list_type_errors,
+    prune,
+    validate,
+    with_defaults,
+)
 from stellwerk_cluster.validation.embedded_objects import embedded_errors
 
 if TYPE_CHECKING:
@@ -221,7 +228,11 @@ def _content_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
     content = {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }
-    return [*validate(content, schema, ""), *embedded_errors(content, schema, "")]
+    return [
+        *validate(content, schema, ""),
+        *embedded_errors(content, schema, ""),
+        *list_type_errors(content, schema, ""),
+    ]
 
 
 def _status_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
@@ -229,7 +240,10 @@ def _status_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
     part = (schema.get("properties") or EMPTY).get("status")
     if part is None or "status" not in obj:
         return []
+    errors = [*validate(obj["status"], part, ""), *list_type_errors(obj["status"], part, "")]
     return [
-        replace(error, field=f"status.{error.field}" if error.field else "status")
-        for error in validate(obj["status"], part, "")
+        error
+        if error.field == UNNAMED
+        else replace(error, field=f"status.{error.field}" if error.field else "status")
+        for error in errors
     ]

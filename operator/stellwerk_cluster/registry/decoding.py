@@ -58,6 +58,9 @@ def decode_body(
     obj = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
     if (unknown or options.strict_errors) and options.field_validation != "Ignore":
         texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
+        if not kind.custom and patch is None:
+            # Of kinds with types of their own, Go's decoder reports while it reads the body.
+            texts.sort(key=lambda text: options.strict_order.get(text, 0))
         if options.field_validation == "Strict":
             text = f"strict decoding error: {', '.join(texts)}"
             if patch is None:

@@ -29,4 +29,6 @@ class WriteOptions:
     """Whether an apply takes fields from their owners."""
     strict_errors: list[str] = field(default_factory=list)
     """What of the body breaks strict decoding already, before the object is looked at."""
+    strict_order: dict[str, int] = field(default_factory=dict)
+    """Where in the body each text about strict decoding belongs, if it has fields twice."""
     warnings: list[str] = field(default_factory=list)

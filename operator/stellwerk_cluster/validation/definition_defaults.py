@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.structural import prune, validate
+from stellwerk_cluster.apimachinery.structural import list_type_errors, prune, validate
 from stellwerk_cluster.validation.embedded_objects import EMBEDDED, embedded_errors
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def _errors_of(schema: JsonObject, path: str) -> Iterator[FieldError]:
         yield bad_value(path, default, "must not have unknown fields")
     embedded = list(embedded_errors(default, schema, path))
     yield from embedded or validate(default, schema, path)
+    yield from () if embedded else list_type_errors(default, schema, path)
 
 
 def _embedding_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from tests.support.served_cluster import send, served
+from tests.support.served_cluster import send, send_for_headers, served
 
 NAMESPACE = "/api/v1/namespaces/default"
 PODS = f"{NAMESPACE}/pods"
@@ -447,3 +447,138 @@ def test_a_token_is_asked_for_one_account_and_no_other_of_its_name(url: str) -> 
         'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "robot": the UID in '
         f"the token request (u) does not match the UID of the service account ({uid})"
     )
+
+
+# Custom objects.
+
+
+GADGETS = "/apis/lab.example/v1/namespaces/default/gadgets"
+GADGET_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["kind"],
+            "x-kubernetes-validations": [{"rule": "self.size != 7", "message": "not seven"}],
+            "properties": {
+                "kind": {"type": "string", "enum": ["a", "b"]},
+                "size": {"type": "integer", "format": "int32", "maximum": 5},
+                "set": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "set",
+                    "items": {"type": "integer"},
+                },
+            },
+        }
+    },
+}
+INT32 = "of type integer with format int32"
+SIZE = "spec.size: Invalid value:"
+NOT_CHECKED = (
+    "<nil>: Invalid value: null: some validation rules were not checked because the object was "
+    "invalid; correct the existing errors to complete validation"
+)
+
+
+@pytest.fixture(scope="module")
+def gadgets(url: str) -> str:
+    names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": GADGET_SCHEMA},
+    }
+    definition = {
+        "metadata": {"name": "gadgets.lab.example"},
+        "spec": {
+            "group": "lab.example",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert ask(url, "POST", path, definition)[0] == 201
+    return url
+
+
+@pytest.mark.parametrize(
+    ("spec", "errors"),
+    [
+        pytest.param(
+            {"kind": "a", "size": 7, "set": [1, 1]},
+            [
+                "spec.size: Invalid value: 7: spec.size in body should be less than or equal to 5",
+                "spec.set[1]: Duplicate value: 1",
+                "spec: Invalid value: not seven",
+            ],
+            id="structure, then keys that stand twice, then rules",
+        ),
+        pytest.param(
+            {"kind": "c", "size": 7, "set": [1, 1]},
+            [
+                'spec.kind: Unsupported value: "c": supported values: "a", "b"',
+                "spec.size: Invalid value: 7: spec.size in body should be less than or equal to 5",
+                "spec.set[1]: Duplicate value: 1",
+                NOT_CHECKED,
+            ],
+            id="rules are not checked where a value is none of an enum",
+        ),
+        pytest.param(
+            {"size": 3},
+            ["spec.kind: Required value", NOT_CHECKED],
+            id="nor where one is lacking",
+        ),
+        pytest.param(
+            {"kind": "a", "size": 1 << 31},
+            [
+                f'<nil>: Invalid value: "": Checked value must be {INT32} in spec.size',
+                f"{SIZE} 2147483648: spec.size in body should be less than or equal to 5",
+            ],
+            id="a number beyond its format",
+        ),
+    ],
+)
+def test_structure_and_rules_of_custom_objects_report_in_one_answer(
+    gadgets: str, spec: Any, errors: list[str]
+) -> None:
+    body = {
+        "apiVersion": "lab.example/v1",
+        "kind": "Gadget",
+        "metadata": {"name": "g"},
+        "spec": spec,
+    }
+    status, answer = ask(gadgets, "POST", GADGETS, body)
+    causes = [f"{each['field']}: {each['message']}" for each in answer["details"]["causes"]]
+    assert (status, causes) == (422, errors)
+
+
+# Strict decoding.
+
+
+def test_strict_decoding_names_fields_in_the_order_of_the_body(url: str) -> None:
+    content = (
+        b'{"kind":"ConfigMap","apiVersion":"v1","datta":1,'
+        b'"metadata":{"name":"a","name":"strict","labelz":{}},'
+        b'"data":{"a":"1","b":"2","a":"3"},"last":1}'
+    )
+    texts = [
+        'unknown field "datta"',
+        'duplicate field "metadata.name"',
+        'unknown field "metadata.labelz"',
+        'duplicate field "data.a"',
+        'unknown field "last"',
+    ]
+    path = f"{NAMESPACE}/configmaps"
+    sent = {"Content-Type": "application/json"}
+    status, answer = send(url, "POST", f"{path}?fieldValidation=Strict", content, sent)
+    assert (status, json.loads(answer)["message"]) == (
+        400,
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        + ", ".join(texts),
+    )
+    status, _, headers = send_for_headers(url, "POST", path, content, sent)
+    shown = [f'299 - "{text}"'.replace('field "', 'field \\"') for text in texts]
+    assert [each.replace('\\""', '""') for each in headers.get_all("Warning") or ()] == shown
+    assert status == 201

@@ -19,7 +19,7 @@ from typing_extensions import override
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import Offline, offline_services
 from stellwerk.framework.types import CycleState
@@ -190,11 +190,11 @@ class History:
 
     def _plugin(self, profile: str) -> DynamicResources:
         services = offline_services(self.cache.snapshot, self.objects, Nominator(), self.rng)
-        services = replace(services, client=self.api, in_background=self._start)
+        services = replace(services, client=self.api, write_later=self._start)
         return DynamicResources(ProfileHandle(services, profile), DynamicResourcesArgs())
 
-    def _start(self, follow_up: FollowUp) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry_out(follow_up.carry_out))
+    def _start(self, api_call: APICall) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(api_call.carry_out))
         self.background.add(task)
 
     async def _carry_out(self, write: Callable[[FaultyApi], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.clock import VirtualClock
-from stellwerk.scheduler import slices
+from stellwerk.scheduler import time_slice
 from tests.support.gang_history import GANGS, NODES, GangHistory, play
 from tests.support.skipped_time import run_skipping
 
@@ -40,7 +40,7 @@ def played(steps: list[tuple[Any, ...]], *, whole: bool) -> None:
             await history.stop()
 
     # A slice for each member: what happens in a hurry happens between any two of them.
-    with patch.object(slices, "SLICE_SECONDS", 0.0):
+    with patch.object(time_slice, "SLICE_SECONDS", 0.0):
         run_skipping(flow)
 
 

@@ -65,7 +65,7 @@ def test_work_is_left_where_the_time_is_over_and_goes_on_there() -> None:
             yield
 
     state = CycleState()
-    state.turn_seconds = 2.5
+    state.slice_seconds = 2.5
     assert not completes(state, work(), lambda: seconds)
     assert done == [0, 1, 2]
     assert state.unfinished is not None
@@ -73,10 +73,10 @@ def test_work_is_left_where_the_time_is_over_and_goes_on_there() -> None:
     assert done == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("turn_seconds", [None, 0.0])
-def test_work_that_is_done_in_time_leaves_nothing(turn_seconds: float | None) -> None:
+@pytest.mark.parametrize("slice_seconds", [None, 0.0])
+def test_work_that_is_done_in_time_leaves_nothing(slice_seconds: float | None) -> None:
     state = CycleState()
-    state.turn_seconds = turn_seconds
+    state.slice_seconds = slice_seconds
     assert completes(state, iter([None, None]), lambda: 0.0)
     assert state.unfinished is None
 

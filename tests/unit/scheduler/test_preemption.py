@@ -20,8 +20,8 @@ from stellwerk.framework.interface import Candidate
 from stellwerk.framework.offline import Offline
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import (
     RETRY_DELAYS_SECONDS,
     EvictionReason,
@@ -111,7 +111,7 @@ class Scene:
         )
         self.executor = PreemptionExecutor(
             self.world,
-            Outbox(self.api, self.events, StatusReports(self.api, self.clock)),
+            APIDispatcher(self.api, self.events, StatusReports(self.api, self.clock)),
             self.metrics,
             self.bindings,
             self.waiting,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stellwerk.errors import ApiError, Conflict, NotFound
-from stellwerk.framework.follow_up import ClusterWriter, FollowUp
+from stellwerk.framework.api_call import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
 from stellwerk.models.json_values import JsonObject
@@ -285,12 +285,12 @@ class ClaimBinding:
 
         return read
 
-    def undo(self) -> Iterator[FollowUp]:
+    def undo(self) -> Iterator[APICall]:
         """The writes that take the pod's reservations back; allocations stay, and its group's."""
         generated, own = self.state_data.generated, consumer_of(self.pod)
         for each in self.state_data.decided:
             if self.in_flight.is_in_doubt(each.uid, self.pod.namespace):
-                yield FollowUp(f"read {key_of(each.claim)}", self._read_back(each))
+                yield APICall(f"read {key_of(each.claim)}", self._read_back(each))
         for claim in self.state_data.claims:
             namespace, name = claim["metadata"].get("namespace") or "", claim["metadata"]["name"]
             if name in self.state_data.shared:
@@ -302,7 +302,7 @@ class ClaimBinding:
             if written or (shown is not None and is_reserved_for(shown, own)):
                 yield unreserving(claim, own)
         if generated is not None:
-            yield FollowUp(
+            yield APICall(
                 f"delete {key_of(generated)}", lambda client: delete_claim(client, generated)
             )
 
@@ -321,7 +321,7 @@ def collection_of(namespace: str) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 
 
-def unreserving(claim: JsonObject, consumer: JsonObject) -> FollowUp:
+def unreserving(claim: JsonObject, consumer: JsonObject) -> APICall:
     """The write that takes the reservation of a pod or a group off a claim."""
     patch = {
         "metadata": {"uid": claim["metadata"].get("uid")},
@@ -331,7 +331,7 @@ def unreserving(claim: JsonObject, consumer: JsonObject) -> FollowUp:
     async def write(client: ClusterWriter) -> None:
         await client.patch(f"{path_of(claim)}/status", patch, content_type=_STRATEGIC)
 
-    return FollowUp(f"unreserve {key_of(claim)}", write)
+    return APICall(f"unreserve {key_of(claim)}", write)
 
 
 async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:

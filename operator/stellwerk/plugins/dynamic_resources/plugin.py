@@ -13,10 +13,10 @@ from uuid import UUID
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -308,16 +308,16 @@ class DynamicResources(
         idle = self.deallocatable(state_data, pod, diagnosis)
         if idle:
             claim = idle[self._handle.random(len(idle)) if len(idle) > 1 else 0]
-            act = FollowUp(f"deallocate {key_of(claim)}", lambda client: deallocated(client, claim))
-            return PostFilterResult(_DEALLOCATED, follow_up=act)
+            act = APICall(f"deallocate {key_of(claim)}", lambda client: deallocated(client, claim))
+            return PostFilterResult(_DEALLOCATED, api_call=act)
         kept = self._kept_by_group(state_data, pod, diagnosis)
         if kept is not None:
             act = unreserving(kept, state_data.consumer(kept, pod))
-            return PostFilterResult(_UNRESERVED, follow_up=act)
+            return PostFilterResult(_UNRESERVED, api_call=act)
         stale = state_data.stale
         if stale is not None:
-            act = FollowUp(f"delete {key_of(stale)}", lambda client: delete_claim(client, stale))
-            return PostFilterResult(_DELETED, follow_up=act)
+            act = APICall(f"delete {key_of(stale)}", lambda client: delete_claim(client, stale))
+            return PostFilterResult(_DELETED, api_call=act)
         return PostFilterResult(_STILL)
 
     def deallocatable(
@@ -429,8 +429,8 @@ class DynamicResources(
         for each in state_data.decided:
             if not binding.is_written(each):
                 self.node_allocator.in_flight.forget(each.uid, pod.namespace)
-        for follow_up in binding.undo():
-            self._handle.in_background(follow_up)
+        for api_call in binding.undo():
+            self._handle.write_later(api_call)
 
     # --- PreBind --------------------------------------------------------------------------------
 

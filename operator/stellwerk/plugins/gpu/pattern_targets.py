@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.framework.background import Outcome
 from stellwerk.framework.services import Handle
+from stellwerk.framework.worker import PendingResult
 from stellwerk.models.gpu import MODEL_LABEL, WHOLE
 from stellwerk.models.gpu_plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
@@ -52,7 +52,7 @@ class _KnownPod(NamedTuple):
 class _Asked(NamedTuple):
     """A plan under way, and what it was asked about."""
 
-    outcome: Outcome[PatternPlan]
+    outcome: PendingResult[PatternPlan]
     kinds: PlannedPods
     rows: Sequence[Sequence[int]]
     """By shape."""
@@ -175,7 +175,7 @@ class PatternTargets:
         return PlannedPods(seen_kinds(shapes)) if drifted or not self._given.kinds else self._given
 
     def _ask(self) -> None:
-        """Hand a plan over to the background."""
+        """Hand a plan over to the worker."""
         self._idle_then = max(WHOLE, int(self._idle.sum()))
         snapshot = self._handle.snapshot
         self._seen_then = self._seen.count
@@ -192,7 +192,7 @@ class PatternTargets:
         expected = float(self._idle[rows].sum()) / kinds.mean_milli / max(1, sum(kinds.counts))
         demand = [count * expected for count in kinds.counts]
         problem = PlanProblem(kinds.kinds, demand, shapes, [len(each) for each in by_shape], begun)
-        outcome = self._handle.background.compute(partial(plan_patterns, problem, self._seconds))
+        outcome = self._handle.worker.compute(partial(plan_patterns, problem, self._seconds))
         self._asked = _Asked(outcome, kinds, by_shape, devices, {})
 
     def _shapes(

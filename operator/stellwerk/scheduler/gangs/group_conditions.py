@@ -30,7 +30,7 @@ from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import shown
-from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
 
@@ -76,7 +76,7 @@ class GroupConditions:
     """The conditions that are on their way to the API."""
 
     world: World
-    outbox: Outbox
+    dispatcher: APIDispatcher
     _pending: OrderedDict[PodGroupKey, list[ScheduledCondition]] = field(
         default_factory=OrderedDict
     )
@@ -113,7 +113,7 @@ class GroupConditions:
             self._write_later(members.key, ScheduledCondition("False", INADMISSIBLE, message))
         for pod in members.pods.values():
             if not (pod.terminating or pod.spec.scheduling_gates or pod.node_name):
-                self.outbox.reports.put(Report(pod, INADMISSIBLE, message))
+                self.dispatcher.reports.put(Report(pod, INADMISSIBLE, message))
 
     def check_later(self, key: PodGroupKey) -> None:
         """The group or its members have changed: see some time later whether it waits."""
@@ -189,13 +189,13 @@ class GroupConditions:
             if pod.terminating or pod.spec.scheduling_gates:
                 continue
             if entry is not None and entry.place is Place.GATED:
-                self.outbox.reports.put(Report(pod, WAITING_FOR_PODS, message))
+                self.dispatcher.reports.put(Report(pod, WAITING_FOR_PODS, message))
                 if all(each.get("message") != message for each in pod.conditions):
                     self._pod_event(pod, message)
 
     def _pod_event(self, pod: PodInfo, message: str) -> None:
         """An event on a pod that waits for its group: `kubectl describe pod` shows no condition."""
-        self.outbox.recorder.event(
+        self.dispatcher.recorder.event(
             pod_reference(pod),
             "Warning",
             WAITING_FOR_PODS,
@@ -257,7 +257,7 @@ class GroupConditions:
             f"/podgroups/{quote(key.name, safe='')}/status"
         )
         try:
-            await self.outbox.client.patch(path, patch, content_type=_PATCHES[key.api])
+            await self.dispatcher.client.patch(path, patch, content_type=_PATCHES[key.api])
         except NotLeader:
             logger.debug("%s is reported on by the process that leads", key.shown)
         except NotFound:
@@ -285,7 +285,7 @@ class GroupConditions:
         profile_name = self.world.profiles.profile_name
         names = sorted({profile_name(pod) for pod in members.pods.values()})
         is_placed = stated.status == "True"
-        self.outbox.recorder.event(
+        self.dispatcher.recorder.event(
             group_reference(group),
             "Normal" if is_placed else "Warning",
             "Scheduled" if is_placed else "FailedScheduling",

@@ -14,15 +14,14 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
-from stellwerk.scheduler.attempt_failures import AttemptFailures
-from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.slices import Slices
+from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_attempt import (
@@ -59,9 +58,9 @@ class GroupCycle:
 
     world: World
     loader: ProfileLoader
-    outbox: Outbox
+    dispatcher: APIDispatcher
     metrics: Metrics
-    failures: AttemptFailures
+    failures: FailureHandler
     conditions: GroupConditions
     submit: SubmitGroupResult
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
@@ -76,7 +75,7 @@ class GroupCycle:
             world.queue.done(queued.pod.uid)
             return
         taken = GroupInCycle(
-            members, profile, {queued.pod.uid: queued}, started_seconds=now(), slices=Slices(now)
+            members, profile, {queued.pod.uid: queued}, started_seconds=now(), slices=TimeSlice(now)
         )
         for _ in take_members(world, taken):
             await taken.slices.pass_on()
@@ -98,7 +97,7 @@ class GroupCycle:
 
     def _report_skipped(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
-            self.outbox.recorder.event(
+            self.dispatcher.recorder.event(
                 pod_reference(queued.pod),
                 "Warning",
                 "FailedScheduling",
@@ -168,8 +167,8 @@ class GroupCycle:
     async def _answer(self, ask: MemberRequest) -> Decision:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
-        for turns_left in reversed(range(MOST_TURNS)):
-            state.turn_seconds = MEMBER_SLICE_SECONDS if turns_left else None
+        for slices_left in reversed(range(MOST_SLICES)):
+            state.slice_seconds = MEMBER_SLICE_SECONDS if slices_left else None
             decision = await self._attempt_at(ask)
             if state.unfinished is None:
                 break

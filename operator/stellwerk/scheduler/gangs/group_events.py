@@ -49,8 +49,8 @@ class GroupEvents:
         self._world = world
         self._book = world.pod_groups
         self._conditions = conditions
-        self._rollback = GroupRollback(world, conditions.outbox)
-        self._finished = FinishedMembers(world, conditions.outbox.client, self._on_found)
+        self._rollback = GroupRollback(world, conditions.dispatcher)
+        self._finished = FinishedMembers(world, conditions.dispatcher.client, self._on_found)
 
     def on_pod(self, pod: PodInfo) -> None:
         """A pod that is or was a member, before the queue sees it."""

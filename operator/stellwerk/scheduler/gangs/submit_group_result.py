@@ -23,10 +23,11 @@ from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import (
     PARTLY_BOUND,
     GroupConditions,
@@ -34,8 +35,7 @@ from stellwerk.scheduler.gangs.group_conditions import (
 )
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
-from stellwerk.scheduler.outbox import Outbox
-from stellwerk.scheduler.slices import Slices
+from stellwerk.scheduler.time_slice import TimeSlice
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_attempt import MemberResult
 from stellwerk.world.gangs.group_decision import (
@@ -67,7 +67,7 @@ class GroupInCycle(TakenGroup):
     """A group whose cycle is under way."""
 
     started_seconds: float
-    slices: Slices
+    slices: TimeSlice
     records: dict[str, DecisionRecord] = field(default_factory=dict)
     """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
 
@@ -79,10 +79,10 @@ class SubmitGroupResult:
     world: World
     bindings: BindingTasks
     binding_cycle: BindingCycle
-    failures: AttemptFailures
+    failures: FailureHandler
     conditions: GroupConditions
     evictions: GroupEvictions
-    outbox: Outbox
+    dispatcher: APIDispatcher
     records: DecisionRecords
     _early_seconds: float = EARLY_BURST_SECONDS
     """The time that is left for early attempts."""
@@ -132,7 +132,7 @@ class SubmitGroupResult:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._start_follow_ups(results)
+        self._start_api_calls(results)
         nodes = self._reserve_nodes(taken, decision)
         waits_backoff_out = self._early_seconds < 0
         for uid, failure in failures.items():
@@ -181,11 +181,11 @@ class SubmitGroupResult:
         name = taken.profile.scheduler_name
         self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
 
-    def _start_follow_ups(self, results: Sequence[MemberResult]) -> None:
+    def _start_api_calls(self, results: Sequence[MemberResult]) -> None:
         """Start what PostFilter wants done in the cluster, once for members that want the same."""
-        acts = {act.act: act for each in results if (act := each.follow_up) is not None}
+        acts = {act.act: act for each in results if (act := each.api_call) is not None}
         for act in acts.values():
-            self.outbox.follow_ups.start(act)
+            self.dispatcher.api_calls.start(act)
 
     def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
         """Record what a member's attempt has measured, and what broke in it."""
@@ -233,8 +233,8 @@ def _group_message(decision: GroupDecision) -> str:
 class GroupRollback:
     """Deletes the bound members of groups that stay bound in part longer than they allow."""
 
-    def __init__(self, world: World, outbox: Outbox) -> None:
-        self._world, self._outbox = world, outbox
+    def __init__(self, world: World, dispatcher: APIDispatcher) -> None:
+        self._world, self._dispatcher = world, dispatcher
         self._timers: dict[PodGroupKey, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._outdated: set[PodGroupKey] = set()
@@ -282,12 +282,12 @@ class GroupRollback:
     async def _delete_partly_bound(self, group: PodGroup, bound: list[PodInfo]) -> None:
         for pod in bound:
             try:
-                await self._outbox.client.delete_pod(pod.namespace, pod.name, pod.uid)
+                await self._dispatcher.client.delete_pod(pod.namespace, pod.name, pod.uid)
             except (NotFound, Conflict):
                 continue
             except SchedulerError as failure:
                 logger.warning("cannot give %s back: %s", pod.key, failure)
-        self._outbox.recorder.event(
+        self._dispatcher.recorder.event(
             group_reference(group),
             "Warning",
             "GivenBack",

@@ -21,7 +21,7 @@ from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.models.untrusted_text import shown
-from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
 from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap, pods_of
 from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
@@ -69,7 +69,7 @@ class ProfileStatusWriter:
 
     world: World
     loader: ProfileLoader
-    outbox: Outbox
+    dispatcher: APIDispatcher
     may_write: Callable[[], bool] = lambda: True
     _written: dict[str, _Written] = field(default_factory=dict)
     """By uid of the object."""
@@ -119,7 +119,7 @@ class ProfileStatusWriter:
             written.due_seconds = now + COUNTS_SECONDS
         try:
             path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
-            stored = await self.outbox.client.patch(path, {"status": patch})
+            stored = await self.dispatcher.client.patch(path, {"status": patch})
         except NotFound:
             # Gone; or the cluster has an older definition of the kind, without a status.
             written.retry_seconds = now + FAILURE_SECONDS
@@ -220,7 +220,7 @@ class ProfileStatusWriter:
         if good and old.get("status") != "False":
             return
         metadata = entry.obj["metadata"]
-        self.outbox.recorder.event(
+        self.dispatcher.recorder.event(
             ObjectReference(
                 KIND, API_VERSION, "", entry.name, _uid(entry), metadata.get("resourceVersion", "")
             ),

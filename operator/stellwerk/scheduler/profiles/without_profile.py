@@ -14,7 +14,7 @@ from typing import Final
 
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.pod_status import CLEAR_NOMINATION, POD_SCHEDULED, SCHEDULER_ERROR, Report
 from stellwerk.world.world import World
 
@@ -26,9 +26,9 @@ GRACE_SECONDS: Final = 10.0
 class PodsWithoutProfile:
     """The pods by uid, and those of them that have yet to be reported on."""
 
-    def __init__(self, world: World, outbox: Outbox) -> None:
+    def __init__(self, world: World, dispatcher: APIDispatcher) -> None:
         self._world = world
-        self._outbox = outbox
+        self._dispatcher = dispatcher
         self.pods: dict[str, PodInfo] = {}
         self._unreported: dict[str, None] = {}
         """Uids of pods that were taken out of the queue, in order."""
@@ -113,7 +113,7 @@ class PodsWithoutProfile:
 
     async def _report(self, pod: PodInfo) -> None:
         message = self._world.profiles.why_none(pod)
-        self._outbox.recorder.event(
+        self._dispatcher.recorder.event(
             pod_reference(pod),
             "Warning",
             "FailedScheduling",
@@ -121,4 +121,6 @@ class PodsWithoutProfile:
             message,
             reporting_controller=pod.spec.scheduler_name,
         )
-        await self._outbox.reports.write(Report(pod, SCHEDULER_ERROR, message, CLEAR_NOMINATION))
+        await self._dispatcher.reports.write(
+            Report(pod, SCHEDULER_ERROR, message, CLEAR_NOMINATION)
+        )

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import Reuse
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import CycleState
@@ -99,7 +99,7 @@ class MemberResult:
     assumed: PodInfo | None = None
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
-    follow_up: FollowUp | None = None
+    api_call: APICall | None = None
     """What PostFilter wants done in the cluster."""
     nominated_to: str = ""
     """The nomination that the assumption took the place of."""
@@ -174,7 +174,7 @@ def _place_each(
         evaluated = decision.search.found.evaluated
         result = MemberResult(pod, state, evaluated, decision.feasible, failure=decision.failure)
         if decision.post_filter is not None:
-            result.follow_up = decision.post_filter.follow_up
+            result.api_call = decision.post_filter.api_call
         attempt.results.append(result)
         if decision.failure is None:
             _assume(context, result, decision)

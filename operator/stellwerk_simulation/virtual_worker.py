@@ -1,4 +1,4 @@
-"""Background work of a simulation: done at once, delivered after a stretch of virtual time.
+"""Worker work of a simulation: done at once, delivered after a stretch of virtual time.
 
 Worlds of simulations carry it. Invariant: what is ready depends on virtual time alone, so that a
 seed gives the same run on every machine.
@@ -10,23 +10,23 @@ from typing import Generic, TypeVar
 from typing_extensions import override
 
 from stellwerk.clock import Clock
-from stellwerk.framework.background import Background, Outcome
+from stellwerk.framework.worker import PendingResult, Worker
 
 Result = TypeVar("Result")
 
 
-class VirtualBackground(Background):
+class VirtualWorker(Worker):
     """Takes the stretch that it is made with, however long the work really takes."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
 
     @override
-    def compute(self, work: Callable[[], Result]) -> Outcome[Result]:
+    def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:
         return _Delivered(work(), self._clock, self._clock.monotonic() + self._seconds)
 
 
-class _Delivered(Outcome[Result], Generic[Result]):
+class _Delivered(PendingResult[Result], Generic[Result]):
     def __init__(self, value: Result, clock: Clock, at_seconds: float) -> None:
         self._value, self._clock, self._at_seconds = value, clock, at_seconds
 

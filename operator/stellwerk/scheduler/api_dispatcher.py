@@ -1,12 +1,14 @@
-"""What goes out to the cluster: writes, events, and reports into the status of pending pods.
+"""Writes that nothing waits for: reports into the status of pending pods, and calls of plugins.
 
-Reports say why a pod is pending and which node it is nominated to; they are written in the
-background. Attempts that fail put them here, bindings cancel or flush them, those on pods that are
-gone or bound from outside are dropped. They stand behind bindings and evictions: a binding says
-PodScheduled itself, and takes the nomination away, so that what it overtakes need not be written at
-all (as with kube-scheduler's SchedulerAsyncAPICalls). Invariant: of a pod at most one report is
-being written and one is pending, which holds the newest of everything that was put; nothing is
-written for a pod whose report is cancelled until another one is put.
+Reports say why a pod is pending and which node it is nominated to. Attempts that fail put them
+here, bindings cancel or flush them, those on pods that are gone or bound from outside are dropped.
+They stand behind bindings and evictions: a binding says PodScheduled itself, and takes the
+nomination away, so that what it overtakes need not be written at all (as with kube-scheduler's
+SchedulerAsyncAPICalls). Plugins hand calls over through their handle, PostFilter through its
+answer: reservations taken back, claims deallocated or deleted. Invariants: of a pod at most one
+report is being written and one is pending, which holds the newest of everything that was put;
+nothing is written for a pod whose report is cancelled until another one is put; a plugin's call
+that cannot be carried out while the API is unavailable is tried again.
 """
 
 from __future__ import annotations
@@ -18,18 +20,57 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import NotFound, NotLeader, SchedulerError
-from stellwerk.scheduler.follow_ups import FollowUps
+from stellwerk.errors import NotFound, NotLeader, SchedulerError, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
+    from stellwerk.framework.api_call import APICall
     from stellwerk.framework.services import ClusterClient, Recorder
     from stellwerk.world.pod_status import Report
 
 logger = logging.getLogger(__name__)
 
+_RETRY_SECONDS: Final = 2.0
+_TRIES: Final = 30
 _WRITERS: Final = 4
 """A report that a writer has taken cannot be overtaken any more: few, so that this is the next."""
+
+
+class APICalls:
+    """The calls of plugins that are under way, a task each."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, api_call: APICall) -> None:
+        """Carry it out in a task of its own."""
+        task = asyncio.get_running_loop().create_task(self._carry_out(api_call), name=api_call.act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, api_call: APICall) -> None:
+        for _ in range(_TRIES):
+            try:
+                await api_call.carry_out(self._client)
+            except (Unavailable, Throttled) as failure:
+                logger.info("cannot %s yet: %s", api_call.act, failure)
+                await asyncio.sleep(_RETRY_SECONDS)
+            except (NotFound, NotLeader) as failure:
+                logger.debug("no need to %s: %s", api_call.act, failure)
+                return
+            except SchedulerError as failure:
+                logger.warning("cannot %s: %s", api_call.act, failure)
+                return
+            except Exception:
+                logger.exception("cannot %s", api_call.act)
+                return
+            else:
+                return
+        logger.warning("cannot %s: the API is unavailable", api_call.act)
 
 
 class StatusReports:
@@ -99,14 +140,14 @@ class StatusReports:
 
 
 @dataclass(frozen=True, slots=True)
-class Outbox:
-    """The ways out of the scheduler into the cluster."""
+class APIDispatcher:
+    """The client, the recorder of events, and the writes that nothing waits for."""
 
     client: ClusterClient
     recorder: Recorder
     reports: StatusReports
-    follow_ups: FollowUps = field(init=False)
-    """What plugins want written and do not wait for."""
+    api_calls: APICalls = field(init=False)
+    """The writes that plugins want and do not wait for."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "follow_ups", FollowUps(self.client))
+        object.__setattr__(self, "api_calls", APICalls(self.client))

@@ -34,7 +34,7 @@ class ClusterWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowUp:
+class APICall:
     """The write, and what it is about."""
 
     act: str

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.scheduler.slow_specs import SlowSpecs
+from stellwerk.scheduler.throttle import SlowSpecs
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile, quiet, running

@@ -1,4 +1,4 @@
-"""What happens to a pod whose attempt failed: back to the queue, an event, a condition.
+"""The handler of failed attempts: the pod goes back to the queue, with an event and a condition.
 
 Called by the cycle and by bindings. Invariant: requeueing is done before anything is awaited, so
 that no moment exists in which the pod is nowhere.
@@ -12,7 +12,7 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.effects import Effects, requeue
@@ -23,19 +23,19 @@ from stellwerk.world.world import World
 logger = logging.getLogger(__name__)
 
 
-class AttemptFailures:
+class FailureHandler:
     """Requeues, then carries out what follows in the background."""
 
     def __init__(
         self,
         world: World,
-        outbox: Outbox,
+        dispatcher: APIDispatcher,
         metrics: Metrics,
         preemption: PreemptionExecutor,
         without_profile: PodsWithoutProfile,
     ) -> None:
         self._world = world
-        self._outbox = outbox
+        self._dispatcher = dispatcher
         self._metrics = metrics
         self._preemption = preemption
         self._without_profile = without_profile
@@ -76,12 +76,12 @@ class AttemptFailures:
             self.count(raised, profile)
         if effects.evict is not None:
             self._preemption.start(effects.evict)
-        if effects.follow_up is not None:
-            self._outbox.follow_ups.start(effects.follow_up)
+        if effects.api_call is not None:
+            self._dispatcher.api_calls.start(effects.api_call)
         if self._without_profile.take_out(pod):
             # Its profile went during the attempt; that is what there is to say now.
             return
-        self._outbox.recorder.event(
+        self._dispatcher.recorder.event(
             pod_reference(pod),
             "Warning",
             "FailedScheduling",
@@ -90,4 +90,4 @@ class AttemptFailures:
             reporting_controller=profile.scheduler_name,
         )
         if effects.patch is not None:
-            self._outbox.reports.put(effects.patch)
+            self._dispatcher.reports.put(effects.patch)

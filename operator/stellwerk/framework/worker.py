@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
 
-class Outcome(Protocol[Result_co]):
+class PendingResult(Protocol[Result_co]):
     """What was handed over, under way."""
 
     def ready(self) -> bool:
@@ -25,15 +25,15 @@ class Outcome(Protocol[Result_co]):
         ...
 
 
-class Background(Protocol):
+class Worker(Protocol):
     """Computes elsewhere."""
 
-    def compute(self, work: Callable[[], Result]) -> Outcome[Result]:
+    def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:
         """Begin; `work` is a function of a module, or a partial of one."""
         ...
 
 
-class _Never(Outcome[Result], Generic[Result]):
+class _Never(PendingResult[Result], Generic[Result]):
     """Not begun."""
 
     @override
@@ -46,9 +46,9 @@ class _Never(Outcome[Result], Generic[Result]):
         raise LookupError(message)
 
 
-class NoBackground(Background):
+class NoWorker(Worker):
     """Computes nothing: decisions that are only looked at begin no work."""
 
     @override
-    def compute(self, work: Callable[[], Result]) -> Outcome[Result]:
+    def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:
         return _Never()

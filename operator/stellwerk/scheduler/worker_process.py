@@ -12,19 +12,19 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.framework.background import Background, Outcome
+from stellwerk.framework.worker import PendingResult, Worker
 
 Result = TypeVar("Result")
 
 
-class ProcessBackground(Background):
+class WorkerProcess(Worker):
     """One process, in which work is done in the order in which it was handed over."""
 
     def __init__(self) -> None:
         self._executor: ProcessPoolExecutor | None = None
 
     @override
-    def compute(self, work: Callable[[], Result]) -> Outcome[Result]:
+    def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:
         try:
             return _Under(self._started().submit(work))
         except BrokenProcessPool:
@@ -45,7 +45,7 @@ class ProcessBackground(Background):
         return self._executor
 
 
-class _Under(Outcome[Result], Generic[Result]):
+class _Under(PendingResult[Result], Generic[Result]):
     def __init__(self, future: "Future[Result]") -> None:
         self._future = future
 

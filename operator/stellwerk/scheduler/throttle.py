@@ -1,8 +1,8 @@
-"""Which specs take so long to decide on that their pods let others pass.
+"""The throttle of specs that take so long to decide on that their pods let others pass.
 
 The scheduling coroutine asks before an attempt and tells what it took; it logs and counts slow
 attempts. Invariant: pods of other specs have at least nine tenths of the time, and where none waits
-no pod is set back.
+no pod is throttled.
 """
 
 from collections.abc import Callable, Sized
@@ -14,7 +14,7 @@ from stellwerk.models.scheduling_spec import SchedulingSpec
 
 SLOW_ATTEMPT_SECONDS: Final = 0.1
 """Deciding longer than this, extenders aside, is counted and logged."""
-SET_BACK: Final = (
+THROTTLED: Final = (
     "deciding on pods like this takes more than 100 ms: they let others pass, nine tenths of the "
     "time"
 )
@@ -26,7 +26,7 @@ class _Slow(NamedTuple):
     attempts: int
     """Slow ones in a row."""
     until_seconds: float
-    """Pods of the spec are set back until then."""
+    """Pods of the spec are throttled until then."""
 
 
 class SlowSpecs:
@@ -39,7 +39,7 @@ class SlowSpecs:
         self.specs: WeakKeyDictionary[SchedulingSpec, _Slow] = WeakKeyDictionary()
 
     def waits(self, spec: SchedulingSpec) -> bool:
-        """Whether a pod of the spec is to be set back, in favour of others that wait now."""
+        """Whether a pod of the spec is throttled, in favour of others that wait now."""
         slow = self.specs.get(spec)
         return slow is not None and slow.until_seconds > self._now() and len(self._active) > 0
 
@@ -55,7 +55,7 @@ class SlowSpecs:
 
 
 class Fairness(NamedTuple):
-    """What keeps pods from taking the time of others."""
+    """The two limits that keep pods from taking the time of others."""
 
     budget: TimeBudget
     """Of foreign plugins and extenders."""
