@@ -53,7 +53,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """How the operator gets its events."""
+    """The options of the watches."""
 
     fast_lane: bool = True
     """False takes kopf's own path: slower, and without private parts of kopf."""

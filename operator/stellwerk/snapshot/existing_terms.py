@@ -31,7 +31,7 @@ _STEP: Final = 500
 
 
 class TermKind(Enum):
-    """What an existing pod's term does to pending pods that it matches."""
+    """The effect of an existing pod's term on pending pods that it matches."""
 
     REQUIRED = auto()
     """Required affinity: attracts with hardPodAffinityWeight."""
@@ -147,7 +147,7 @@ class ExistingTerms:
         if self._counted:
             self._count(row, spec, change)
 
-    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+    def index_terms(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
         """Enter specs with many terms that are soon to be counted, and drop idle ones, in steps.
 
         What is counted is the same without it, and between any two steps.

@@ -165,7 +165,7 @@ class VolumeUsers(Book):
         return users
 
     def changes(self, row: int) -> int:
-        """How often what pods of the row use has changed."""
+        """The number of changes of what pods of the row use."""
         return self._changes.get(row, 0)
 
     @override
@@ -203,7 +203,7 @@ def _sum(some: Mapping[UsageKey, int], more: Mapping[UsageKey, int]) -> Mapping[
 
 
 class Priorities(Book):
-    """Which priorities the pods of each row have."""
+    """The priorities that the pods of each row have."""
 
     def __init__(self) -> None:
         self._rows: Counts[int, int] = Counts()
@@ -300,9 +300,9 @@ class PairCounts(Book):
             self.pods_with_terms += change
             self._existing.count_pods(row, pod.spec, change)
 
-    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+    def index_terms(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
         """Enter specs with many terms whose pods are to be counted, step by step."""
-        return self._existing.prepare(specs)
+        return self._existing.index_terms(specs)
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
         """A namespace's labels; None: it is gone."""

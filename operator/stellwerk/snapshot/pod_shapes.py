@@ -1,4 +1,4 @@
-"""Which shapes of pods a cluster has been asked to run, and how often: a memory of limited size.
+"""The shapes of pods that a cluster has been asked to run, counted in limited memory.
 
 GPU plugins without typical pods of their own read it; it belongs to the snapshot, so that an edited
 profile goes on with what was seen under the one before. Invariant: a pod counts once, however often
@@ -32,14 +32,14 @@ _COMES_WITH_NODES: Final = frozenset({"apps/v1 DaemonSet", "v1 Node"})
 
 
 class ShowsPods(HasRows, Protocol):
-    """What pods are seen on: a snapshot."""
+    """The nodes that pods are seen on: a snapshot."""
 
     pods: list[Mapping[str, PodInfo]]
     usage_changes: ChangeLog
     open_trials: int
 
 
-class SeenShape(NamedTuple):
+class CountedShape(NamedTuple):
     """A shape, and what is remembered of its pods."""
 
     shape: GpuShape
@@ -59,7 +59,7 @@ class _Tally:
         self.memory = 0.0
 
 
-class SeenPods:
+class PodShapes:
     """Counts pods by shape, each for the time being; a fork remembers and does not go on."""
 
     def __init__(self) -> None:
@@ -77,31 +77,31 @@ class SeenPods:
         """How many pods were counted, ever."""
         self.generation = 0
         """How often what is typical was worked out."""
-        self.typical: Sequence[SeenShape] = ()
+        self.typical: Sequence[CountedShape] = ()
         """The commonest shapes, as many as make up 95 % of the pods, commonest first."""
 
     @property
     def remembered(self) -> float:
-        """How many pods are remembered, older ones as fractions."""
+        """The number of pods that are remembered, older ones as fractions."""
         return self._total / self._newest
 
-    def shapes(self) -> list[SeenShape]:
+    def shapes(self) -> list[CountedShape]:
         """All shapes, commonest first; of a fork, the typical ones."""
         if self._is_copy:
             return list(self.typical)
         return sorted(
             (
-                SeenShape(shape, tally.pods / self._newest, tally.memory / tally.pods)
+                CountedShape(shape, tally.pods / self._newest, tally.memory / tally.pods)
                 for shape, tally in self._tallies.items()
             ),
             key=lambda seen: (-seen.pods, seen.shape),
         )
 
-    def fork(self) -> "SeenPods":
-        """What a fork of the snapshot remembers; where nothing was seen yet, it looks itself."""
+    def fork(self) -> "PodShapes":
+        """The counts for a fork of the snapshot; where nothing was seen yet, it looks itself."""
         if not self.count:
-            return SeenPods()
-        copy = SeenPods()
+            return PodShapes()
+        copy = PodShapes()
         copy._is_copy = True
         copy._total = self.remembered
         copy.count, copy.generation, copy.typical = self.count, self.generation, self.typical
@@ -172,8 +172,8 @@ class SeenPods:
         self.generation += 1
         self.typical = self._commonest()
 
-    def _commonest(self) -> list[SeenShape]:
-        commonest: list[SeenShape] = []
+    def _commonest(self) -> list[CountedShape]:
+        commonest: list[CountedShape] = []
         covered = 0.0
         for seen in self.shapes()[:MOST_TYPICAL]:
             if covered >= _TYPICAL_SHARE * self._total:
