@@ -278,8 +278,9 @@ class EmbeddedCluster:
         )
 
         authority = CertificateAuthority(self.clock.now(), kept)
-        trusted = authority.certificate + self.options.client_authorities
-        publish_client_authority(self.api.written_by("kube-apiserver"), trusted.decode("ascii"))
+        own = authority.certificate.decode("ascii")
+        trusted = own + self.options.client_authorities.decode("ascii")
+        publish_client_authority(self.api.written_by("kube-apiserver"), trusted, own)
         return authority
 
     def _tls_context(self) -> SSLContext | None:

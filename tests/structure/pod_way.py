@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Final
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from tests.support.builders import make_pod
+from tests.support.builders import make_node, make_pod
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, until
 
@@ -84,7 +84,9 @@ def pod_way() -> PodWay:
 
 
 async def _common(directory: Path) -> PodWay:
-    cluster = EmbeddedCluster(_NODES, options=_STILL)
+    # Without zones, whose labels the API would write into each pod that is bound.
+    nodes = [make_node(f"node-{number}") for number in range(_NODES)]
+    cluster = EmbeddedCluster(nodes, options=_STILL)
     install(cluster, _PROFILE)
     async with cluster, operator_on(cluster, directory):
         await until(lambda: is_active(cluster, _NAME))
