@@ -117,7 +117,7 @@ def _node_text(result: Mapping[str, Any], node: str, plugins: list[str]) -> str:
 
 
 def _reasons(result: Mapping[str, Any], node: str, verdict: Mapping[str, Any]) -> str:
-    """What every plugin says against the node, the first to reject it first."""
+    """Every plugin's reasons against the node, the first to reject it first."""
     first = verdict.get("plugin", "PreFilter")
     every = {first: verdict["reasons"], **(result.get("allFilters") or {}).get(node, {})}
     return "; ".join(f"{plugin}: {', '.join(reasons)}" for plugin, reasons in every.items())

@@ -236,7 +236,7 @@ def _score_table(scores: Scores, names: Sequence[str]) -> JsonObject:
 
 
 def _pre_filter(found: Feasibility) -> JsonObject:
-    """What PreFilter did to the pod, if anything."""
+    """The field `prefilter`; empty where PreFilter did nothing."""
     if found.pre_filter.ok and found.node_names is None:
         return {}
     plugin = found.pre_filter.plugin or ", ".join(found.restricted_by) or None

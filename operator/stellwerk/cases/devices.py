@@ -1,4 +1,4 @@
-"""What a decision says about devices, in the schema of recorded decisions and beyond.
+"""The device fields of a decision, in the schema of recorded decisions and beyond.
 
 Called by `decide`; the field `devices` says which devices were considered where no node was found.
 Invariant: the allocations shown for a node are those that Reserve would keep for it.
@@ -114,7 +114,7 @@ def _without_shares(allocation: JsonObject) -> JsonObject:
 
 
 def _reserved(state_data: StateData, decision: Decision) -> JsonObject:
-    """Who each claim is reserved for once the pod is bound; too many are not shown."""
+    """The consumers of each claim once the pod is bound; too many are not shown."""
     pod = decision.search.pod
     reserved: JsonObject = {}
     for claim in state_data.claims:

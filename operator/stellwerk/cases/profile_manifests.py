@@ -1,4 +1,4 @@
-"""Which of some SchedulerProfile manifests serves a pod manifest, as a running operator would say.
+"""The SchedulerProfile manifest that serves a pod manifest, as a running operator would say.
 
 `stellwerk decide` asks for the cases that it makes of a cluster's objects, reruns of recordings for
 the pods that arrive. Invariant: no two answers about equal objects differ.

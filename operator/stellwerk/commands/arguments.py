@@ -64,7 +64,7 @@ def port_number(text: str) -> int:
 
 
 def truth(text: str) -> bool:
-    """What Go's flags take for a bool."""
+    """A bool as Go's flags take it."""
     if text.lower() in {"1", "t", "true"}:
         return True
     if text.lower() in {"0", "f", "false"}:
@@ -73,7 +73,7 @@ def truth(text: str) -> bool:
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """How large an embedded cluster is, and where clients find it."""
+    """Arguments for the size of an embedded cluster, and for its address."""
     parser.add_argument(
         "--nodes",
         default="3",
@@ -110,7 +110,7 @@ _MOST: Final = "256Mi"
 
 
 def add_journal_arguments(parser: argparse._ActionsContainer, prefix: str = "--") -> None:
-    """How large a journal may be, and whether names are hashed."""
+    """Arguments for the size of a journal, and for hashed names."""
     parser.add_argument(
         f"{prefix}max-size",
         dest="journal_bytes",

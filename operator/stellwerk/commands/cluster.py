@@ -14,7 +14,7 @@ HELP: Final = "serve an embedded cluster on this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the cluster is made of, and where it is served."""
+    """Arguments for the cluster's nodes and its address."""
     add_cluster_arguments(parser)
     parser.add_argument(
         "--faults",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    """Who may do what, and how it is known who it is."""
+    """Arguments for users and rights."""
     parser.add_argument(
         "--authorization",
         choices=("always-allow", "rbac"),

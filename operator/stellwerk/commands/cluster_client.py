@@ -23,7 +23,7 @@ async def with_client(
     ask: Callable[[KubernetesClient], Awaitable[_Answer]],
     retry: RetryPolicy | None = None,
 ) -> _Answer:
-    """What `ask` gives; `retry`: how often a refused request is made again, if not as ever.
+    """Return what `ask` gives; `retry`: how often a refused request is made again, if not as ever.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.

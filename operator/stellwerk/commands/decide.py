@@ -12,7 +12,7 @@ HELP: Final = "decide cases, manifests or the pending pods of a cluster, without
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to decide, and how to show it."""
+    """Arguments for the case, and for the form of the result."""
     parser.add_argument(
         "file",
         nargs="?",

@@ -22,7 +22,7 @@ _KINDS: Final = ["pod", "pods", "po", "podgroup", "podgroups"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which pod, and how to print."""
+    """Arguments for the pod or group, and for the form of the answer."""
     parser.add_argument("kind", choices=_KINDS, help="what to explain")
     parser.add_argument("name", help="its name; NAMESPACE/NAME works, too")
     parser.add_argument("-n", "--namespace", default="default", help="default: %(default)s")

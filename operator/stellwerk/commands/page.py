@@ -16,7 +16,7 @@ HELP: Final = "show the queues, decisions, nodes and explanations in a browser o
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where it listens, and whether a browser is opened."""
+    """Arguments for the page's port, and for a browser to open it."""
     parser.add_argument(
         "--port",
         type=port_number,

@@ -11,7 +11,7 @@ from stellwerk.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class PortAddress:
-    """What the command line says about the operator's port."""
+    """Arguments for the way to the operator's port."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -23,7 +23,7 @@ class PortAddress:
 
 
 def add_port_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the operator is."""
+    """The address of the operator's port."""
     group = parser.add_argument_group("where the operator is")
     group.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
     group.add_argument("--context", help="context of the kubeconfig (default: its current one)")
@@ -48,7 +48,7 @@ def add_port_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def port_address(options: argparse.Namespace) -> PortAddress:
-    """What the arguments say.
+    """The address that the arguments name.
 
     Raises:
         ConfigurationError: the lease has no namespace.
@@ -67,7 +67,7 @@ def port_address(options: argparse.Namespace) -> PortAddress:
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """How to print."""
+    """Arguments for the form of the answer."""
     parser.add_argument(
         "-o", "--output", choices=["table", "json", "yaml"], default="table", help="how to print"
     )

@@ -18,7 +18,7 @@ HELP: Final = "show the last accepted specs of a profile, and go back to one of 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do with which profile."""
+    """Arguments for the act and the profile."""
     acts = parser.add_subparsers(title="what to do", required=True, metavar="ACTION", dest="act")
     shown = acts.add_parser("history", help="the last ten accepted specs, and what became of each")
     add_output_arguments(shown)

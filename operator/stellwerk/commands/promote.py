@@ -10,7 +10,7 @@ HELP: Final = "let a shadow profile take the place of the one that it shadows; a
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which profile, and where."""
+    """Arguments for the profile and its cluster."""
     parser.add_argument("name", help="the SchedulerProfile with spec.shadowOf")
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")

@@ -14,7 +14,7 @@ HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which cluster, and where to."""
+    """Arguments for the cluster and the file."""
     text = "the journal; one that is there is replaced"
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster")

@@ -118,7 +118,7 @@ def _port_options(options: argparse.Namespace) -> "PortOptions":
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """What bounds the cost of foreign code and of single pods."""
+    """Arguments for the cost of foreign code and of single pods."""
     parser.add_argument(
         "--plugin-timeout",
         metavar="DURATION",

@@ -18,7 +18,7 @@ HELP: Final = "say what a shadow profile would have decided otherwise, and which
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which profile, and how to print."""
+    """Arguments for the profile, and for the form of the answer."""
     parser.add_argument("what", choices=["diff"], help="what to show")
     parser.add_argument("name", help="the SchedulerProfile with spec.shadowOf")
     add_output_arguments(parser)

@@ -59,7 +59,7 @@ class _Tables(Console):
 
 
 def console(output: TextIO | None = None) -> Console:
-    """Where tables go: a terminal's own width, otherwise $COLUMNS or a fixed one, and no colour."""
+    """The console of tables: a terminal, else as wide as $COLUMNS or a default, without colour."""
     output = output or sys.stdout
     if output.isatty():
         return _Tables(file=output, highlight=False)
@@ -278,7 +278,7 @@ def _print_suggestions(suggestions: Sequence[Suggestion], to: Console) -> None:
 
 
 def print_what_if(answer: WhatIf, to: Console) -> None:
-    """Who lands where, who does not, and why."""
+    """Pods with their nodes, and pods without one with the reason."""
     if answer.drained is not None:
         to.print(escape(f"If {answer.drained} were drained:"))
     if answer.placed:

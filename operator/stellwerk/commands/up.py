@@ -17,7 +17,7 @@ HELP: Final = "start an embedded cluster with the scheduler on it, to try things
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the cluster is made of."""
+    """Arguments for the cluster."""
     add_cluster_arguments(parser)
     parser.add_argument(
         "--page-port",

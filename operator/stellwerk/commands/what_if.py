@@ -21,7 +21,7 @@ HELP: Final = "say what would happen with other nodes, another pod or another pr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is supposed."""
+    """Arguments for what is supposed."""
     parser.add_argument(
         "--pod", metavar="FILE|NAME", help="decide for this pod: a manifest, or a live pod"
     )

@@ -70,7 +70,7 @@ class _Beside:
         self._profile = _loaded(file, {**manifest, "spec": spec})
 
     def compare(self, journal: Journal, skipped: int) -> ShadowDiff:
-        """What comes out otherwise of the decisions after the first so many."""
+        """Compare the decisions after the first so many."""
         replay: Replay | None = None
         looks = None
         for entry in journal:
@@ -111,7 +111,7 @@ class _Look:
                 self._shadows.look(pod, decision, 0.0, self._shadows.world.objects.assumptions)
 
     def found(self) -> ShadowDiff:
-        """What came of it."""
+        """The differences that were found."""
         described = self._shadows.described(self._name)
         assert described is not None  # noqa: S101 it was taken up at the beginning
         return described
@@ -125,7 +125,7 @@ def _loaded(file: Path, manifest: JsonObject) -> LoadedProfile:
 
 
 def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int]:
-    """How many decisions of a schedulerName come before the last ones, and how many are on groups.
+    """Count a schedulerName's decisions before the last ones, and those on groups.
 
     Raises:
         ConfigurationError: there is none.

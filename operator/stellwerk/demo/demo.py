@@ -15,9 +15,10 @@ from typing import Final, TextIO
 from stellwerk.demo.examples import Example, load_examples, load_nodes, resource_of
 from stellwerk.demo.reasons import forbidden, reason
 from stellwerk.demo.sandbox import Sandbox, open_sandbox, own_command
+from stellwerk.explain.report import scheduled_message
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
-from stellwerk.models.pod import parse_pod
+from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk_cluster.cluster import EmbeddedCluster
 
 _WIDTH: Final = 100
@@ -57,11 +58,11 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
         for example in examples:
             _apply(cluster, example)
             await _settle(cluster, example, sandbox.operator, Progress(output))
-        pods = list(cluster.api.all("pods", "default"))
+        pods = _pods(cluster)
         print(file=output)
         await _print_table(sandbox, examples, pods, output)
         wrong = list(_wrong(examples, pods, nodes))
-        placed = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
+        placed = sum(bool(pod.node_name) for pod in pods)
         print(
             f"\n{placed} of {len(pods)} pods placed in {time.perf_counter() - started:.1f} s.",
             file=output,
@@ -76,16 +77,15 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
 
 
 async def _explain_impossible(
-    sandbox: Sandbox, examples: list[Example], pods: list[JsonObject], output: TextIO
+    sandbox: Sandbox, examples: list[Example], pods: list[PodInfo], output: TextIO
 ) -> None:
-    """What would make the pods fit that fit nowhere."""
+    """Print suggestions for the pods that fit nowhere."""
     for example in examples:
         for pod in pods:
             if example.schedulable or not example.owns(pod):
                 continue
-            name = pod["metadata"]["name"]
-            explanation = await sandbox.explain("default", name)
-            print(f"\n{name} fits nowhere. What would make it fit, each tried:", file=output)
+            explanation = await sandbox.explain("default", pod.name)
+            print(f"\n{pod.name} fits nowhere. What would make it fit, each tried:", file=output)
             suggestions = explanation.would_fit if explanation is not None else None
             for suggestion in suggestions or ():
                 print(f"  - {suggestion.text}", file=output)
@@ -102,17 +102,14 @@ def _print_ways_on(sandbox: Sandbox, output: TextIO, *, keep: bool) -> None:
     print("Stop: Ctrl-C", file=output, flush=True)
 
 
-def _wrong(
-    examples: list[Example], pods: list[JsonObject], nodes: list[JsonObject]
-) -> Iterator[str]:
-    """What is not as the examples say, and what is where its manifest forbids it."""
+def _wrong(examples: list[Example], pods: list[PodInfo], nodes: list[JsonObject]) -> Iterator[str]:
+    """Find pods that are not as the examples say, or where their manifests forbid it."""
     for example in examples:
         if not _as_expected(example, pods):
             yield example.title
-    parsed = [parse_pod(pod) for pod in pods]
     by_name = {node.name: node for node in map(parse_node, nodes)}
-    for pod in parsed:
-        objection = forbidden(pod, parsed, by_name) if pod.node_name else ""
+    for pod in pods:
+        objection = forbidden(pod, pods, by_name) if pod.node_name else ""
         if objection:
             yield f"{pod.name}: {objection}"
 
@@ -129,7 +126,7 @@ async def _settle(
     """Wait until every pod of the example is where it belongs, or until it takes too long."""
     deadline = time.perf_counter() + _DEADLINE_SECONDS
     while True:
-        pods = [pod for pod in cluster.api.all("pods", "default") if example.owns(pod)]
+        pods = [pod for pod in _pods(cluster) if example.owns(pod)]
         settled = sum(_settled(example, pod) for pod in pods)
         text = f"{example.title:<44} {settled}/{example.pod_count} {_goal(example)}"
         if settled == example.pod_count or time.perf_counter() > deadline:
@@ -147,43 +144,39 @@ def _goal(example: Example) -> str:
     return "running" if example.schedulable else "known not to fit"
 
 
-def _settled(example: Example, pod: JsonObject) -> bool:
+def _pods(cluster: EmbeddedCluster) -> list[PodInfo]:
+    """The demo's pods as the API has them."""
+    return [parse_pod(pod) for pod in cluster.api.all("pods", "default")]
+
+
+def _settled(example: Example, pod: PodInfo) -> bool:
     if example.schedulable:
-        return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") == "Running"
-    return bool(_message(pod))
+        return bool(pod.node_name) and pod.phase == "Running"
+    return bool(scheduled_message(pod))
 
 
-def _as_expected(example: Example, pods: list[JsonObject]) -> bool:
+def _as_expected(example: Example, pods: list[PodInfo]) -> bool:
     own = [pod for pod in pods if example.owns(pod)]
     return len(own) == example.pod_count and all(_settled(example, pod) for pod in own)
 
 
-def _message(pod: JsonObject) -> str:
-    """Why the scheduler found no node, in its own words; empty: it has not said so."""
-    for condition in pod["status"].get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return str(condition.get("message", ""))
-    return ""
-
-
 async def _print_table(
-    sandbox: Sandbox, examples: list[Example], pods: list[JsonObject], output: TextIO
+    sandbox: Sandbox, examples: list[Example], pods: list[PodInfo], output: TextIO
 ) -> None:
-    width = max(len(pod["metadata"]["name"]) for pod in pods)
+    width = max(len(pod.name) for pod in pods)
     print(f"{'POD':<{width}}  {'NODE':<8}  WHY", file=output)
     for example in examples:
-        for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
+        for pod in sorted(pods, key=lambda each: each.name):
             if example.owns(pod):
-                why = _message(pod)
+                why = scheduled_message(pod)
                 if example.schedulable:
-                    why = reason(await sandbox.explain("default", pod["metadata"]["name"]))
+                    why = reason(await sandbox.explain("default", pod.name))
                 for line in _row(pod, why, width):
                     print(line, file=output)
 
 
-def _row(pod: JsonObject, why: str, width: int) -> Iterator[str]:
-    node = pod["spec"].get("nodeName") or "-"
+def _row(pod: PodInfo, why: str, width: int) -> Iterator[str]:
     first, *rest = wrap(why, _WIDTH - width - 12) or [""]
-    yield f"{pod['metadata']['name']:<{width}}  {node:<8}  {first}"
+    yield f"{pod.name:<{width}}  {pod.node_name or '-':<8}  {first}"
     for line in rest:
         yield f"{'':<{width}}  {'':<8}  {line}"

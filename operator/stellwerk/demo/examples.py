@@ -13,6 +13,7 @@ from typing import Final
 import yaml
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
 
 _RESOURCES: Final = {
     "Pod": ("pods", "", "default"),
@@ -38,17 +39,15 @@ class Example:
 
     @property
     def pod_count(self) -> int:
-        """How many pods it makes."""
+        """The number of pods that it makes."""
         return sum(obj["spec"].get("replicas", 1) for obj in self.workloads)
 
-    def owns(self, pod: JsonObject) -> bool:
+    def owns(self, pod: PodInfo) -> bool:
         """Whether a pod is one of the example's."""
-        name: str = pod["metadata"]["name"]
+        names = [(obj["metadata"]["name"], obj["kind"] == "Pod") for obj in self.workloads]
         return any(
-            name == obj["metadata"]["name"]
-            if obj["kind"] == "Pod"
-            else name.startswith(f"{obj['metadata']['name']}-")
-            for obj in self.workloads
+            pod.name == name if is_pod else pod.name.startswith(f"{name}-")
+            for name, is_pod in names
         )
 
 

@@ -1,4 +1,4 @@
-"""Why a pod is where it is, in one line from its explanation; and whether it may be there at all.
+"""The reason for a pod's node in one line, and objections of its manifest to that node.
 
 The demo prints the one and ends with an error on the other. Invariant: a line says nothing that is
 not in the explanation, and what a manifest forbids is judged without the scheduler's own columns.
@@ -20,7 +20,7 @@ _SCORES: Final = 2
 
 
 def reason(explanation: PodExplanation | None) -> str:
-    """Why a bound pod is where it is."""
+    """The reason for which a bound pod is where it is."""
     if explanation is None:
         return "not explained"
     decision = explanation.decision
@@ -36,7 +36,7 @@ def reason(explanation: PodExplanation | None) -> str:
 
 
 def _choice(decision: DecisionFields) -> str:
-    """What put the chosen node before the next one."""
+    """The scores that put the chosen node before the next one."""
     chosen, second = decision.best[:2]
     if decision.tied > 1:
         return f"{decision.tied} tied at {chosen.total}, one of them drawn"
@@ -50,7 +50,7 @@ def _choice(decision: DecisionFields) -> str:
 
 
 def forbidden(pod: PodInfo, pods: Sequence[PodInfo], nodes: Mapping[str, NodeInfo]) -> str:
-    """What the pod's manifest says against the node that it is on; empty: nothing."""
+    """The first objection of the pod's manifest to its node; empty: none."""
     return next(_objections(pod, pods, nodes), "")
 
 

@@ -49,7 +49,7 @@ class Sandbox:
 
 
 def own_command() -> str:
-    """How this command can be called again: its name if that is enough, otherwise its path."""
+    """The way to call this command again: its name if that is enough, otherwise its path."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{sys.executable} -m stellwerk"

@@ -1,4 +1,4 @@
-"""Which pods were to be evicted for which others, the last ones: victims ask, and preemptors.
+"""The last preemptions, by victim and by preemptor.
 
 The scheduling cycle keeps one entry per preemption; explanations read them. Invariant: they are
 bounded in number, and stay when the pods are gone, for it is then that they are asked for.
@@ -74,7 +74,7 @@ class Evictions:
         return self._by_victim.get(key)
 
     def of_preemptor(self, key: str) -> LastPreemption | None:
-        """What was to go for a pod, and what else could have."""
+        """The last preemption for a pod, with the other candidates."""
         return self._by_preemptor.get(key)
 
     def nomination_of(self, key: str) -> Nomination | None:
@@ -82,7 +82,7 @@ class Evictions:
         return self._nominations.get(key)
 
     def later_on(self, nomination: Nomination) -> Iterator[Nomination]:
-        """What was nominated to the same node afterwards, the newest first."""
+        """The nominations to the same node afterwards, the newest first."""
         for other in reversed(self._nominations.values()):
             if other.decided_at_seconds <= nomination.decided_at_seconds:
                 return

@@ -36,7 +36,7 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which part of a list is wanted."""
+    """The part of a list that is wanted."""
 
     limit: int = DEFAULT
     offset: int = 0

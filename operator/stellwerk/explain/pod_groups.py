@@ -120,7 +120,7 @@ def _facts(world: World, members: GroupMembers, closed: str) -> GroupExplanation
 
 
 def _remarks(world: World, members: GroupMembers) -> Iterator[str]:
-    """What may be a mistake."""
+    """Remarks on what may be a mistake."""
     for name in {pod.spec.scheduler_name for pod in members.pods.values()}:
         profile = world.profiles.served.get(name)
         if profile is not None and not profile.places_groups:
@@ -141,7 +141,7 @@ def _remarks(world: World, members: GroupMembers) -> Iterator[str]:
 
 
 def _room_is_kept_seconds(world: World, members: GroupMembers, group: PodGroup) -> int | None:
-    """How long room is kept for the group; None: for as long as it is the first of its queue."""
+    """The time for which room is kept; None: for as long as the group is the first of its queue."""
     since = members.reserved_since
     profile = next(filter(None, map(world.profiles.of, members.pods.values())), None)
     if profile is None or since is None:
@@ -237,7 +237,7 @@ def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:
 def _fewest(
     world: World, profile: ServedProfile, request: GroupRequest, shape: NodeInfo
 ) -> Generator[None, None, int]:
-    """How many further nodes like this make the group fit; 0: as many as members do not."""
+    """The number of further nodes that make the group fit; 0: as many as members do not."""
     most = min(len(request.members), _MOST_NODES)
     if not (yield from _fits_with(world, profile, request, shape, most)):
         return 0

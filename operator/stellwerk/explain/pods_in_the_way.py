@@ -1,6 +1,6 @@
-"""Which placed pods keep a pending one off a node, on it or from anywhere in its domains.
+"""Placed pods that keep a pending one off a node, on it or from anywhere in its domains.
 
-The search for what would help asks it. Invariant: pods of any priority count, since what is looked
+`WouldFit` asks it. Invariant: pods of any priority count, since what is looked
 for is what an operator of the cluster could do, not only what preemption may.
 """
 

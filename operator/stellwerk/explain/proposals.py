@@ -1,4 +1,4 @@
-"""What a profile's plugins add to explanations and propose: each asked by protocol, none by name.
+"""Proposals of a profile's plugins, and their parts of explanations; none is asked by name.
 
 The explanation of a pod and the search for what would make it fit ask it. Invariant: a plugin that
 does not come with Stellwerk and raises, takes too long or proposes too much has no part in the
@@ -68,7 +68,7 @@ class PluginsAsked:
         self._reasons.setdefault(failure.plugin, str(failure))
 
     def parts(self) -> Steps[Mapping[str, PluginPart]]:
-        """What each plugin says of the pod, by name."""
+        """Each plugin's part of the explanation, by its name."""
         found: dict[str, PluginPart] = {}
         for plugin in EXPLAIN.among(self._plugins):
             try:
@@ -110,11 +110,11 @@ class PluginsAsked:
             yield
 
     def of_pod(self) -> list[Change]:
-        """What the pod could do without, in the order in which it is tried."""
+        """Edits of the pod, in the order in which they are tried."""
         return sorted((each for found in self._of_pod.values() for each in found), key=_part)
 
     def edits_for(self, plugin: str) -> list[Change]:
-        """What the pod could do without for a plugin's sake, and together with other changes."""
+        """Edits of the pod for one plugin's sake that may be combined with other changes."""
         found = self._of_pod.get(plugin, ())
         return [each for each in found if _part(each) is not PodPart.REQUESTS]
 

@@ -1,4 +1,4 @@
-"""Where a pending pod is in the scheduling queue, how long, and what would wake it.
+"""A pending pod's place in the scheduling queue, since when, and the events that would wake it.
 
 Explanations and the list of the queue read it. Invariant: it reads the queue and changes nothing;
 times leave as RFC 3339, since the monotonic clock means nothing outside the process.
@@ -26,7 +26,7 @@ QUEUES: Final[Mapping[Place, str]] = {
 
 
 def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
-    """What the queue knows of one pod."""
+    """The facts of one pod."""
     plugins = sorted(entry.rejector_plugins)
     return QueueFacts(
         queue=QUEUES.get(entry.place, "none"),
@@ -43,7 +43,7 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
 
 
 def _next_retry(world: World, entry: QueuedPod) -> str | None:
-    """When the pod is tried again at the latest; None: that is not known."""
+    """The time at which the pod is tried again at the latest; None: not known."""
     if entry.place in BACKOFF_Q and entry.backoff_expiration:
         return at(world.clock, entry.backoff_expiration)
     if entry.place is Place.UNSCHEDULABLE:

@@ -1,4 +1,4 @@
-"""How many pods waited in which queue over the last hour, and how many had got a node by then.
+"""The number of pods in each queue over the last hour, and of those that had got a node by then.
 
 The operator samples, its port serves the samples, the page draws them. Invariant: the history is as
 large after a month as after an hour, and a sample looks at no pod.

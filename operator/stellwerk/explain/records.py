@@ -1,4 +1,4 @@
-"""What was decided for pods that got a node: the best nodes with their scores, as many as fit.
+"""Records of decisions that ended in a node: the best nodes with their scores, as many as fit.
 
 The scheduling cycle keeps one per decision, the explanation of a bound pod reads it. Invariant:
 records hold copies of a few entries of each column, never a column, because columns are written
@@ -42,7 +42,7 @@ _NODE_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """Why nodes were turned away, as counted at some time."""
+    """Nodes that were turned away, by reason, as counted at some time."""
 
     counts: Mapping[Status, int]
     """Nodes by their first rejection."""
@@ -235,7 +235,7 @@ class DecisionRecords:
     # --- the others -----------------------------------------------------------------------------
 
     def _why(self, search: Search, others: int, now: float) -> Rejections | None:
-        """Why other nodes were turned away: as counted last for such a pod, or counted now.
+        """The rejections of other nodes: as counted last for such a pod, or counted now.
 
         Counting may take a small share of the time only. None: it was not the turn of this pod.
         """

@@ -71,7 +71,7 @@ _NEAR: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Explanations:
-    """What explanations are made from."""
+    """Explanations of pods, and what they are made from."""
 
     world: World
     records: DecisionRecords
@@ -345,7 +345,7 @@ def _nearest(found: FilterResults, names: Sequence[str]) -> list[NearNode]:
 
 
 def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
-    """What preemption would do now, and what it would if it were allowed to."""
+    """The outcome of preemption now, and as it would be if it were allowed."""
     would_do = None
     if search.eviction:
         pods = ", ".join(search.eviction)
@@ -361,7 +361,7 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
 
 
 def scheduled_message(pod: PodInfo) -> str:
-    """What the PodScheduled condition says; empty: nothing."""
+    """The message of the PodScheduled condition; empty: none."""
     for condition in pod.conditions:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or "")

@@ -13,7 +13,7 @@ Steps: TypeAlias = Generator[None, None, Result]
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """What all steps come to, taken at once: where no decision waits for its turn."""
+    """The result of all steps, taken at once: for where no decision waits behind them."""
     while True:
         try:
             next(steps)

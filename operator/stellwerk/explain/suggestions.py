@@ -1,6 +1,6 @@
-"""What was found to help, put into words: alike changes of several objects as one suggestion.
+"""Suggestions in words: alike changes of several objects that help are one suggestion.
 
-The search for what would help makes them, tables and JSON show them. Invariant: every object that a
+`WouldFit` makes them, tables and JSON show them. Invariant: every object that a
 suggestion names was tried on its own.
 """
 
@@ -32,7 +32,7 @@ class Proof:
 
     @property
     def reason(self) -> str:
-        """Why as many pods have to go as do; empty where no pod has to."""
+        """The reason for which as many pods have to go as do; empty where no pod has to."""
         if self.closed is None:
             return ""
         constraint, value = self.closed

@@ -1,4 +1,4 @@
-"""What would happen if: other nodes, another pod, another profile, a node drained; on a fork.
+"""Decisions on a fork with what is supposed: other nodes, another pod or profile, a drained node.
 
 The operator's port and `stellwerk what-if` ask. Invariant: pods are decided one after the other as
 the scheduler would, each placed on the fork before the next; nothing reaches the World itself.

@@ -1,4 +1,4 @@
-"""What would make a pod fit: the smallest changes after which a node takes it, found by trying.
+"""The smallest changes that would make a pod fit (`wouldFit`), found by trying.
 
 Explanations run it on a fork of the World, a step at a time. Order of cost: fewer changes before
 more; among equally many, the order of `changes.Cost`; then smaller amounts. Invariant: nothing is
@@ -94,7 +94,7 @@ class WouldFit:
 
     @property
     def suggestions(self) -> list[AlikeProofs]:
-        """What helps, the cheapest first."""
+        """The suggestions, the cheapest first."""
         return grouped(self._proofs)
 
     def search(
@@ -136,7 +136,7 @@ class WouldFit:
         return ranked if len(fails) <= _SMALL else ranked[:_NODES]
 
     def _lacking(self, row: int) -> float:
-        """How much the node lacks, as shares of what the pod wants."""
+        """The amounts that the node lacks, as shares of what the pod wants."""
         wanted = self._pod.amounts.requests
         return sum(
             amount / max(1, wanted.get(resource, 1))
@@ -239,7 +239,7 @@ class WouldFit:
     # --- preemption -----------------------------------------------------------------------------
 
     def _evict(self) -> Iterator[None]:
-        """Whose eviction would do if the pod were allowed to preempt."""
+        """Find the pods whose eviction would do if the pod were allowed to preempt."""
         pod = self._pod
         if pod.spec.preemption_policy != PREEMPT_NEVER:
             return

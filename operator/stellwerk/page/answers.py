@@ -1,4 +1,4 @@
-"""What the operator answers the page: each question asked once at a time, and kept for a moment.
+"""The operator's answers to the page: each question asked once at a time, and kept for a moment.
 
 The page's views ask through it. Invariant: however many windows follow however many pages, the
 operator is asked a few questions at once and each at most once a second; and what is kept is

@@ -20,7 +20,7 @@ _POINTS: Final = 180
 
 @dataclass(frozen=True, slots=True)
 class QueueChart:
-    """What is drawn."""
+    """The chart as it is drawn."""
 
     highest: int
     """Pods at the upper edge."""

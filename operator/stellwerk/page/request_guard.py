@@ -1,4 +1,4 @@
-"""What may ask the page: a browser on this machine that was given its key, and no other site.
+"""The guard of the page: it lets a browser ask that was given the key, and no other site.
 
 Every request passes it. Invariant: nothing is forwarded with the user's credentials for a request
 whose host is not this machine, that another site began, or that lacks the key; so neither a name

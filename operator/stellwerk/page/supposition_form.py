@@ -1,4 +1,4 @@
-"""What a what-if form says, as the question to the operator.
+"""A what-if form as the question to the operator.
 
 The page's what-if view reads forms with it. Invariant: a text of any size within the limit takes
 little time and memory to read: aliases, which can make a small text large, are refused, and so is
@@ -49,7 +49,7 @@ def supposition(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _as_json(body: dict[str, Any]) -> dict[str, Any]:
-    """What YAML can say and JSON cannot is refused; dates become texts."""
+    """Refuse what YAML can say and JSON cannot; dates become texts."""
     try:
         result: dict[str, Any] = orjson.loads(orjson.dumps(body))
     except TypeError as error:
@@ -84,7 +84,7 @@ def _manifests(name: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _in_words(error: Exception) -> str:
-    """What is wrong, and where, in one line."""
+    """The error and its place, in one line."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"

@@ -1,4 +1,4 @@
-"""Which users may read the operator's port beyond its probes: the API server decides.
+"""The users who may read the operator's port beyond its probes, as the API server decides.
 
 `serving.http` asks before each request. Invariant: a request that is let through was allowed by the
 API server at most ten seconds ago; without an answer of it none passes.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Reviewer(Protocol):
-    """What answers for the cluster."""
+    """The cluster's reviews of tokens and rights."""
 
     async def identify(self, token: str) -> Identity | None:
         """Return whose token it is."""

@@ -29,13 +29,13 @@ LOOK_AGAIN_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where a pair in PEM lies; an external tool renews it in place."""
+    """The files of a pair in PEM, which an external tool renews in place."""
 
     certificate: Path
     key: Path
 
     def stamp(self) -> tuple[int, int]:
-        """What differs when either file has been replaced.
+        """A value that differs when either file has been replaced.
 
         Raises:
             OSError: one of them is not there.

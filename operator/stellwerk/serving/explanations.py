@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stellwerk.explain.report import Explanations
-    from stellwerk.explain.steps import Steps
+    from stellwerk.explain.steps import Result, Steps
     from stellwerk.models.answers.group import GroupExplanation
     from stellwerk.models.answers.pod import PodExplanation
     from stellwerk.models.answers.shadow import ShadowDiff
@@ -139,7 +139,7 @@ class ExplanationRoutes:
         return await self._answer(lambda: what_if(self._explanations.world, supposed))
 
     async def _openapi(self, _: web.Request) -> web.Response:
-        return _json(openapi_document())
+        return _json(await asyncio.to_thread(openapi_document))
 
     async def _answer(self, begin: Callable[[], Steps[Kind]]) -> web.Response:
         """Compute an answer in slices, after those that were asked for before."""
@@ -152,7 +152,9 @@ class ExplanationRoutes:
         try:
             async with self._turn:
                 answer = await self._in_slices(begin())
-                return _response(codec(type(answer)).as_bytes(answer))
+                # Made beside the loop, since the first of a kind takes a while.
+                written = await asyncio.to_thread(codec, type(answer))
+                return _response(await self._in_slices(written.in_steps(answer)))
         except ConfigurationError as error:
             raise web.HTTPUnprocessableEntity(text=f"{error}\n") from error
         except SchedulerError as error:
@@ -160,13 +162,13 @@ class ExplanationRoutes:
         finally:
             self._waiting -= 1
 
-    async def _in_slices(self, steps: Steps[Kind]) -> Kind:
+    async def _in_slices(self, steps: Steps[Result]) -> Result:
         began = time.perf_counter()
         while True:
             try:
                 next(steps)
             except StopIteration as ended:
-                result: Kind = ended.value
+                result: Result = ended.value
                 return result
             if time.perf_counter() - began >= self._slice_seconds:
                 await asyncio.sleep(0)

@@ -53,7 +53,7 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What stands before the endpoints; without both, plain HTTP."""
+    """The checks before the endpoints; without both, plain HTTP."""
 
     access: AccessControl | None = None
     certificate: ServerCertificate | None = None

@@ -1,4 +1,4 @@
-"""What guards the operator's port: its certificate, the authority of its clients, who may read.
+"""The guard of the operator's port: its certificate, the authority of its clients, who may read.
 
 `app` opens it. Invariant: without TLS the port is for the machine itself alone.
 """
@@ -34,7 +34,7 @@ _CLIENT_AUTHORITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PortOptions:
-    """What the command line says about the port."""
+    """The options of the command line for the port."""
 
     bind_address: str = DEFAULT_BIND_ADDRESS
     certificate: CertificateFiles | None = None

@@ -220,3 +220,22 @@ async def test_a_victim_and_its_preemptor_name_each_other() -> None:
         if preemptor["state"] != "bound":
             assert preemptor["lastPreemption"]["victims"] == [{"pod": "default/low", "priority": 1}]
             assert list(violations(preemptor, SCHEMAS["PodExplanation"], SCHEMAS)) == []
+
+
+async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
+    async with explaining_port() as answers:
+        answers.world.apply(make_profile("stellwerk"))
+        answers.world.apply(*(make_node(f"n{number}") for number in range(450)))
+        # A decision writes the snapshot, from which nodes are listed.
+        answers.world.apply(make_pod("web", cpu="1", scheduler_name="stellwerk"))
+        await quiet(100)
+        _, whole = await answers.get("/nodes?limit=500")
+        _, part = await answers.get("/nodes?limit=150&offset=300")
+    assert [each["name"] for each in whole["items"]] == [f"n{number}" for number in range(450)]
+    assert whole["items"][300:] == part["items"]
+    assert list(violations(whole, SCHEMAS["NodesPage"], SCHEMAS)) == []
+
+
+def test_fields_have_the_descriptions_of_their_docstrings() -> None:
+    described = SCHEMAS["Suggestion"]["properties"]
+    assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."

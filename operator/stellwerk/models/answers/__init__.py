@@ -1,1 +1,1 @@
-"""What the operator's port answers, as values: explanations, suppositions, listings."""
+"""The answers of the operator's port as values: explanations, what-if, listings."""

@@ -1,11 +1,15 @@
-"""How an answer becomes JSON, JSON an answer, and both a JSON schema.
+"""The base of answers, and their codec: to JSON, from JSON, and as a JSON schema.
 
 `explain` makes answers, `serving` writes them, clients of the port read them. Invariant: a field
 with a default is absent from the JSON where it has the default, and any other is always there; its
 docstring is its description in the OpenAPI document.
 """
 
-from collections.abc import Iterable, Mapping
+import ast
+import inspect
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
@@ -16,6 +20,8 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 
+_AT_ONCE: Final = 200
+"""So many items of a list are written at once."""
 _PLACE: Final = "#/components/schemas/{model}"
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
@@ -26,9 +32,7 @@ class PortAnswer:
     """The base of answers and of their parts, which are frozen dataclasses."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar = ConfigDict(
-        alias_generator=to_camel, use_attribute_docstrings=True
-    )
+    __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
 
 
 Kind = TypeVar("Kind", bound=PortAnswer)
@@ -43,10 +47,31 @@ class Codec(Generic[Kind]):
 
     def __init__(self, kind: type[Kind]) -> None:
         self._adapter = TypeAdapter(kind)
+        self._items: TypeAdapter[Any] | None = None
+        """Of a list's items, once a long one is written."""
 
     def as_bytes(self, answer: Kind) -> bytes:
         """The answer as JSON."""
         return self._adapter.dump_json(answer, by_alias=True, exclude_defaults=True)
+
+    def in_steps(self, answer: Kind) -> Generator[None, None, bytes]:
+        """The answer as JSON, a long list a few items at a time."""
+        items: Sequence[Any] = getattr(answer, "items", ())
+        if len(items) <= _AT_ONCE:
+            return self.as_bytes(answer)
+        if self._items is None:
+            kind_of_item: Any = type(items[0])
+            self._items = TypeAdapter(Sequence[kind_of_item])
+        pieces = []
+        for begin in range(0, len(items), _AT_ONCE):
+            some = self._items.dump_json(
+                items[begin : begin + _AT_ONCE], by_alias=True, exclude_defaults=True
+            )
+            pieces.append(some[1:-1])
+            yield
+        rest: Any = replace(answer, items=())  # type: ignore[type-var]
+        before, _, behind = self.as_bytes(rest).rpartition(b'"items":[')
+        return before + b'"items":[' + b",".join(pieces) + behind
 
     def as_json(self, answer: Kind) -> dict[str, Any]:
         """The answer as an object of JSON."""
@@ -90,7 +115,26 @@ def schemas(kinds: Iterable[type[PortAnswer]]) -> dict[str, Any]:
         inputs, by_alias=True, ref_template=_PLACE, schema_generator=_OpenApi
     )
     described: dict[str, Any] = found["$defs"]
+    for kind in PortAnswer.__subclasses__():
+        fields = described.get(kind.__name__, {}).get("properties", {})
+        for name, text in _descriptions(kind).items():
+            fields.get(to_camel(name), {}).setdefault("description", text)
     return described
+
+
+def _descriptions(kind: type[PortAnswer]) -> dict[str, str]:
+    """The docstring of each field that has one; read from the source, which takes a while."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 what else
+    found = {}
+    for field, text in pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match text:
+                case ast.Expr(value=ast.Constant(value=str(description))):
+                    found[field.target.id] = inspect.cleandoc(description)
+                case _:
+                    pass
+    return found
 
 
 class _OpenApi(GenerateJsonSchema):
@@ -109,5 +153,5 @@ class _OpenApi(GenerateJsonSchema):
         return {key: value for key, value in inner.items() if key != "nullable"}
 
     @override
-    def get_title_from_name(self, name: str) -> str:
-        return ""
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False

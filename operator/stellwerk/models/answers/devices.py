@@ -47,7 +47,7 @@ class DeviceError(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequestState(PortAnswer):
-    """What one request makes of all devices, seen alone."""
+    """One request of a claim, and the devices that it could take, seen alone."""
 
     claim: str
     request: str

@@ -15,7 +15,7 @@ _LINES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpusOfNode(PortAnswer):
-    """What is free of the GPUs of one node."""
+    """The free parts of one node's GPUs."""
 
     node: str
     free_milli: Sequence[int]
@@ -50,7 +50,7 @@ class GpusOfPod(PortAnswer):
     """Some nodes, those first that lack least."""
 
     def lines(self) -> Iterator[str]:
-        """What the pod asks for or holds, and what is free on the nearest nodes, for people."""
+        """The pod's request or devices, and the nearest nodes, for people."""
         asked = _amount(GpuRequest(self.devices, self.milli_of_each))
         if self.numbers is not None:
             yield f"It holds {asked}: number {', '.join(map(str, self.numbers))}."

@@ -36,7 +36,7 @@ class GroupCondition(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupForecast(PortAnswer):
-    """What would become of the group now."""
+    """The outcome of a decision on the group now."""
 
     placed: bool
     placements: int
@@ -64,7 +64,7 @@ class MoreNodes(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupExplanation(PortAnswer):
-    """What a group of pods waits for, and what would make it fit."""
+    """A group of pods: its members, the reason for which it waits, and nodes that would do."""
 
     pod_group: str
     api: str

@@ -48,7 +48,7 @@ class QueueSample(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueHistoryPage(PortAnswer):
-    """How many pods waited over the last hour, oldest first."""
+    """The number of pods that waited over the last hour, oldest first."""
 
     every_seconds: float
     items: Sequence[QueueSample]

@@ -21,7 +21,7 @@ PodState: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreFields(PortAnswer):
-    """What one plugin gave one node."""
+    """One plugin's score of one node."""
 
     raw: int
     normalized: int
@@ -52,7 +52,7 @@ class ReasonCount(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherNodes(PortAnswer):
-    """Why the nodes that were not feasible were not."""
+    """The rejections of the nodes that were not feasible."""
 
     counted_at: Time
     nodes: int
@@ -94,7 +94,7 @@ class WakingEvent(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts(PortAnswer):
-    """What the scheduling queue knows of one pod."""
+    """The pod's place in the scheduling queue."""
 
     queue: str
     since: Time
@@ -113,7 +113,7 @@ class QueueFacts(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastAttempt(PortAnswer):
-    """How the last attempt ended."""
+    """The end of the last attempt."""
 
     ended_at: Time
     message: str | None = None
@@ -163,7 +163,7 @@ class TookPlace(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastPreemption(PortAnswer):
-    """What was to go for the pod last, and what else could have."""
+    """The last preemption for the pod, with the other candidates."""
 
     decided_at: Time
     node: str
@@ -179,7 +179,7 @@ class LastPreemption(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionNow(PortAnswer):
-    """What preemption would do now: victims on a node, or why there are none."""
+    """The outcome of preemption now: victims on a node, or the reason for which there are none."""
 
     node: str | None = None
     victims: Sequence[VictimFields] | None = None
@@ -228,7 +228,7 @@ class NearNode(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputedVerdicts(PortAnswer):
-    """What every plugin says of every node, recomputed; or the error that this ended with."""
+    """Every plugin's verdicts on every node, recomputed; or the error that this ended with."""
 
     recomputed_at: Time
     nodes: int | None = None
@@ -251,7 +251,7 @@ class RecomputedVerdicts(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFacts(PortAnswer):
-    """What a plugin adds to an explanation."""
+    """A plugin's own part of an explanation."""
 
     lines: Sequence[str]
     """For people."""
@@ -269,7 +269,7 @@ class PluginLeftOut(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation(PortAnswer):
-    """Why a pod is where it is, why it waits, or why no profile serves it."""
+    """The reason for which a pod is where it is, waits, or is served by no profile."""
 
     pod: str
     """NAMESPACE/NAME."""

@@ -1,4 +1,4 @@
-"""What a profile with shadowOf would have decided otherwise, as it is answered.
+"""The decisions that a profile with shadowOf would have made otherwise, as they are answered.
 
 `scheduler.profiles.shadows` makes it, `stellwerk shadow diff` prints it.
 """
@@ -29,7 +29,7 @@ class DecisionDifference(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowDiff(PortAnswer):
-    """What a shadow has seen, the newest difference first."""
+    """The counts of a shadow, and its differences, the newest first."""
 
     profile: str
     shadow_of: str

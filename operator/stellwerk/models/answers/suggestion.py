@@ -1,4 +1,4 @@
-"""What would make a pod fit, as it is answered.
+"""Changes that would make a pod fit, as they are answered.
 
 The search for it makes suggestions, tables and the page print their texts.
 """

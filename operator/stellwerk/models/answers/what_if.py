@@ -1,4 +1,4 @@
-"""What is supposed, and what would happen then, as it is asked and answered.
+"""Suppositions, and the outcome of decisions on them, as they are asked and answered.
 
 `explain.what_if` answers; the command, the page and the demo print it.
 """
@@ -18,7 +18,7 @@ _FIELDS: Final = frozenset({"pod", "addNodes", "count", "drain", "profile"})
 
 @dataclass(frozen=True, slots=True)
 class Supposition(PortAnswer):
-    """What is supposed."""
+    """A question: the supposed pod, nodes, profile or drain."""
 
     pod: JsonObject | None = None
     """Decide for this one; absent: for those that a drain evicts, or all that wait."""
@@ -65,7 +65,7 @@ class PlacedPod(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WouldPreempt(PortAnswer):
-    """What a pod would preempt for want of a node."""
+    """The victims that a pod without a node would preempt."""
 
     node: str
     victims: Sequence[str]
@@ -82,7 +82,7 @@ class UnplacedPod(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf(PortAnswer):
-    """Who would land where, who would not, and why."""
+    """Pods with their nodes, and pods without one with the reason."""
 
     drained: str | None = None
     left_out: int | None = None
