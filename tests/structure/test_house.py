@@ -15,7 +15,8 @@ SHARED_NAMES: Final = {"Snapshot"}
 
 
 def test_no_two_public_classes_of_the_scheduler_share_a_name() -> None:
-    assert set(House.read().classes_that_recur("stellwerk")) == SHARED_NAMES
+    shared = House.read().classes_that_recur("stellwerk")
+    assert shared.keys() <= SHARED_NAMES, shared
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ class Cache:
     # --- snapshot -------------------------------------------------------------------------------
 
     def index_terms(self) -> Iterator[None]:
-        """What pods with thousands of terms cost the next update_snapshot, done in steps before it.
+        """Index the terms of pods that have thousands, in steps before the next update_snapshot.
 
         Events may come between two steps. Without it, update_snapshot does all at once.
         """

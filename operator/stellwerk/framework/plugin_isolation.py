@@ -217,7 +217,7 @@ class IsolatedPlugin:
         raise self._named("Propose", PluginViolation(f"took more than {_MOST_STEPS} steps"))
 
     def _proposal(self, proposal: object) -> Proposal:
-        """What was proposed, with whatever code of the plugin's is in it guarded."""
+        """The proposal, with whatever code of the plugin's is in it guarded."""
         if isinstance(proposal, EditObject):
             edit = proposal.edit
             return replace(proposal, edit=lambda obj: self._guarded("Propose", lambda: edit(obj)))
@@ -238,7 +238,7 @@ class IsolatedPlugin:
         )
 
     def _guarded(self, point: str, call: Callable[[], Answer]) -> Answer:
-        """What a call answers.
+        """The answer of a call.
 
         Raises:
             PluginFailure: it raised, or took too long.

@@ -372,7 +372,7 @@ class CycleState:
 
 
 def completes(state: CycleState, work: Iterator[None], now_seconds: Callable[[], float]) -> bool:
-    """Do work until it is done or the attempt's turn is over; returns whether it is done.
+    """Do work until it is done or the attempt's time slice is over; returns whether it is done.
 
     What is left is in the state then; it goes on from step to step, with results where it began.
     """

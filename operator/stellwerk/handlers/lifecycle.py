@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_ITEMS: Final = 500
-"""Objects per page of a list: a page is parsed between two turns, a whole list stalls the loop."""
+"""Objects per page of a list: a page is parsed at once, a whole list would stall the loop."""
 _INACTIVITY_SECONDS: Final = 25.0
 """After so long without a line a watch is opened again: nothing but that shows a half-open line.
 

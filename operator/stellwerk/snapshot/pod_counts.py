@@ -23,9 +23,13 @@ from stellwerk.models.selectors import Requirement
 from stellwerk.models.volumes import MonitoredImage, PodUses, UsageKey
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import Counts, Mask
-from stellwerk.snapshot.existing_terms import ExistingTerms, MatchingTerms
+from stellwerk.snapshot.existing_terms import (
+    ExistingTerms,
+    MatchingTerms,
+    TermIndex,
+    most_selective,
+)
 from stellwerk.snapshot.pair_terms import PodSelection, PodTerm
-from stellwerk.snapshot.term_index import TermIndex, most_selective
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 """The first rows of the resource columns; others have one while some node offers them."""

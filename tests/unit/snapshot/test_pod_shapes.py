@@ -1,8 +1,19 @@
 """What is remembered of the pods that a cluster was asked to run, and how little room it takes."""
 
-from stellwerk.models.gpu_shape import GpuShape
+from typing import Any
+
+import pytest
+
+from stellwerk.models.gpu import MODEL_LABEL
 from stellwerk.models.pod import parse_pod
-from stellwerk.snapshot.pod_shapes import HALF_LIFE_PODS, MOST_SHAPES, MOST_TYPICAL, PodShapes
+from stellwerk.snapshot.pod_shapes import (
+    HALF_LIFE_PODS,
+    MOST_SHAPES,
+    MOST_TYPICAL,
+    GpuShape,
+    PodShapes,
+    gpu_shape,
+)
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 
 SHARE = GpuShape(1000, 700, 1, ())
@@ -114,3 +125,42 @@ def test_a_fork_of_a_cluster_where_nothing_was_counted_yet_looks_itself() -> Non
     fork.pod_shapes.follow(fork)
     assert [each.shape for each in fork.pod_shapes.typical] == [SHARE]
     assert cache.snapshot.pod_shapes.count == 0
+
+
+def term(*models: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": MODEL_LABEL, "operator": "In", "values": list(models)}]}
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    chosen = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": chosen}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "models"),
+    [
+        pytest.param({}, (), id="none"),
+        pytest.param({"nodeSelector": {MODEL_LABEL: "T4"}}, ("T4",), id="selector"),
+        pytest.param(required(term("V100", "T4")), ("T4", "V100"), id="affinity"),
+        pytest.param(
+            {"nodeSelector": {MODEL_LABEL: "T4"}, **required(term("V100", "T4"))},
+            ("T4",),
+            id="what both admit",
+        ),
+        pytest.param(
+            required(term("T4"), {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}),
+            (),
+            id="a term that admits all",
+        ),
+    ],
+)
+def test_the_models_that_a_pod_admits(spec: dict[str, Any], models: tuple[str, ...]) -> None:
+    pod = gpu_pod("p", milli=700)
+    pod["spec"].update(spec)
+    assert gpu_shape(parse_pod(pod)) == GpuShape(1000, 700, 1, models)
+
+
+def test_a_pod_without_gpus_has_no_models() -> None:
+    pod = gpu_pod("p", cpu="2")
+    pod["spec"]["nodeSelector"] = {MODEL_LABEL: "T4"}
+    assert gpu_shape(parse_pod(pod)) == GpuShape(2000, 0, 0, ())

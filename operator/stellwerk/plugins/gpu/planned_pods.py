@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stellwerk.models.gpu import WHOLE
-from stellwerk.models.gpu_shape import GpuShape, gpu_shape
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.pattern_pricing import PlannedKind
-from stellwerk.snapshot.pod_shapes import CountedShape
+from stellwerk.snapshot.pod_shapes import CountedShape, GpuShape, gpu_shape
 
 MIB: Final = 1 << 20
 _MOST_KINDS: Final = 512
