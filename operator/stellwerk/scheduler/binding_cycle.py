@@ -22,7 +22,7 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
-from stellwerk.world.effects import release
+from stellwerk.world.effects import release, undo_binding
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import NominatingInfo, nomination_patch
 from stellwerk.world.profiles import ServedProfile
@@ -119,7 +119,8 @@ class BindingCycle:
             return
         world.queue.delete(uid)
         if world.cache.remove_pod(uid) is not None:
-            self._on_forgotten(pod)
+            self.preemption.on_victim(uid)
+            world.on_forgotten(pod)
 
     # --- one after the other --------------------------------------------------------------------
 
@@ -265,29 +266,23 @@ class BindingCycle:
         metrics.pod_scheduling_sli_duration.labels(attempts).observe(sli_seconds)
 
     def _undo(self, attempt: Attempt, failure: Failure) -> None:
-        """Unreserve, forget, requeue, report; and move pods that the capacity may help.
-
-        A rejected pod is back before that, and is not moved by its own end
-        (`handleBindingCycleError`).
-        """
-        assumed, profile = attempt.assumed, attempt.profile
-        forgotten = self._release(attempt)
-        if forgotten and not failure.rejected:
-            self._on_forgotten(assumed)
+        """Undo the binding in the World, and report why it failed."""
+        profile = attempt.profile
         failure.nomination = NominatingInfo("", in_any_case=attempt.announced)
-        self.failures.handle(attempt.queued, profile, failure, attempt.started_seconds)
-        if forgotten and failure.rejected:
-            self._on_forgotten(assumed, except_itself=True)
+        effects = undo_binding(
+            self.world,
+            attempt.queued,
+            (profile.framework, attempt.state),
+            attempt.assumed,
+            failure,
+            self.preemption.on_victim,
+        )
+        self.failures.carry_out(effects, attempt.queued, profile, attempt.started_seconds)
 
-    def _on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
-        self.preemption.on_victim(assumed.uid)
-        self.world.on_forgotten(assumed, except_itself=except_itself)
-
-    def _release(self, attempt: Attempt) -> bool:
-        """Undo Reserve and forget the pod; True if it was still assumed."""
+    def _release(self, attempt: Attempt) -> None:
+        """Undo Reserve and forget the pod, and nothing else: the process is ending."""
         profile, assumed = attempt.profile, attempt.assumed
-        forgotten, failures = release(self.world, profile.framework, attempt.state, assumed)
+        _, failures = release(self.world, profile.framework, attempt.state, assumed)
         for broken in failures:
             logger.error("undoing the reservation of %s: %s", assumed.key, broken, exc_info=broken)
             self.failures.count(broken, profile)
-        return forgotten

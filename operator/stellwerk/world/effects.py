@@ -5,7 +5,7 @@ to carry out, for a simulation to answer in virtual time, for a shadow profile t
 when `apply` returns, the pod is assumed on its node or back in its place in the queue.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -105,6 +105,32 @@ def release(
     """Undo Reserve and forget the pod: (whether it was still assumed, what Unreserve raised)."""
     failures = framework.binding.unreserve(state, assumed, assumed.node_name)
     return world.cache.forget_pod(assumed.uid) is not None, failures
+
+
+def undo_binding(
+    world: World,
+    queued: QueuedPod,
+    reserved: tuple[Framework, CycleState],
+    assumed: PodInfo,
+    failure: Failure,
+    on_forgotten: Callable[[str], None],
+) -> Effects:
+    """Unreserve, forget, wake and requeue after a binding that failed (`handleBindingCycleError`).
+
+    The pods that the capacity may help are woken before the pod itself is back in the queue; a
+    rejected one is back before that, and is not moved by its own end. `on_forgotten` is called with
+    the uid of a pod that was still assumed, before others are woken.
+    """
+    forgotten, failures = release(world, *reserved, assumed)
+    if forgotten and not failure.rejected:
+        on_forgotten(assumed.uid)
+        world.on_forgotten(assumed)
+    effects = requeue(world, queued, failure)
+    if forgotten and failure.rejected:
+        on_forgotten(assumed.uid)
+        world.on_forgotten(assumed, except_itself=True)
+    effects.plugin_failures = tuple(failures)
+    return effects
 
 
 def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> Effects:
