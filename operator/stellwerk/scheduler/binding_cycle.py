@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Attempt:
+class BindingAttempt:
     """An attempt that has come to a node; its Decision, whose columns are large, is not kept."""
 
     queued: QueuedPod
@@ -67,14 +67,14 @@ class BindingCycle:
     preemption: PreemptionExecutor
     failures: FailureHandler
 
-    async def run(self, attempt: Attempt) -> None:
+    async def run(self, attempt: BindingAttempt) -> None:
         """Bind the pod, or undo everything."""
         try:
             await self._run(attempt)
         finally:
             attempt.profile.framework.metrics_recorder.attempt(attempt.state)
 
-    async def _run(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: BindingAttempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile
         try:
             failure = await self._bind(attempt)
@@ -113,7 +113,7 @@ class BindingCycle:
         queued, profile = world.queue.entries.get(uid), world.profiles.of(pod)
         if queued is not None and profile is not None and uid in world.cache.assumed_pods:
             now = world.clock.monotonic()
-            attempt = Attempt(queued, profile, CycleState(), pod, now, 0, 0)
+            attempt = BindingAttempt(queued, profile, CycleState(), pod, now, 0, 0)
             message = f"the binding to {pod.node_name} was accepted, and the pod is not bound"
             self._undo(attempt, Failure.error(message))
             return
@@ -124,7 +124,7 @@ class BindingCycle:
 
     # --- one after the other --------------------------------------------------------------------
 
-    async def _bind(self, attempt: Attempt) -> Failure | None:  # noqa: C901 point after point
+    async def _bind(self, attempt: BindingAttempt) -> Failure | None:  # noqa: C901 point after point
         """Run the points up to Bind; returns what failed."""
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding
@@ -204,7 +204,7 @@ class BindingCycle:
             return Status(Code.ERROR, (reason,), status.plugin)
         return status
 
-    async def _pre_bind_cancellable(self, attempt: Attempt) -> Status:
+    async def _pre_bind_cancellable(self, attempt: BindingAttempt) -> Status:
         """PreBind where it has work to do, which takes its time and may be cancelled."""
         assumed, bindings = attempt.assumed, self.bindings
         points = attempt.profile.framework.binding
@@ -213,7 +213,7 @@ class BindingCycle:
         reason = bindings.cancelled_because(assumed.uid)
         return Status(Code.ERROR, (f"binding was cancelled: {reason}",)) if reason else status
 
-    async def _announce(self, attempt: Attempt) -> None:
+    async def _announce(self, attempt: BindingAttempt) -> None:
         pod, node_name = attempt.queued.pod, attempt.assumed.node_name
         patch = nomination_patch(pod, NominatingInfo(node_name))
         if not patch:
@@ -225,7 +225,7 @@ class BindingCycle:
         except SchedulerError as failure:
             logger.warning("cannot nominate %s to %s: %s", pod.key, node_name, failure)
 
-    def _activate(self, attempt: Attempt) -> None:
+    def _activate(self, attempt: BindingAttempt) -> None:
         """Move the pods that plugins named to activeQ, once each."""
         named = attempt.state.pods_to_activate
         self.world.activate(list(named.values()))
@@ -233,7 +233,7 @@ class BindingCycle:
 
     # --- how it ends ----------------------------------------------------------------------------
 
-    def _bound(self, attempt: Attempt) -> None:
+    def _bound(self, attempt: BindingAttempt) -> None:
         """The API has the binding: an event, metrics, and the watch is to confirm it."""
         assumed, profile, queued = attempt.assumed, attempt.profile, attempt.queued
         metrics, now = self.metrics, self.world.clock.monotonic()
@@ -265,7 +265,7 @@ class BindingCycle:
         sli_seconds = now - (queued.initial_attempt_at or now)
         metrics.pod_scheduling_sli_duration.labels(attempts).observe(sli_seconds)
 
-    def _undo(self, attempt: Attempt, failure: Failure) -> None:
+    def _undo(self, attempt: BindingAttempt, failure: Failure) -> None:
         """Undo the binding in the World, and report why it failed."""
         profile = attempt.profile
         failure.nomination = NominatingInfo("", in_any_case=attempt.announced)
@@ -279,7 +279,7 @@ class BindingCycle:
         )
         self.failures.carry_out(effects, attempt.queued, profile, attempt.started_seconds)
 
-    def _release(self, attempt: Attempt) -> None:
+    def _release(self, attempt: BindingAttempt) -> None:
         """Undo Reserve and forget the pod, and nothing else: the process is ending."""
         profile, assumed = attempt.profile, attempt.assumed
         _, failures = release(self.world, profile.framework, attempt.state, assumed)

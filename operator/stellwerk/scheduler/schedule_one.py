@@ -19,7 +19,7 @@ from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
+from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.failure_handler import FailureHandler
@@ -164,7 +164,7 @@ class ScheduleOne:
             # Permit is asked in the first step of the task, which comes before the next cycle: a
             # plugin that waits for something there holds up no other pod.
             evaluated, feasible = decision.search.found.evaluated, decision.feasible
-            attempt = Attempt(
+            attempt = BindingAttempt(
                 queued, profile, state, effects.bind, started_seconds, evaluated, feasible
             )
             self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
