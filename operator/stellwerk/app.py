@@ -68,7 +68,7 @@ from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
-from stellwerk.scheduler.profiles.profile_history import ProfileHistory
+from stellwerk.scheduler.profiles.profile_history import RevisionHistory
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
@@ -176,7 +176,7 @@ class Operator:
         )
         self.redelivery = Redelivery()
         self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
-        self.history = ProfileHistory(client, clock, options.history_namespace).follow(self.loader)
+        self.history = RevisionHistory(client, clock, options.history_namespace).follow(self.loader)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
+from stellwerk.listening import LimitedSite, Limits
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.auth_filters import AuthFilters
@@ -71,6 +72,10 @@ if TYPE_CHECKING:
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _SECRETS: Final = "secrets"
+_LIMITS: Final = Limits(
+    header_fields=128, header_bytes=64 << 10, idle_seconds=90.0, stalled_seconds=None
+)
+"""Connections stay open without requests as long as kube-apiserver's do; a watch has no limit."""
 """In a data directory, where the keys are."""
 
 
@@ -211,8 +216,9 @@ class EmbeddedCluster:
         server = self._aiohttp_server()
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self._host, self._port, backlog=1024, ssl_context=self._tls_context()
+        context = self._tls_context()
+        site = LimitedSite(
+            self._runner, self._host, self._port, _LIMITS, ssl_context=context, backlog=1024
         )
         await site.start()
         self._port = self._runner.addresses[0][1]
@@ -272,8 +278,9 @@ class EmbeddedCluster:
         )
 
         authority = CertificateAuthority(self.clock.now(), kept)
-        trusted = authority.certificate + self.options.client_authorities
-        publish_client_authority(self.api.written_by("kube-apiserver"), trusted.decode("ascii"))
+        own = authority.certificate.decode("ascii")
+        trusted = own + self.options.client_authorities.decode("ascii")
+        publish_client_authority(self.api.written_by("kube-apiserver"), trusted, own)
         return authority
 
     def _tls_context(self) -> SSLContext | None:

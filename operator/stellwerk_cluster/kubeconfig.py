@@ -134,7 +134,7 @@ class KubeconfigFile:
 
 
 def _own_url(opened: int, path: Path) -> str:
-    """Where a kubeconfig of these commands leads.
+    """The URL that a kubeconfig of these commands leads to.
 
     Raises:
         ConfigurationError: it is another file, or says more than they write.

@@ -18,7 +18,7 @@ _SPARE_ITEMS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a pod pauses after a failed attempt."""
+    """The pauses of a pod after failed attempts."""
 
     initial_seconds: float = 1.0
     max_seconds: float = 10.0

@@ -65,13 +65,13 @@ class Cache:
         self._namespaces: dict[str, Mapping[str, str] | None] = {}
         """Namespaces changed since the last update_snapshot."""
         self._large: dict[SchedulingSpec, None] = {}
-        """Specs with many terms whose pods came since the last `prepare`."""
+        """Specs with many terms whose pods came since the last `index_terms`."""
         self.on_forgotten: Callable[[str], None] = lambda _: None
         """Called with the uid of a pod whose assumption was taken back."""
         self.on_write: Callable[[], None] = lambda: None
         """Called before the snapshot is written."""
-        self.unprepared = 0
-        """How often `prepare` has something to do before an update of the snapshot."""
+        self.unindexed = 0
+        """How often `index_terms` has something to do before an update of the snapshot."""
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -178,14 +178,14 @@ class Cache:
 
     # --- snapshot -------------------------------------------------------------------------------
 
-    def prepare(self) -> Iterator[None]:
-        """What pods with thousands of terms cost the next update_snapshot, done in steps before it.
+    def index_terms(self) -> Iterator[None]:
+        """Index the terms of pods that have thousands, in steps before the next update_snapshot.
 
         Events may come between two steps. Without it, update_snapshot does all at once.
         """
-        self.unprepared = max(0, self.unprepared - 1)
+        self.unindexed = max(0, self.unindexed - 1)
         large, self._large = self._large, {}
-        return self.snapshot.pair_counts.prepare(large)
+        return self.snapshot.pair_counts.index_terms(large)
 
     @property
     def is_dirty(self) -> bool:
@@ -263,7 +263,7 @@ class Cache:
             raise RuntimeError("cannot change or fork the cache while a trial is open")
 
     def _record(self, name: str) -> NodeRecord:
-        """What is known of a node, to be changed; made when new."""
+        """The record of a node, to be changed; made when new."""
         record = self._records.to_change(name)
         if record is None:
             record = NodeRecord(name)
@@ -285,7 +285,7 @@ class Cache:
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
         if pod.spec.pod_affinity.size > MANY_TERMS:
             # Entered before the next update; what that one leaves idle is dropped before another.
-            self.unprepared = 2
+            self.unindexed = 2
         record.usage.count(pod, change)
         record.uncounted.append((pod, change))
         self._dirty[record.name] = None

@@ -1,4 +1,4 @@
-"""What kind of change an update of a pod or node is, as finely as hints tell changes apart.
+"""Kinds of change that an update of a pod or node is, as finely as hints tell changes apart.
 
 Called by event handlers and, for pods without a node, by the queue. Invariant: an update has
 exactly the actions of what differs; a pod's in which nothing specific differs is UPDATE_POD_OTHER.
@@ -30,7 +30,7 @@ def pod_update_actions(old: PodInfo, new: PodInfo) -> list[Action]:
 
 
 def own_changes(old: PodInfo, new: PodInfo) -> Iterator[ClusterChange]:
-    """What the update of a pod without a node means to the pod itself, change by change."""
+    """The changes that an update of a pod without a node is to the pod itself."""
     for action in pod_update_actions(old, new):
         yield ClusterChange(Resource.UNSCHEDULED_POD, action, old, new)
 

@@ -174,7 +174,7 @@ class HintEvaluation:
         self._observer = observer
 
     def strategy_for(self, hints: MatchingHints, pod: PodInfo) -> QueueingStrategy:
-        """What all hint functions together answer for one pod."""
+        """The strongest answer of all hint functions for one pod."""
         found = QueueingStrategy.SKIP
         for level in hints.levels:
             for hint in level:

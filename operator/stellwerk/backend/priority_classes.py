@@ -25,7 +25,7 @@ class PriorityClass:
 
     @property
     def resolved(self) -> tuple[int, str]:
-        """What a pod of the class gets."""
+        """The priority and preemption policy of a pod of the class."""
         return self.value, self.preemption_policy
 
 
@@ -87,7 +87,7 @@ class PriorityClasses:
     # --- what the pod parser asks ---------------------------------------------------------------
 
     def resolve_for(self, uid: str, name: str) -> tuple[int, str]:
-        """What `resolve` gives a pod; what can no longer change is kept for that pod."""
+        """The answer of `resolve` for a pod; one that can no longer change is kept for that pod."""
         resolved = self._resolved.get(uid)
         if resolved is None:
             resolved = self.resolve(name)

@@ -15,7 +15,7 @@ NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Place(IntEnum):
-    """Where a pod is; kube-scheduler has no word for it, but one for each place."""
+    """The place of a pod; kube-scheduler has no word for it, but one for each place."""
 
     ACTIVE = 0
     """activeQ: popped when all before it have been."""
@@ -41,7 +41,7 @@ IN_FLIGHT: Final = frozenset({Place.IN_FLIGHT, Place.BINDING})
 
 
 class QueueingStrategy(IntEnum):
-    """What a change means for a rejected pod; the higher one wins (`queueingStrategy`)."""
+    """The consequence of a change for a rejected pod; the higher one wins (`queueingStrategy`)."""
 
     SKIP = 0
     """It stays where it is."""
@@ -52,7 +52,7 @@ class QueueingStrategy(IntEnum):
 
 
 class QueueEvent(StrEnum):
-    """What moved a pod into a queue where it was no change in the cluster; labels of the metric."""
+    """Movements of a pod into a queue by no change in the cluster; labels of the metric."""
 
     POD_ADD = "UnschedulablePodAdd"
     POD_UPDATE = "UnschedulablePodUpdate"
@@ -120,7 +120,7 @@ class QueuedPod:
 
 
 class ActiveItem(NamedTuple):
-    """What activeQ orders: by sort key, equal keys by sequence, which no two items share."""
+    """An item of activeQ: ordered by sort key, equal keys by sequence, which no two items share."""
 
     sort_key: tuple[float, ...]
     sequence: int

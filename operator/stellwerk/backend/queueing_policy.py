@@ -1,4 +1,4 @@
-"""What the scheduling queue reads from profiles, and what it reports to metrics and logs.
+"""Protocols of the scheduling queue: its policy, read from profiles, and its observer.
 
 `world.profiles.Profiles` implements the policy, `scheduler.observers.instruments.QueueMetrics` the
 observer: frameworks and metrics live above this layer. Invariant: no method
@@ -15,7 +15,7 @@ from stellwerk.models.pod import PodInfo
 
 
 class QueueingPolicy(Protocol):
-    """What the profiles say about queueing."""
+    """The rules of profiles about queueing."""
 
     def profile_name(self, pod: PodInfo) -> str:
         """The schedulerName of the profile that serves a pod: the pod's own, but for selectors."""
@@ -33,7 +33,7 @@ class QueueingPolicy(Protocol):
         ...
 
     def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        """What the plugins of a profile registered; one that is missing registered all events."""
+        """The registrations of a profile's plugins; one that is missing registered all events."""
         ...
 
     def backoff(self, pod: PodInfo) -> Backoff:

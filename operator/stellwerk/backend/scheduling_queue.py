@@ -322,12 +322,12 @@ class SchedulingQueue:
         return entry.newest if entry else None
 
     def place(self, uid: str) -> Place | None:
-        """Where a pod is; None: it is not in the queue."""
+        """The place of a pod; None: it is not in the queue."""
         entry = self.entries.get(uid)
         return entry.place if entry else None
 
     def position(self, uid: str) -> int | None:
-        """How many pods in activeQ are popped before this one; None: it is not there. O(n)."""
+        """The number of pods in activeQ before this one; None: it is not there. O(n)."""
         entry = self.entries.get(uid)
         if entry is None or entry.place is not Place.ACTIVE:
             return None
@@ -338,7 +338,7 @@ class SchedulingQueue:
         )
 
     def counted(self, *places: Place) -> int:
-        """How many pods are in these places."""
+        """The number of pods in these places."""
         return sum(self._counts[place] for place in places)
 
     def pending(self) -> Mapping[str, int]:
@@ -653,7 +653,7 @@ class InFlightEvents:
             self._first += self._max_events // 2
 
     def since_popped(self, uid: str, profile_name: str) -> Sequence[ClusterChange] | None:
-        """What changed for a pod since it was popped; None: some of it was dropped."""
+        """The changes since a pod was popped that concern it; None: some were dropped."""
         start = self._starts.get(uid, -1)
         if start < self._first:
             return None

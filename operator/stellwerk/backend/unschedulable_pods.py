@@ -210,7 +210,7 @@ class UnschedulablePods:
                 yield len(asked), _ask_buckets(evaluation, hints, asked)
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
-        """What a change means for one pod, in the index or not (`isPodWorthRequeuing`)."""
+        """The consequence of a change for one pod, in the index or not (`isPodWorthRequeuing`)."""
         if change.resource is Resource.WILDCARD:
             return QueueingStrategy.AFTER_BACKOFF
         # The pod's own update may concern plugins that rejected it besides the one that gates it.

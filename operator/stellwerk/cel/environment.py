@@ -58,7 +58,7 @@ _PROGRAMS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Evaluation:
     """The result of an evaluation."""
 
     value: Value
@@ -85,13 +85,13 @@ class Program:
         """
         return self._run(Frame(variables, limit))
 
-    def outcome(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Outcome:
+    def outcome(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Evaluation:
         """The value of the expression or its error, and what it cost."""
         frame = Frame(variables, limit)
         try:
-            return Outcome(self._run(frame), None, frame.cost)
+            return Evaluation(self._run(frame), None, frame.cost)
         except EvaluationError as error:
-            return Outcome(None, error, frame.cost)
+            return Evaluation(None, error, frame.cost)
 
     def _run(self, frame: Frame) -> Value:
         try:

@@ -1,4 +1,4 @@
-"""Where a cluster is and who we are there, as one look at a configuration says it.
+"""The address of a cluster and our credentials, from one look at a configuration.
 
 `credentials` looks again when that may have changed. Kubeconfigs and the service account of a pod
 are read here; those with an `auth-provider` by kubernetes_asyncio, which is large and loaded for

@@ -52,7 +52,7 @@ class HttpResponse:
 
 
 class BrokenAnswerError(ConnectionError):
-    """What came was not the HTTP/1.1 that was expected."""
+    """An answer that is not the HTTP/1.1 that was expected."""
 
 
 class ConnectionPool:

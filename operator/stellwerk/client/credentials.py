@@ -65,7 +65,7 @@ class Credentials:
 
     @property
     def access(self) -> Access:
-        """What the last look at the configuration found."""
+        """The result of the last look at the configuration."""
         return self._loaded
 
     @property

@@ -1,4 +1,4 @@
-"""What leader election is asked for on the command line, and whether that makes sense.
+"""The options of leader election on the command line, and whether they make sense.
 
 `cli` fills it in, `elector` obeys. Invariant: options that were checked leave time between the last
 write of one holder and the first of the next.

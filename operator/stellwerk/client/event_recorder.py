@@ -57,7 +57,7 @@ _TRY_AGAIN_SECONDS: Final = 10.0
 
 
 class EventSink(Protocol):
-    """Where events are written: `KubernetesClient`, or what a test puts in its place."""
+    """The writer of events: `KubernetesClient`, or a test's in its place."""
 
     async def write_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         """Create an event."""
@@ -96,7 +96,7 @@ class _Event:
 
     @property
     def identity(self) -> _Identity:
-        """What two events of one series share.
+        """The key that two events of one series share.
 
         The resourceVersion is part of it, as for client-go: news about a changed object is new.
         """
@@ -114,7 +114,7 @@ class _Event:
 
     @property
     def topic(self) -> _Identity:
-        """What an event says again, and newer, of an object that may have changed meanwhile."""
+        """The key of events of which a newer one says the same, perhaps of a changed object."""
         uid, _, *rest = self.identity
         return (uid, *rest)
 

@@ -29,7 +29,7 @@ _SHOWN_CHARACTERS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ExecCredential:
-    """What a plugin answered."""
+    """The answer of a plugin."""
 
     token: str | None
     certificate: bytes | None

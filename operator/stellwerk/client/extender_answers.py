@@ -1,4 +1,4 @@
-"""What an extender answers, read with suspicion: bounded, and of the promised types.
+"""Answers of extenders, read with suspicion: bounded, and of the promised types.
 
 `client/extender.py` reads each answer here. Keys are read without regard to case and null is empty,
 as in Go. Invariant: what is returned has the types that it says, texts are without control

@@ -32,7 +32,7 @@ _COMPONENT: Final = "stellwerk"
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What the candidates tell each other (`LeaderElectionRecord`)."""
+    """The record by which candidates know of each other (`LeaderElectionRecord`)."""
 
     holder_identity: str
     """Empty: the lease was released."""

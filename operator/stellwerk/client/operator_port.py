@@ -103,7 +103,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _refusal(status: int, text: bytes) -> PortRefusal:
-    """What an answer that is no result says."""
+    """The refusal in an answer that is no result."""
     try:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError:

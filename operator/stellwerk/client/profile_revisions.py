@@ -75,7 +75,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What is written, or would be."""
+    """The objects that are written, or would be."""
 
     revision: Revision
     before: JsonObject
@@ -89,7 +89,7 @@ class Rollback:
 
 
 async def read_history(client: ClusterClient, namespace: str, name: str) -> History:
-    """What the operator kept in that namespace about a profile.
+    """Read the revisions that the operator kept of a profile in a namespace.
 
     Raises:
         ConfigurationError: there is no such profile.

@@ -24,7 +24,7 @@ _ACTIVE_FIELDS: Final = ("schedulerName", "selector")
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What was done."""
+    """The steps that were taken."""
 
     active: str
     shadow: str
@@ -66,7 +66,7 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
 
 
 def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
-    """What an interrupted promotion has left to be written.
+    """The rest of an interrupted promotion.
 
     Raises:
         ConfigurationError: it is not what a promotion of this shadow writes.

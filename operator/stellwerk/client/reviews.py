@@ -1,4 +1,4 @@
-"""Who a caller is and what it may do, as the API server answers: TokenReview, SubjectAccessReview.
+"""Identities and rights of callers, asked of the API server: TokenReview, SubjectAccessReview.
 
 `serving` guards its port with them. Invariant: both are questions; neither needs the lease.
 """

@@ -52,7 +52,7 @@ _SHARE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to go on with a request that may succeed later."""
+    """The patience with a request that may succeed later."""
 
     attempts: int = 5
     first_delay_seconds: float = 0.1
@@ -81,7 +81,7 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What to send; `act` names it in errors, with its object: "bind default/web to node-7"."""
+    """A request; `act` names it in errors, with its object: "bind default/web to node-7"."""
 
     method: str
     path: str
@@ -460,7 +460,7 @@ class AdaptiveLimiter:
 
     @property
     def limit(self) -> int:
-        """How many requests may be in flight now."""
+        """The number of requests that may be in flight now."""
         other = self._yields_to
         if other is not None and other.is_waited_for:
             return 1 if other.served >= self._passes_at else 0
@@ -489,7 +489,7 @@ class AdaptiveLimiter:
 
     @property
     def in_flight(self) -> int:
-        """How many requests hold a slot."""
+        """The number of requests that hold a slot."""
         return self._in_flight
 
     async def acquire(self) -> None:

@@ -17,7 +17,7 @@ from stellwerk.convert.draft import (
     NODE_PREFER_AVOID_PODS,
     SELECTOR_SPREAD,
     ProfileDraft,
-    Strategy,
+    RequestedStrategy,
     as_list,
     as_object,
 )
@@ -234,7 +234,7 @@ def _algorithm(
     provider = source.get("provider")
     if provider == "ClusterAutoscalerProvider":
         draft.score_resources(
-            [Strategy("NodeResourcesMostAllocated", 1, "algorithmSource.provider")]
+            [RequestedStrategy("NodeResourcesMostAllocated", 1, "algorithmSource.provider")]
         )
     elif provider not in (None, "DefaultProvider"):
         draft.warn("algorithmSource.provider", f'"{provider}" has no counterpart')

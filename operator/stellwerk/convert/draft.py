@@ -38,7 +38,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
-class Strategy:
+class RequestedStrategy:
     """A way to score resources that the source asks for."""
 
     plugin: str
@@ -106,7 +106,7 @@ class ProfileDraft:
         for term in required["nodeSelectorTerms"]:
             term.setdefault("matchExpressions", []).extend(expressions)
 
-    def score_resources(self, strategies: list[Strategy]) -> None:
+    def score_resources(self, strategies: list[RequestedStrategy]) -> None:
         """Turn the ways to score resources into NodeResourcesFit's strategy.
 
         It has one; LegacyLeastAllocated stands in for LeastAllocated beside another one.
@@ -130,7 +130,7 @@ class ProfileDraft:
                     f"{strategy.plugin} is left out, NodeResourcesFit scores by one strategy only",
                 )
 
-    def _score_fit(self, strategy: Strategy, resources: list[Any]) -> None:
+    def _score_fit(self, strategy: RequestedStrategy, resources: list[Any]) -> None:
         kind = STRATEGIES[strategy.plugin]
         scoring: JsonObject = {"type": kind}
         if resources:
@@ -144,7 +144,7 @@ class ProfileDraft:
         if scoring != {"type": "LeastAllocated"}:
             self.add_args(NODE_RESOURCES_FIT, {"scoringStrategy": scoring})
 
-    def resources(self, resources: Iterable[Any], strategy: Strategy) -> list[JsonObject]:
+    def resources(self, resources: Iterable[Any], strategy: RequestedStrategy) -> list[JsonObject]:
         """Return the resources of a strategy with today's names and a weight each."""
         return normal_resources(resources, f"{strategy.source}.resources")
 

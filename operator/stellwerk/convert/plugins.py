@@ -16,7 +16,7 @@ from stellwerk.convert.draft import (
     SELECTOR_SPREAD,
     STRATEGIES,
     ProfileDraft,
-    Strategy,
+    RequestedStrategy,
     as_list,
     as_object,
     as_weight,
@@ -94,7 +94,7 @@ def apply_plugins(
     """Convert plugin lists and arguments of one profile."""
     args = _args_by_plugin(profile, source)
     lists = as_object(profile.get("plugins"), f"{source}plugins")
-    strategies: list[Strategy] = []
+    strategies: list[RequestedStrategy] = []
     for given, entry in lists.items():
         place = f"{source}plugins.{given}"
         point = _point(given, version)
@@ -128,14 +128,14 @@ def _point(given: str, version: str) -> str | None:
 
 
 def _enable(
-    entry: object, point: str, place: str, strategies: list[Strategy], draft: ProfileDraft
+    entry: object, point: str, place: str, strategies: list[RequestedStrategy], draft: ProfileDraft
 ) -> None:
     plugin = as_object(entry, place)
     name = _RENAMED.get(str(plugin.get("name", "")), str(plugin.get("name", "")))
     given = plugin.get("weight")
     weight = None if given is None else as_weight(given, f"{place}.weight")
     if name in STRATEGIES:
-        strategies.append(Strategy(name, weight or 1, place))
+        strategies.append(RequestedStrategy(name, weight or 1, place))
     elif name in _GONE:
         draft.warn(place, f"{name} has no counterpart; {_GONE[name]}")
     elif name == "NodeLabel":
@@ -166,7 +166,7 @@ def _warn_of_unknown(name: str, place: str, draft: ProfileDraft) -> None:
 
 
 def _score_strategies(
-    strategies: list[Strategy],
+    strategies: list[RequestedStrategy],
     args: Arguments,
     version: str,
     draft: ProfileDraft,
@@ -178,7 +178,7 @@ def _score_strategies(
     old = version in OWN_STRATEGY_VERSIONS
     if old and scored_by_default and not least and (strategies or default_args):
         place = "" if default_args is None else default_args[0]
-        strategies.append(Strategy("NodeResourcesLeastAllocated", 1, place))
+        strategies.append(RequestedStrategy("NodeResourcesLeastAllocated", 1, place))
     for strategy in strategies:
         if strategy.plugin in args:
             strategy.source, strategy.arguments = args[strategy.plugin]

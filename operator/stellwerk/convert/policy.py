@@ -12,7 +12,7 @@ from stellwerk.convert.draft import (
     NODE_PREFER_AVOID_PODS,
     SELECTOR_SPREAD,
     ProfileDraft,
-    Strategy,
+    RequestedStrategy,
     as_list,
     as_object,
     as_weight,
@@ -160,7 +160,7 @@ def _label_requirements(presence: Mapping[str, Any]) -> list[JsonObject]:
 def _priorities(policy: Mapping[str, Any], draft: ProfileDraft) -> set[str]:
     """Return the plugins that score as the policy's priorities did, weights set."""
     scores: set[str] = set()
-    strategies: list[Strategy] = []
+    strategies: list[RequestedStrategy] = []
     for index, entry in enumerate(as_list(policy["priorities"], "priorities")):
         source = f"priorities[{index}]"
         priority = as_object(entry, source)
@@ -183,15 +183,15 @@ def _priorities(policy: Mapping[str, Any], draft: ProfileDraft) -> set[str]:
     return scores
 
 
-def _strategy(priority: Mapping[str, Any], weight: int, source: str) -> Strategy | None:
+def _strategy(priority: Mapping[str, Any], weight: int, source: str) -> RequestedStrategy | None:
     """Return the way to score resources that a priority stands for, if it does."""
     argument = as_object(priority.get("argument"), f"{source}.argument")
     ratio = argument.get("requestedToCapacityRatioArguments")
     if ratio is not None:
         place = f"{source}.argument.requestedToCapacityRatioArguments"
-        return Strategy("RequestedToCapacityRatio", weight, place, as_object(ratio, place))
+        return RequestedStrategy("RequestedToCapacityRatio", weight, place, as_object(ratio, place))
     plugin = _STRATEGIES.get(str(priority.get("name", "")))
-    return None if plugin is None else Strategy(plugin, weight, source)
+    return None if plugin is None else RequestedStrategy(plugin, weight, source)
 
 
 def _leave_out(filters: set[str], scores: set[str], draft: ProfileDraft) -> None:

@@ -12,7 +12,7 @@ from stellwerk.models.json_values import JsonObject
 
 
 class ClusterWriter(Protocol):
-    """What such a write may ask of the API server; a ClusterClient is one."""
+    """The requests that such a write may make of the API server; a ClusterClient is one."""
 
     async def get(self, path: str) -> JsonObject:
         """Return an object."""

@@ -27,7 +27,7 @@ _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 <<
 
 
 class Cost(IntEnum):
-    """What a change costs, the cheapest first; of equal numbers of changes the cheaper is shown."""
+    """Costs of a change, the cheapest first; of equal numbers of changes the cheaper is shown."""
 
     TOLERATE = 1
     """The pod stands a taint."""
@@ -56,7 +56,7 @@ class Change(Protocol):
 
     @property
     def group(self) -> tuple[str, ...]:
-        """What it does, the object it is done to left out: alike changes are shown together."""
+        """The act without its object: alike changes are shown together."""
         ...
 
     @property
@@ -333,7 +333,7 @@ class Tolerate(Change):
 
 
 class PodPart(IntEnum):
-    """What of a pod is edited; it is tried in this order."""
+    """The part of a pod that is edited; parts are tried in this order."""
 
     PLACEMENT = auto()
     """Where it may run: its node, affinity, spread constraints."""
@@ -416,7 +416,7 @@ def request_less(resource: str, amount: int, instead_of: int) -> EditPod:
 
 
 def wanted_amounts(pod: PodInfo) -> dict[str, int]:
-    """What a pod takes of a node, its place among the pods included."""
+    """The amounts that a pod takes of a node, its place among the pods included."""
     requests = pod.amounts.requests
     return {**{name: amount for name, amount in requests.items() if amount > 0}, PODS: 1}
 

@@ -1,4 +1,4 @@
-"""Why no node takes a pod, node by node, and how that reads in an event.
+"""The reasons for which no node takes a pod, node by node, and their text in an event.
 
 The filter phase makes a Diagnosis when a cycle fails; PostFilter plugins, events and explanations
 read it. Invariant: the texts are kube-scheduler's, reasons counted and sorted as text.
@@ -81,7 +81,7 @@ def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
 
 
 def reason_counts(statuses: StatusColumn) -> Mapping[str, int]:
-    """How many nodes have each reason."""
+    """The number of nodes with each reason."""
     counts: Counter[str] = Counter()
     for status, nodes in statuses.counts().items():
         for reason in status.reasons:

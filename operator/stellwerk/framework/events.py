@@ -14,7 +14,7 @@ from stellwerk.models.pod import PodInfo
 
 
 class Resource(Enum):
-    """What changed. ASSIGNED_POD are pods on nodes, UNSCHEDULED_POD those without one.
+    """The kind of object that changed; ASSIGNED_POD are pods on nodes, UNSCHEDULED_POD all others.
 
     A registration for POD covers both.
     """
@@ -39,7 +39,7 @@ class Resource(Enum):
 
 
 class Action(Flag):
-    """How it changed."""
+    """The kind of change."""
 
     ADD = auto()
     DELETE = auto()
@@ -99,7 +99,7 @@ ACTION_NAMES: Final = {
 
 
 class HintScope(Enum):
-    """What of the rejected pod a hint function reads.
+    """The part of the rejected pod that a hint function reads.
 
     The function is called once per distinct such part, not once per pod.
     """
@@ -136,7 +136,7 @@ class ClusterChange:
 
 
 class QueueingHint(Enum):
-    """What a hint function answers; the values are metric labels."""
+    """The answers of a hint function; the values are metric labels."""
 
     QUEUE_SKIP = "QueueSkip"
     """The change does not make the pod schedulable."""

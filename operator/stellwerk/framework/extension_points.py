@@ -1,4 +1,4 @@
-"""Which extension points a plugin has, and what each is called: one table.
+"""The table of extension points: the method, the label and the plugins of each.
 
 The registry describes plugin classes by it, plugin_isolation wraps plugins, and the runtime and the
 queue find the plugins of each point. Invariant: a plugin has a point if it has the point's method;

@@ -58,7 +58,7 @@ class FilterResults:
         return [name for name, result in self.results.items() if result.codes[position]]
 
     def status(self, plugin: str, position: int) -> Status:
-        """What one plugin says of one node that it turns away."""
+        """The status of one plugin for one node that it turns away."""
         result = self.results[plugin]
         return result.status(int(result.codes[position]))
 

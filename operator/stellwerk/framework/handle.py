@@ -1,4 +1,4 @@
-"""What the scheduler offers to plugins, bound to one profile.
+"""The services that the scheduler offers to plugins, bound to one profile.
 
 `app` and `decide` make the services; the runtime names itself with `serve`, as plugins are made
 before it. Invariant: a handle serves one profile for as long as its framework lives.
@@ -127,7 +127,7 @@ class DevicesUncounted(DeviceCounts):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all profiles share."""
+    """The services that all profiles share."""
 
     snapshot: Snapshot
     objects: ObjectStore

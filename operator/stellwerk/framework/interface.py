@@ -35,7 +35,7 @@ PlacedPods: TypeAlias = Sequence[tuple[int, PodInfo]]
 
 
 class Reuse(Enum):
-    """What a verdict or raw score of a row depends on, beside the pod's reuse key and the args.
+    """The state that a row's verdict or raw score depends on, beside the pod's reuse key and args.
 
     The runtime caches such columns per key and recomputes only rows that changed.
     """
@@ -53,7 +53,7 @@ class Reuse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """What PreFilter says: go on, Skip the coupled Filter, reject; and perhaps only these nodes."""
+    """The answer of PreFilter: go on, Skip its Filter, reject; and perhaps only these nodes."""
 
     status: Status = OK
     node_names: frozenset[str] | None = None
@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """What PostFilter says: a status, and the candidates among which to choose."""
+    """The answer of PostFilter: a status, and the candidates among which to choose."""
 
     status: Status
     candidates: tuple[Candidate, ...] = ()
@@ -172,7 +172,7 @@ class FilterPlugin(Plugin, Protocol):
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """What of the pod the verdict depends on (its spec, unless overridden); None: no reuse."""
+        """The part of the pod that verdicts depend on, mostly its spec; None: no reuse."""
         return pod.spec
 
 
@@ -200,7 +200,7 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """What of the pod the score depends on (its spec, unless overridden); None: no reuse."""
+        """The part of the pod that scores depend on, mostly its spec; None: no reuse."""
         return pod.spec
 
 

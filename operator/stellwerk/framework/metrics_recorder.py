@@ -1,4 +1,4 @@
-"""How long extension points and plugins take; metrics live above this layer.
+"""Protocol of the durations of extension points and plugins; metrics live above this layer.
 
 `PointRunner` notes every run of a point in the attempt, and tells of plugins one by one in sampled
 attempts; `scheduler.observers.instruments` implements it. Invariant: what is measured is not

@@ -214,7 +214,7 @@ class IsolatedPlugin:
         raise self._named("Propose", PluginViolation(f"took more than {_MOST_STEPS} steps"))
 
     def _change(self, proposal: object) -> Change:
-        """What was proposed, with whatever code of the plugin's is in it guarded."""
+        """The change, with whatever code of the plugin's is in it guarded."""
         if not isinstance(proposal, Change):
             raise PluginViolation(f"proposed {type(proposal).__name__}, not a Change")
         return IsolatedChange(
@@ -228,7 +228,7 @@ class IsolatedPlugin:
         )
 
     def _guarded(self, point: str, call: Callable[[], Answer]) -> Answer:
-        """What a call answers.
+        """The answer of a call.
 
         Raises:
             PluginFailure: it raised, or took too long.

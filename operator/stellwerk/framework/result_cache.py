@@ -245,7 +245,7 @@ class ResultCache:
     def statuses(
         self, key: Hashable, filters: Sequence[FilterPlugin], nominations: Nominations
     ) -> CachedStatuses:
-        """What these filters said of all rows; to be refreshed before it is read."""
+        """The statuses that these filters gave all rows; to be refreshed before they are read."""
         statuses = self.columns(key).statuses
         together = tuple([plugin.name for plugin in filters])
         found = statuses.get(together)
@@ -272,7 +272,7 @@ class ResultCache:
 
 
 def _compiled_bytes(key: Hashable) -> int:
-    """What a spec takes that is a key, or a part of one."""
+    """The memory of a spec that is a key, or a part of one, in bytes."""
     parts = key if isinstance(key, tuple) else (key,)
     return sum(
         _COMPILED_PER_JSON * part.size_bytes for part in parts if isinstance(part, SchedulingSpec)

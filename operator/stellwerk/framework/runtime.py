@@ -51,7 +51,6 @@ from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.result_cache import CachedStatuses, ResultCache
-from stellwerk.framework.sampling import NodeSampling
 from stellwerk.framework.services import FilterRunner, Nominations
 from stellwerk.framework.types import (
     FITS,
@@ -76,12 +75,12 @@ Answer = TypeVar("Answer")
 Awaited = TypeVar("Awaited")
 Call = Callable[..., Answer]
 FilterCall: TypeAlias = tuple[FilterPlugin, Call[FilterResult]]
+Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
+
+MAX_PERMIT_TIMEOUT_SECONDS = 15 * 60.0
+MIN_NODES_TO_FIND: Final = 100
 _FEW_RESOURCES: Final = 4
 """A pod that requests more has their rows made together, rather than one at its first use."""
-Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
-MAX_PERMIT_TIMEOUT_SECONDS = 15 * 60.0
-OUTCOME_UNKNOWN = "BindOutcomeUnknown"
-"""A Bind plugin that failed writes True under this key where the pod may be bound all the same."""
 
 
 class Framework:
@@ -183,6 +182,67 @@ class Framework:
         return PostFilterResult(status, clear_nomination=clear_nomination, api_call=api_call)
 
 
+class NodeSampling:
+    """kube-scheduler's sampling of feasible nodes where a profile sets percentageOfNodesToScore.
+
+    Invariant: searches go on where the last one ended (`nextStartNodeIndex`), in the order of the
+    node tree, so that each node is looked at as often as any other.
+    """
+
+    def __init__(self, snapshot: Snapshot, percentage: int, *, one_is_enough: bool) -> None:
+        """`one_is_enough`: without scores one feasible node is as good as another."""
+        self._snapshot = snapshot
+        self._percentage = percentage
+        self._one_is_enough = one_is_enough
+        self._next_start = 0
+
+    def narrow(self, pod: PodInfo, found: Feasibility) -> None:
+        """Keep only as many feasible rows as kube-scheduler would look for, in its order."""
+        nominated = found.nominated_row(pod, self._snapshot)
+        if nominated is None:
+            self._search(found)
+            return
+        # Looked at before the search begins, which takes place only if an extender refuses it.
+        found.unsampled = (found.fits, found.evaluated)
+        found.keep(np.array([nominated], dtype=np.intp), evaluated=1)
+
+    def look_beyond_nominated(self, found: Feasibility) -> None:
+        """Search after all, as if no node were nominated."""
+        if found.unsampled is not None:
+            found.fits, found.evaluated = found.unsampled
+            found.rows = found.unsampled = None
+            self._search(found)
+
+    def _search(self, found: Feasibility) -> None:
+        snapshot = self._snapshot
+        order = snapshot.visit_order
+        candidates = found.candidate_rows(snapshot)
+        if candidates is not None:
+            order = order[candidates[order]]
+        wanted = 1 if self._one_is_enough else nodes_to_find(self._percentage, len(order))
+        if wanted >= len(order):
+            return
+        start = self._next_start % len(order)
+        order = np.concatenate([order[start:], order[:start]])
+        reached = np.flatnonzero(found.fits[order])[:wanted]
+        looked_at = int(reached[-1]) + 1 if len(reached) == wanted else len(order)
+        found.keep(order[reached], evaluated=looked_at)
+        self._next_start = (self._next_start + looked_at) % snapshot.node_count
+
+
+def nodes_to_find(percentage: int | None, nodes: int) -> int:
+    """The number of feasible nodes that is enough (`numFeasibleNodesToFind`).
+
+    A percentage of None means all, 0 adaptive. Values above 100 count as 100, negative ones as 0;
+    below 100 nodes all are looked at.
+    """
+    if percentage is None or nodes < MIN_NODES_TO_FIND:
+        return nodes
+    if percentage <= 0:
+        percentage = max(5, 50 - nodes // 125)
+    return max(MIN_NODES_TO_FIND, nodes * min(percentage, 100) // 100)
+
+
 class FilterPhase:
     """Finds the feasible nodes for one pod after the other, and diagnoses where there are none."""
 
@@ -258,7 +318,7 @@ class FilterPhase:
             self._sampling.look_beyond_nominated(found)
 
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
-        """Why no row takes the pod, node by node, filter by filter in the profile's order."""
+        """Say of each row, filter by filter in the profile's order, why it refuses the pod."""
         rows, numbers = self._snapshot.rows
         if found.state.among is not None:
             numbers = numbers[found.state.among[numbers]]
@@ -381,7 +441,7 @@ class FilterPhase:
     # --- diagnosis ------------------------------------------------------------------------------
 
     def _statuses(self, found: Feasibility, pod: PodInfo, rows: RowColumn) -> StatusColumn:
-        """What the filters say of each row; those that PreFilter did not name are not asked."""
+        """The status of each row; filters are not asked about rows that PreFilter did not name."""
         cached = self._cached_statuses(found, pod)
         if cached is not None:
             return cached.at(rows)
@@ -446,7 +506,7 @@ class RowFilters(FilterRunner):
     def answer(
         self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> FilterResult:
-        """What one filter says of the rows of a view.
+        """One filter's result for the rows of a view.
 
         Raises:
             PluginFailure: it raised, or its answer is not about these rows.
@@ -565,7 +625,7 @@ def _must_be_ok(status: Status, point: str) -> None:
 
 
 class PluginScore:
-    """What one plugin contributed to the total; columns are (n,) int64."""
+    """One plugin's contribution to the total; columns are (n,) int64."""
 
     __slots__ = ("answered", "plugin", "scored", "size", "weight")
 
@@ -1001,7 +1061,7 @@ class PointRunner(Generic[Role, Answer]):
         return answer
 
     def failure(self, plugin: Plugin, failure: Exception) -> PluginFailure:
-        """What a plugin raised, with its name; one that names another plugin already stays."""
+        """Name the plugin in what it raised; a failure that names another plugin already stays."""
         if isinstance(failure, PluginFailure):
             return failure
         return PluginFailure(plugin.name, self.label, f"{type(failure).__name__}: {failure}")

@@ -1,4 +1,4 @@
-"""What plugins are offered: protocols of the state they read and the services they use.
+"""Protocols of the state that plugins read and of the services that they use.
 
 `backend`, `client` and `scheduler` implement them, `handle` bundles them for one profile.
 Invariant: nothing here needs an event loop to be imported, and nothing gives a plugin the cache,
@@ -118,7 +118,7 @@ class ObjectStore(Protocol):
 
 
 class Nominations(Protocol):
-    """Which pods are nominated to which nodes."""
+    """The pods that are nominated to nodes."""
 
     by_node: Mapping[str, Mapping[str, PodInfo]]
     """The nominated pods by node and uid; only nodes that have any."""
@@ -165,7 +165,7 @@ class GroupClaims:
 
 
 class PodGroups(Protocol):
-    """Which pods belong together."""
+    """The pods that belong together."""
 
     def why_gated(self, pod: PodInfo) -> str:
         """Return why a member's group is not worth an attempt; empty if it is."""
@@ -245,7 +245,7 @@ class DeviceCounts(Protocol):
 
 
 class Handle(Protocol):
-    """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
+    """The framework as plugins see it. Nothing here needs an event loop to be imported."""
 
     profile_name: str
     """The schedulerName that this framework serves."""

@@ -1,4 +1,4 @@
-"""How much of the scheduling coroutine's time each profile's foreign plugins and extenders take.
+"""The scheduling coroutine's time that each profile's foreign plugins and extenders take.
 
 The plugin guard and the extenders of a profile note what they took, the scheduling coroutine asks
 before each attempt. Invariant: what is answered depends on the last ten seconds alone, and a
@@ -17,7 +17,7 @@ _SLICES: Final = round(WINDOW_SECONDS / _SLICE_SECONDS)
 
 
 class _Spent:
-    """What one profile spent, slice by slice."""
+    """The time that one profile spent, slice by slice."""
 
     def __init__(self) -> None:
         self.slices: deque[tuple[int, dict[str, float]]] = deque()
@@ -67,7 +67,7 @@ class TimeBudget:
         by_source[source] = by_source.get(source, 0.0) + seconds
 
     def exceeded(self, scheduler_name: str) -> str:
-        """Why the profile's pods are to be set back; empty if they are not.
+        """The reason to throttle the profile's pods; empty if there is none.
 
         Names the source that took most. The text stays the same while the reason does, so that a
         condition is not written anew at each attempt.

@@ -299,10 +299,12 @@ class CycleState:
     __slots__ = (
         "_values",
         "among",
+        "bind_outcome_unknown",
         "broken_filter",
         "group",
         "pods_to_activate",
         "point_runs",
+        "preemption_asked",
         "sampled",
         "skipped_filters",
         "skipped_pre_binds",
@@ -327,6 +329,10 @@ class CycleState:
         """Plugins whose PreScore answered Skip."""
         self.skipped_pre_binds: set[str] = set()
         """Plugins whose PreBindPreFlight answered Skip."""
+        self.preemption_asked = False
+        """Whether the attempt has come to preemption."""
+        self.bind_outcome_unknown = False
+        """Whether a Bind plugin failed where the pod may be bound all the same."""
         self.point_runs: list[PointRun] = []
         """Measured runs, taken by `MetricsRecorder.attempt` after the cycle and the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
@@ -366,7 +372,7 @@ class CycleState:
 
 
 def completes(state: CycleState, work: Iterator[None], now_seconds: Callable[[], float]) -> bool:
-    """Do work until it is done or the attempt's turn is over; returns whether it is done.
+    """Do work until it is done or the attempt's time slice is over; returns whether it is done.
 
     What is left is in the state then; it goes on from step to step, with results where it began.
     """

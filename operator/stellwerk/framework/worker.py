@@ -14,7 +14,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class PendingResult(Protocol[Result_co]):
-    """What was handed over, under way."""
+    """A task that was handed over, under way."""
 
     def ready(self) -> bool:
         """Whether there is a result, or a failure."""

@@ -35,7 +35,7 @@ _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a kind cannot be watched."""
+    """The reason for which a kind cannot be watched."""
 
     reason: str
     absent: bool

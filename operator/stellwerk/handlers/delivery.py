@@ -140,7 +140,7 @@ WATCHED: Final = (
 
 
 class KnownObject(NamedTuple):
-    """What is remembered of an object that the sink has been given."""
+    """The identity and version of an object that WatchHandlers were given."""
 
     namespace: str | None
     name: str
@@ -186,7 +186,7 @@ class Delivery:
 
     @property
     def known(self) -> int:
-        """How many objects exist, as far as is known."""
+        """The number of objects that exist, as far as is known."""
         return len(self._known)
 
     def heard(self) -> None:

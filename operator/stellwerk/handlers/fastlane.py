@@ -275,7 +275,7 @@ def _event(line: str) -> object:
 
 
 class _Orjson:
-    """What kopf's streams use of the json module."""
+    """The functions of the json module that kopf's streams use."""
 
     loads = staticmethod(_event)
     JSONDecodeError = orjson.JSONDecodeError

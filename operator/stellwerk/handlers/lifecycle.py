@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_ITEMS: Final = 500
-"""Objects per page of a list: a page is parsed between two turns, a whole list stalls the loop."""
+"""Objects per page of a list: a page is parsed at once, a whole list would stall the loop."""
 _INACTIVITY_SECONDS: Final = 25.0
 """After so long without a line a watch is opened again: nothing but that shows a half-open line.
 
@@ -53,7 +53,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """How the operator gets its events."""
+    """The options of the watches."""
 
     fast_lane: bool = True
     """False takes kopf's own path: slower, and without private parts of kopf."""

@@ -226,30 +226,30 @@ class FieldRequirement(ConfigModel):
         return values
 
 
-class NodeSelectorTerm(ConfigModel):
+class AddedNodeSelectorTerm(ConfigModel):
     """Requirements that must all hold; a term without any matches no node."""
 
     match_expressions: Items[LabelRequirement] = ()
     match_fields: Items[FieldRequirement] = ()
 
 
-class NodeSelector(ConfigModel):
+class AddedNodeSelector(ConfigModel):
     """Terms of which one must match."""
 
-    node_selector_terms: Items[NodeSelectorTerm]
+    node_selector_terms: Items[AddedNodeSelectorTerm]
 
 
 class PreferredSchedulingTerm(ConfigModel):
     """A term and what matching it adds to the score; weight 0 turns the term off."""
 
     weight: Annotated[int, Field(ge=0, le=100)]
-    preference: NodeSelectorTerm
+    preference: AddedNodeSelectorTerm
 
 
 class AddedAffinity(ConfigModel):
     """Node affinity that a profile adds to that of every pod."""
 
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    required_during_scheduling_ignored_during_execution: AddedNodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: Items[PreferredSchedulingTerm] = ()
 
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
+from stellwerk.listening import LimitedSite, Limits, answered_in_time
 from stellwerk.page.answers import Answers
 from stellwerk.page.request_guard import KEY, RequestGuard
 from stellwerk.page.supposition_form import MOST_BYTES
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from stellwerk.page.answers import Port
     from stellwerk.page.request_guard import Handler
 
+_LIMITS: Final = Limits()
 _STATIC: Final = Path(__file__).parent / "static"
 _FILES: Final = {
     "page.css": "text/css",
@@ -41,7 +43,8 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
         ConfigurationError: the port is taken.
     """
     guard = RequestGuard()
-    application = web.Application(middlewares=[guard.middleware], client_max_size=MOST_BYTES)
+    before = [answered_in_time(_LIMITS), guard.middleware]
+    application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
     application.add_routes(Views(Answers(port, SystemClock())).routes)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
@@ -49,7 +52,7 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, "127.0.0.1", number).start()
+            await LimitedSite(runner, "127.0.0.1", number, _LIMITS).start()
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen on 127.0.0.1:{number}: {error.strerror or error}"

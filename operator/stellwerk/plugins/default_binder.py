@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError, OutcomeUnknown
 from stellwerk.framework.interface import BindPlugin
-from stellwerk.framework.runtime import OUTCOME_UNKNOWN
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status, error
 from stellwerk.models.pod import PodInfo
@@ -31,6 +30,6 @@ class DefaultBinder(BindPlugin):
             await self._handle.client.bind(pod.namespace, pod.name, pod.uid, node_name)
         except ApiError as failure:
             if isinstance(failure, OutcomeUnknown):
-                state.write(OUTCOME_UNKNOWN, True)  # noqa: FBT003 the value of a key
+                state.bind_outcome_unknown = True
             return error(self.name, failure.message or str(failure))
         return OK

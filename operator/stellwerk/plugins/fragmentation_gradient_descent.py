@@ -32,7 +32,7 @@ from stellwerk.plugins.gpu.fragmentation import (
     idle_cpu,
 )
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.seen_pods import SeenShape
+from stellwerk.snapshot.pod_shapes import CountedShape
 from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "FragmentationGradientDescent"
@@ -68,7 +68,7 @@ class FragmentationGradientDescent(PreEnqueuePlugin, ScorePlugin, ReservePlugin)
             TypicalPod(kind.cpu_millis, kind.gpu_milli, kind.devices, kind.models, kind.count)
             for kind in (args or FragmentationGradientDescentArgs()).typical_pods
         ]
-        self._seen = None if given else handle.snapshot.seen_pods
+        self._seen = None if given else handle.snapshot.pod_shapes
         """The source of typical pods if none are given."""
         self._generation = 0
         self._reckon_with(given)
@@ -183,7 +183,7 @@ class FragmentationGradientDescent(PreEnqueuePlugin, ScorePlugin, ReservePlugin)
         return scores
 
 
-def _typical(seen: SeenShape) -> TypicalPod:
+def _typical(seen: CountedShape) -> TypicalPod:
     return TypicalPod(*seen.shape, count=max(1, round(_HUNDREDTHS * seen.pods)))
 
 

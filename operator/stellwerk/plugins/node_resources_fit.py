@@ -79,8 +79,14 @@ class FreedRoom:
     on its own node wakes it always.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        lets_through: Callable[[PodInfo, NodeInfo, str], bool] = lambda _pod, _node, _name: False,
+    ) -> None:
+        """`lets_through`: whether the filter does not mind that a node lacks a resource."""
         self._handle = handle
+        self._lets_through = lets_through
         self._change: ClusterChange | None = None
         self._free: dict[str, int] = {}
 
@@ -113,16 +119,18 @@ class FreedRoom:
         row = self._handle.snapshot.row_of.get(node_name)
         if row is None:
             return False
+        node = self._handle.snapshot.node_at(row)
         if change is not self._change:
             self._change = change
-            self._free = self._count_free(self._handle.snapshot.node_at(row))
+            self._free = self._count_free(node)
         against = self._handle.nominations.against(pod, node_name)
         if self._free[PODS] <= len(against):
             return False
         for name, amount in pod.amounts.requests.items():
             if amount and is_counted(name):
                 kept = sum(other.amounts.requests.get(name, 0) for other in against)
-                if amount > self._free.get(name, 0) - kept:
+                short = amount > self._free.get(name, 0) - kept
+                if short and not self._lets_through(pod, node, name):
                     return False
         return True
 
@@ -171,7 +179,7 @@ class NodeResourcesFit(
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._strategy = strategy_of(args.scoring_strategy)
         self._scored = [(each.name, each.weight) for each in args.scoring_strategy.resources]
-        self._freed_room = FreedRoom(handle)
+        self._freed_room = FreedRoom(handle, self._lets_through)
 
     # --- PreFilter and Filter -------------------------------------------------------------------
 
@@ -209,6 +217,12 @@ class NodeResourcesFit(
         return frozenset(
             resource for resource in requests if self._classes.backing(resource) is not None
         )
+
+    def _lets_through(self, pod: PodInfo, node: NodeInfo, resource: str) -> bool:
+        """Whether the filter does not mind that the node lacks a resource of the pod."""
+        if not self._checks(resource, 1):
+            return True
+        return not node.allocatable.get(resource, 0) and resource in self._backed(pod.spec)
 
     def _wanted(self, spec: SchedulingSpec) -> Wanted:
         """The requests that the filter checks: native resources first, the rest by name."""
@@ -302,7 +316,10 @@ class NodeResourcesFit(
         )
 
     def _offers_more_of_enough(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether the pod fits the empty node, and the node is new or offers more of its wants."""
+        """Whether the pod fits the empty node, and the node is new or offers more of its wants.
+
+        A node that offers a resource no longer leaves it to devices, and may offer more by that.
+        """
         old, new = changed_node(change)
         if new is None:
             return QUEUE
@@ -311,12 +328,20 @@ class NodeResourcesFit(
         if offered_amount(PODS, 0) < 1:
             return QUEUE_SKIP
         for name, amount in pod.amounts.requests.items():
-            if amount > offered_amount(name, 0) and is_counted(name):
-                if not offered_amount(name, 0) and name in self._backed(pod.spec):
-                    continue
+            if (
+                amount > offered_amount(name, 0)
+                and is_counted(name)
+                and not self._lets_through(pod, new, name)
+            ):
                 return QUEUE_SKIP
+        wanted = [name for name, _ in _everything_wanted(pod)]
         return queue_if(
-            old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
+            old is None
+            or _grew(old, new, (PODS, *wanted))
+            or any(
+                old.allocatable.get(name, 0) and self._lets_through(pod, new, name)
+                for name in wanted
+            )
         )
 
 

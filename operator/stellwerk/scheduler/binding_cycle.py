@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.runtime import OUTCOME_UNKNOWN
 from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.object_reference import pod_reference
@@ -184,7 +183,7 @@ class BindingCycle:
         by_extender: bool,  # noqa: FBT001
     ) -> Failure | None:
         """What failed; None if the API has the binding all the same."""
-        unknown = by_extender or state.get(OUTCOME_UNKNOWN, bool)
+        unknown = by_extender or state.bind_outcome_unknown
         if unknown and await self.outcomes.is_bound(assumed):
             return None
         return Failure.not_bound(status)

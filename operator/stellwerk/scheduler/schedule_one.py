@@ -19,7 +19,6 @@ from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.default_preemption.plugin import ASKED
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
@@ -263,6 +262,6 @@ class ScheduleOne:
             with self._loader.unchanged():
                 await in_slices(state.unfinished, world.clock.monotonic)
             state.begin_anew()
-        if decision.post_filter is not None and state.get(ASKED, bool):
+        if decision.post_filter is not None and state.preemption_asked:
             self._metrics.preemption_attempts.labels().inc()
         return decision

@@ -130,7 +130,7 @@ class Scheduler(Waits):
     @override
     async def slot(self) -> None:
         await self._bindings.free_slot()
-        if self._barrier.is_applying or self._world.cache.unprepared:
+        if self._barrier.is_applying or self._world.cache.unindexed:
             await self._ready()
 
     @override
@@ -148,8 +148,8 @@ class Scheduler(Waits):
     async def _ready(self) -> None:
         """Enter pods with thousands of terms, and wait while a later list is being applied."""
         cache = self._world.cache
-        for _ in range(cache.unprepared):
-            for _ in cache.prepare():
+        for _ in range(cache.unindexed):
+            for _ in cache.index_terms():
                 await asyncio.sleep(0)
         if self._barrier.is_applying:
             await self._barrier.applied()
@@ -173,6 +173,6 @@ class Scheduler(Waits):
     def _beat(self) -> None:
         world = self._world
         self._heartbeat_seconds = world.clock.monotonic()
-        if not (self._schedule_one.deciding or self._barrier.is_applying or world.cache.unprepared):
+        if not (self._schedule_one.deciding or self._barrier.is_applying or world.cache.unindexed):
             # What was deleted is let go though no pod comes, and the next one waits for less.
             world.cache.update_snapshot()

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError, in_words
+from stellwerk.listening import LimitedSite, Limits, answered_in_time
 from stellwerk.metrics import HealthcheckMetrics
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
 
@@ -99,6 +100,7 @@ class HttpServer:
         *,
         routes: Iterable[web.AbstractRouteDef] = (),
         guard: Guard | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Prepare the endpoints.
 
@@ -108,11 +110,14 @@ class HttpServer:
             resource_metrics: the text of /metrics/resources, in pieces.
             routes: further endpoints of other modules.
             guard: its certificate, and who may ask for more than probes.
+            limits: what peers may send and how long they may take.
         """
         guard = guard or Guard()
         self._certificate = guard.certificate
         self._slis = HealthcheckMetrics()
-        before: list[Middleware] = [_this_machine] if guard.certificate is None else []
+        self._limits = limits or Limits()
+        before = [answered_in_time(self._limits)]
+        before += [_this_machine] if guard.certificate is None else []
         before += [] if guard.access is None else [_guarded_by(guard.access)]
         self._app = web.Application(middlewares=before)
         self._app.add_routes(
@@ -144,7 +149,8 @@ class HttpServer:
         context = None if self._certificate is None else self._certificate.context
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, ssl_context=context).start()
+            site = LimitedSite(self._runner, host, port, self._limits, ssl_context=context)
+            await site.start()
         except OSError as error:
             await self._runner.cleanup()
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What state per row has to offer so that the snapshot keeps it up to date.
+"""State per row that the snapshot keeps up to date beside its columns.
 
 `Snapshot` calls every registered book when a node or a pod changes; plugins register theirs with
 `Snapshot.book`. Invariant: what a book answers follows from the nodes and pods in the rows now, not

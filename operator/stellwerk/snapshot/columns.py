@@ -115,7 +115,7 @@ class Changes(Generic[Key]):
             del self._changed[: len(self._changed) - self.keep]
 
     def since(self, position: int) -> list[Key] | None:
-        """What changed since a position, repeats possible; None: too long ago to tell."""
+        """The changes since a position, repeats possible; None: too long ago to tell."""
         start = len(self._changed) - self.position + position
         return None if start < 0 else self._changed[start:]
 
@@ -125,7 +125,7 @@ ChangeLog: TypeAlias = Changes[int]
 
 
 class ChangeCursor(Generic[Key]):
-    """How far one reader has followed one log; a new cursor has seen nothing."""
+    """The position of one reader in one log; a new cursor has seen nothing."""
 
     __slots__ = ("changes", "position")
 
@@ -140,7 +140,7 @@ class ChangeCursor(Generic[Key]):
         return self.position == self.changes.position
 
     def changed(self, at_most: int | None = None) -> list[Key] | None:
-        """What to look at again, each key once, in the order of their first change.
+        """The keys to look at again, each once, in the order of their first change.
 
         None: look at everything, because the reader never has, because it was too long ago to tell,
         or because more than `at_most` changes were noted.
@@ -155,14 +155,14 @@ class ChangeCursor(Generic[Key]):
         self.position = self.changes.position
 
     def advance(self) -> list[Key] | None:
-        """What to look at again, as `changed` says; it counts as looked at from now on."""
+        """The keys to look at again, as `changed` says; they count as looked at from now on."""
         changed = self.changed()
         self.catch_up()
         return changed
 
 
 class HasRows(Protocol):
-    """What rows belong to: a snapshot."""
+    """The owner of rows: a snapshot."""
 
     @property
     def size(self) -> int:
@@ -260,7 +260,7 @@ class CopyOnWrite(Generic[Key, Value]):
 
 
 class Counts(CopyOnWrite[Key, dict[Item, int]]):
-    """How often each item occurs under a key (host port → row → pods); most occur nowhere."""
+    """Counts of items by key (host port → row → pods); most occur nowhere."""
 
     __slots__ = ()
 

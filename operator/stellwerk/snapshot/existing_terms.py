@@ -1,13 +1,16 @@
 """The (anti-)affinity terms of existing pods, each with the pods that have it.
 
 `PairCounts` counts every existing pod with terms here; InterPodAffinity asks which terms match a
-pending pod. Invariant: whatever the order of events, every count equals one made from scratch.
+pending pod. A TermIndex finds the terms whose selector can match a set of labels: with 30,000 pods
+that each repel their own kind, a new pod is compared with one term and not with all. Invariants:
+whatever the order of events, every count equals one made from scratch; no term that matches is left
+out of `candidates`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,19 +22,22 @@ from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.columns import Counts, IntColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.pair_terms import NamespaceLabels, matches_as_existing
-from stellwerk.snapshot.term_index import TermIndex
 
-_MAX_MATCHES: Final = 4096
-"""LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
+Term = TypeVar("Term")
+
 MANY_TERMS: Final = 1000
 """A spec with more is entered and dropped step by step where there is time for that."""
+_MOST_VALUES: Final = 256
+"""A term that asks for one of more is compared with every pod: that costs less than to file it."""
+_MAX_MATCHES: Final = 4096
+"""LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
 _NO_ROWS: Final[IntColumn] = np.zeros(0, np.int64)
 _STEP: Final = 500
 """Terms of a step: about a millisecond."""
 
 
 class TermKind(Enum):
-    """What an existing pod's term does to pending pods that it matches."""
+    """The effect of an existing pod's term on pending pods that it matches."""
 
     REQUIRED = auto()
     """Required affinity: attracts with hardPodAffinityWeight."""
@@ -147,7 +153,7 @@ class ExistingTerms:
         if self._counted:
             self._count(row, spec, change)
 
-    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+    def index_terms(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
         """Enter specs with many terms that are soon to be counted, and drop idle ones, in steps.
 
         What is counted is the same without it, and between any two steps.
@@ -263,3 +269,51 @@ def _all_terms_of(affinity: PodAffinity) -> Iterator[tuple[TermKind, AffinityTer
         yield TermKind.PREFERRED, weighted.term, weighted.weight
     for weighted in affinity.preferred_anti:
         yield TermKind.PREFERRED, weighted.term, -weighted.weight
+
+
+class TermIndex(Generic[Term]):
+    """Terms by a label that every matching pod must have: most selectors ask for one value."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str], dict[Term, None]] = {}
+        self._others: dict[Term, None] = {}
+
+    def add(self, term: Term, requirements: Sequence[Requirement]) -> None:
+        """File a term under its most selective requirement."""
+        requirement = _filed_under(requirements)
+        if requirement is None:
+            self._others[term] = None
+            return
+        for value in requirement.values:
+            self._by_label.setdefault((requirement.key, value), {})[term] = None
+
+    def discard(self, term: Term, requirements: Sequence[Requirement]) -> None:
+        """Take a term out again."""
+        requirement = _filed_under(requirements)
+        if requirement is None:
+            self._others.pop(term, None)
+            return
+        for value in requirement.values:
+            filed = self._by_label.get((requirement.key, value), {})
+            filed.pop(term, None)
+            if not filed:
+                self._by_label.pop((requirement.key, value), None)
+
+    def candidates(self, labels: Mapping[str, str]) -> Iterator[Term]:
+        """Terms that may match these labels, each once."""
+        yield from self._others
+        for label in labels.items():
+            yield from self._by_label.get(label, ())
+
+
+def most_selective(requirements: Sequence[Requirement]) -> Requirement | None:
+    """The requirement with the fewest wanted values; None: no requirement names values."""
+    if len(requirements) == 1:
+        return requirements[0] if requirements[0].operator == "In" else None
+    wanting = [requirement for requirement in requirements if requirement.operator == "In"]
+    return min(wanting, key=lambda requirement: len(requirement.values), default=None)
+
+
+def _filed_under(requirements: Sequence[Requirement]) -> Requirement | None:
+    requirement = most_selective(requirements)
+    return None if requirement is None or len(requirement.values) > _MOST_VALUES else requirement

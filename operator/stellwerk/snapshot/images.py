@@ -19,7 +19,7 @@ MANY_NAMES: Final = 1000
 
 
 class Images(Book):
-    """Which rows hold an image, and how large it is."""
+    """The rows that hold each image, and its size."""
 
     def __init__(self) -> None:
         self._bytes: CopyOnWrite[str, dict[int, int]] = CopyOnWrite()
@@ -78,7 +78,7 @@ class Images(Book):
         return {image: self._shown(image, size) for image, size in images.items()}
 
     def _shown(self, image: str, size_bytes: int) -> int:
-        """What other rows show of an image, or the size that it has where none does."""
+        """The size of an image in other rows, or the given one where none has it."""
         rows = self._bytes.get(image)
         if rows is not None:
             return next(iter(rows.values()))

@@ -1,4 +1,4 @@
-"""Which pods a pairwise term speaks of, and the terms of pending pods that are counted.
+"""Selections of pods by pairwise terms, and the terms of pending pods that are counted.
 
 `PairCounts` counts for them; InterPodAffinity, PodTopologySpread and their hints make selections
 and ask whether a term matches a pod. Invariant: selections are immutable and hashable, and equal
@@ -19,7 +19,7 @@ NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class PodSelection(Protocol):
-    """Which pods are counted; hashable, equal selections share their counts."""
+    """The pods to be counted; hashable, equal selections share their counts."""
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:

@@ -23,9 +23,13 @@ from stellwerk.models.selectors import Requirement
 from stellwerk.models.volumes import MonitoredImage, PodUses, UsageKey
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import Counts, Mask
-from stellwerk.snapshot.existing_terms import ExistingTerms, MatchingTerms
+from stellwerk.snapshot.existing_terms import (
+    ExistingTerms,
+    MatchingTerms,
+    TermIndex,
+    most_selective,
+)
 from stellwerk.snapshot.pair_terms import PodSelection, PodTerm
-from stellwerk.snapshot.term_index import TermIndex, most_selective
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 """The first rows of the resource columns; others have one while some node offers them."""
@@ -165,7 +169,7 @@ class VolumeUsers(Book):
         return users
 
     def changes(self, row: int) -> int:
-        """How often what pods of the row use has changed."""
+        """The number of changes of what pods of the row use."""
         return self._changes.get(row, 0)
 
     @override
@@ -203,7 +207,7 @@ def _sum(some: Mapping[UsageKey, int], more: Mapping[UsageKey, int]) -> Mapping[
 
 
 class Priorities(Book):
-    """Which priorities the pods of each row have."""
+    """The priorities that the pods of each row have."""
 
     def __init__(self) -> None:
         self._rows: Counts[int, int] = Counts()
@@ -300,9 +304,9 @@ class PairCounts(Book):
             self.pods_with_terms += change
             self._existing.count_pods(row, pod.spec, change)
 
-    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+    def index_terms(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
         """Enter specs with many terms whose pods are to be counted, step by step."""
-        return self._existing.prepare(specs)
+        return self._existing.index_terms(specs)
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
         """A namespace's labels; None: it is gone."""

@@ -40,8 +40,8 @@ from stellwerk.snapshot.pod_counts import (
     Usage,
     VolumeUsers,
 )
+from stellwerk.snapshot.pod_shapes import PodShapes
 from stellwerk.snapshot.resource_rows import ResourceRows
-from stellwerk.snapshot.seen_pods import SeenPods
 from stellwerk.snapshot.topology import Topology
 
 _FIRST_CAPACITY: Final = 16
@@ -93,7 +93,7 @@ class Snapshot:
         self._rows: tuple[Sequence[int], RowColumn] | None = None
         self.open_trials = 0
         """While there is one, only its changes are written."""
-        self.seen_pods = SeenPods()
+        self.pod_shapes = PodShapes()
         """Which pods there were; counted only while a plugin asks, and in no column or book."""
         self._books: dict[type[Book], Book] = {}
         self._filled: list[Book] = []
@@ -195,7 +195,7 @@ class Snapshot:
         return node
 
     def usage(self, row: int) -> Usage:
-        """What the row's pods request; counted from them where a column is cut off."""
+        """The requests of the row's pods in sum; counted from them where a column is cut off."""
         amounts: list[int] = self._requested[: len(NATIVE_RESOURCES), row].tolist()
         cpu_millis, memory_bytes = self._nonzero_requested[:, row].tolist()
         if max(*amounts, cpu_millis, memory_bytes) < MAX_REQUESTED:
@@ -220,7 +220,7 @@ class Snapshot:
             self._add_resources(missing)
 
     def requested_extended(self, row: int) -> Mapping[str, int]:
-        """What the row's pods request of resources that are not native, offered or not."""
+        """The requests of the row's pods for resources that are not native, offered or not."""
         return self._extended[row]
 
     def fork(self) -> "Snapshot":
@@ -247,7 +247,7 @@ class Snapshot:
         fork._filled = [fork._books[type(book)] for book in self._filled]
         fork._pod_books = [fork._books[type(book)] for book in self._pod_books]
         fork.unfilled = [fork._books[type(book)] for book in self.unfilled]
-        fork.seen_pods = self.seen_pods.fork()
+        fork.pod_shapes = self.pod_shapes.fork()
         fork._open_own_books()
         fork._publish()
         return fork

@@ -25,7 +25,7 @@ NO_DOMAIN: Final = 0
 
 
 class RowsInView(Protocol):
-    """What is asked of a view: a NodeView, which stands above this module."""
+    """The rows of a view: a NodeView, which stands above this module."""
 
     def row_numbers(self) -> RowColumn:
         """(n,) the snapshot row at each position."""

@@ -168,12 +168,13 @@ def not_found(kind: ResourceKind, name: str) -> StatusError:
     )
 
 
-def already_exists(kind: ResourceKind, name: str) -> StatusError:
-    """An object of that name exists."""
+def already_exists(kind: ResourceKind, name: str, *, terminating: bool = False) -> StatusError:
+    """An object of that name exists, though it may be about to go."""
+    going = "object is being deleted: " if terminating else ""
     return StatusError(
         409,
         "AlreadyExists",
-        f'{kind.qualified_resource} "{name}" already exists',
+        f'{going}{kind.qualified_resource} "{name}" already exists',
         details=_details(kind, name),
     )
 

@@ -131,7 +131,7 @@ def label_value_errors(text: str) -> tuple[str, ...]:
 
 
 def path_segment_errors(name: str) -> tuple[str, ...]:
-    """Why a text is no name of a role or binding: any one segment of a path is."""
+    """The errors of a text as the name of a role or binding: any one segment of a path is one."""
     if name in (".", ".."):
         return (f"may not be '{name}'",)
     return tuple(f"may not contain '{each}'" for each in "/%" if each in name)

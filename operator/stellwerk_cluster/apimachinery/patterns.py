@@ -25,7 +25,7 @@ _GO_WORDS: Final = {
 
 
 def pattern_error(pattern: str) -> str:
-    """What is wrong with a pattern, in Go's words; empty: nothing."""
+    """The error of a pattern, in Go's words; empty if there is none."""
     try:
         compiled_pattern(pattern)
     except EvaluationError as error:

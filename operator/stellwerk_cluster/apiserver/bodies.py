@@ -301,7 +301,7 @@ def _paths(value: JsonValue, path: str) -> Iterator[str]:
 
 
 def _texts(value: JsonValue, path: str) -> Iterator[str]:
-    """What strict decoding would say of each field if it were unknown or a repetition, in order."""
+    """The texts of strict decoding for each field, were it unknown or a repetition, in order."""
     if isinstance(value, _Noting):
         seen: set[str] = set()
         for name, item in value.pairs:

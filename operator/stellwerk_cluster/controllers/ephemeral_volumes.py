@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.objects import is_terminating, meta
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class EphemeralVolumeController(Worker):
         """Follow the pods in the store of `api`."""
         self._api = api
         self._kind = api.kinds.resource(_CLAIMS)
-        self._events = EventRecorder(api, "ephemeral_volume")
+        self._events = StoreEventRecorder(api, "ephemeral_volume")
         self.queue = WorkQueue(api.clock)
         pods = api.store.collection("pods")
         pods.listeners.append(self._on_pod)

@@ -15,7 +15,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, meta, 
 from stellwerk_cluster.controllers.index import Location
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class GarbageCollector(Worker):
         """Follow everything in the store of `api`."""
         self._api = api
         self._index = index
-        self._events = EventRecorder(api, "garbage-collector-controller")
+        self._events = StoreEventRecorder(api, "garbage-collector-controller")
         self.queue = WorkQueue(api.clock)
         api.store.listeners.append(self._on_change)
         for storage_name in api.store.names():

@@ -23,7 +23,7 @@ from stellwerk_cluster.apimachinery.objects import (
 from stellwerk_cluster.apimachinery.pods import is_ready
 from stellwerk_cluster.controllers.zones import Zones
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -75,7 +75,7 @@ class NodeLifecycleController(Worker):
         self._api = api
         self._nodes = api.kinds.resource("nodes")
         self._pods = api.kinds.resource("pods")
-        self._events = EventRecorder(api, "node-controller")
+        self._events = StoreEventRecorder(api, "node-controller")
         self.queue = WorkQueue(api.clock)
         self._zones = Zones()
         self._renewed: dict[str, float] = {}

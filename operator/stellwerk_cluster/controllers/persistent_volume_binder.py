@@ -32,7 +32,7 @@ from stellwerk_cluster.controllers.volume_matching import (
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class PersistentVolumeBinder(Worker):
         self._api = api
         self._claims = api.kinds.resource(_CLAIMS)
         self._volumes = api.kinds.resource(_VOLUMES)
-        self._events = EventRecorder(api, "persistentvolume-controller")
+        self._events = StoreEventRecorder(api, "persistentvolume-controller")
         self.queue = WorkQueue(api.clock)
         for storage_name, listener in (
             (_CLAIMS, self._on_claim),

@@ -21,7 +21,7 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import EventRecorder
+from stellwerk_cluster.registry.event_recorder import StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TaintEvictionController(Worker):
         """Follow nodes and pods in the store of `api`."""
         self._api = api
         self._kind = api.kinds.resource("pods")
-        self._events = EventRecorder(api, "taint-eviction-controller")
+        self._events = StoreEventRecorder(api, "taint-eviction-controller")
         self.queue = WorkQueue(api.clock)
         self._doomed_since: dict[str, float] = {}
         """Pod uid → when the taints of its node were first seen to end its stay, monotonic."""

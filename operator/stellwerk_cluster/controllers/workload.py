@@ -34,7 +34,7 @@ from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.controllers.controller_ref_manager import ControllerRefManager
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class WorkloadController(Worker):
         self.queue = WorkQueue(api.clock)
         self.kind = api.kinds.resource(self.plural, self.group)
         self.pods = api.kinds.resource("pods")
-        self.events = EventRecorder(api, f"{self.kind.kind.lower()}-controller")
+        self.events = StoreEventRecorder(api, f"{self.kind.kind.lower()}-controller")
         self.adoptions = {
             child: ControllerRefManager(api, index, self.kind, _kind_stored_as(api, child))
             for child in self.children

@@ -32,14 +32,14 @@ _KILLED_BY: Final = {
 """Reason of a container's end → by what, where no condition of the pod says so."""
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One thing that happened, and when."""
 
     at: str
     text: str
 
 
-def pod_log(pod: JsonObject, container: str, previous: bool) -> list[Line]:  # noqa: FBT001
+def pod_log(pod: JsonObject, container: str, previous: bool) -> list[LogLine]:  # noqa: FBT001
     """The story of one container of a pod, in order of time; of the run before it alone if asked.
 
     Raises:
@@ -71,30 +71,32 @@ def _container(pod: JsonObject, name: str) -> str:
     return name or str(names[0])
 
 
-def _lines(pod: JsonObject, container: str) -> Iterator[Line]:
+def _lines(pod: JsonObject, container: str) -> Iterator[LogLine]:
     status, spec = pod.get("status") or EMPTY, pod["spec"]
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     node = spec.get("nodeName", "")
     scheduled = conditions.get("PodScheduled", EMPTY)
     if node:
         at = scheduled.get("lastTransitionTime") or meta(pod)["creationTimestamp"]
-        yield Line(at, f"scheduled to {node}")
+        yield LogLine(at, f"scheduled to {node}")
     elif scheduled.get("message"):
-        yield Line(scheduled["lastTransitionTime"], f"not scheduled: {scheduled['message']}")
+        yield LogLine(scheduled["lastTransitionTime"], f"not scheduled: {scheduled['message']}")
     if status.get("startTime"):
-        yield Line(status["startTime"], f"taken up by the kubelet of {node}")
+        yield LogLine(status["startTime"], f"taken up by the kubelet of {node}")
     yield from _of_container(pod, container)
     target = conditions.get("DisruptionTarget")
     if target is not None:
         by = _BY.get(target.get("reason", ""), target.get("reason", "disrupted"))
-        yield Line(target["lastTransitionTime"], f"{by}: {target.get('message', '')}".rstrip(": "))
+        yield LogLine(
+            target["lastTransitionTime"], f"{by}: {target.get('message', '')}".rstrip(": ")
+        )
     if status.get("reason"):
         at = (conditions.get("Ready") or EMPTY).get("lastTransitionTime") or status["startTime"]
-        yield Line(at, f"{status['reason']}: {status.get('message', '')}".strip())
+        yield LogLine(at, f"{status['reason']}: {status.get('message', '')}".strip())
     if meta(pod).get("deletionTimestamp"):
         seconds = meta(pod).get("deletionGracePeriodSeconds", 0)
         at = meta(pod)["deletionTimestamp"]
-        yield Line(at, f"deleted with a grace period of {seconds} s, which ends here")
+        yield LogLine(at, f"deleted with a grace period of {seconds} s, which ends here")
 
 
 def _statuses(pod: JsonObject, name: str) -> Iterator[JsonObject]:
@@ -105,7 +107,7 @@ def _statuses(pod: JsonObject, name: str) -> Iterator[JsonObject]:
                 yield each
 
 
-def _ended(status: JsonObject, field: str) -> Iterator[Line]:
+def _ended(status: JsonObject, field: str) -> Iterator[LogLine]:
     """A run of a container that has ended."""
     end = pick(status, (field, "terminated"))
     if not isinstance(end, dict):
@@ -113,9 +115,11 @@ def _ended(status: JsonObject, field: str) -> Iterator[Line]:
     run = status.get("restartCount", 0)
     if field == "lastState" and not pick(status, ("state", "waiting")):
         run -= 1
-    yield Line(end["startedAt"], _start(status, run))
+    yield LogLine(end["startedAt"], _start(status, run))
     name, code, by = status["name"], end["exitCode"], _KILLED_BY.get(end["reason"], "")
-    yield Line(end["finishedAt"], f"container {name} ended: {end['reason']}, exit code {code}{by}")
+    yield LogLine(
+        end["finishedAt"], f"container {name} ended: {end['reason']}, exit code {code}{by}"
+    )
 
 
 def _start(status: JsonObject, run: int) -> str:
@@ -124,14 +128,14 @@ def _start(status: JsonObject, run: int) -> str:
     return f"{text}, restart {run}" if run else text
 
 
-def _of_container(pod: JsonObject, name: str) -> Iterator[Line]:
+def _of_container(pod: JsonObject, name: str) -> Iterator[LogLine]:
     for each in _statuses(pod, name):
         yield from _ended(each, "lastState")
         yield from _ended(each, "state")
         running, waiting = (pick(each, ("state", key)) for key in ("running", "waiting"))
         if running:
-            yield Line(running["startedAt"], _start(each, each.get("restartCount", 0)))
+            yield LogLine(running["startedAt"], _start(each, each.get("restartCount", 0)))
         elif waiting and waiting.get("message"):
             last = pick(each, ("lastState", "terminated")) or EMPTY
             at = last.get("finishedAt") or pick(pod, ("status", "startTime")) or ""
-            yield Line(at, f"{waiting['reason']}: {waiting['message']}")
+            yield LogLine(at, f"{waiting['reason']}: {waiting['message']}")

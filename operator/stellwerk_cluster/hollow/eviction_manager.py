@@ -44,7 +44,7 @@ from stellwerk_cluster.hollow.node_usage import (
 )
 from stellwerk_cluster.hollow.pod_admission import is_static, requests_of
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class NodePressure(Worker):
         self._configuration = configuration
         self._pods = api.kinds.resource("pods")
         self._nodes = api.kinds.resource("nodes")
-        self._events = EventRecorder(api, "kubelet")
+        self._events = StoreEventRecorder(api, "kubelet")
         self.queue = WorkQueue(api.clock)
         self._states: dict[str, EvictionState] = {}
         self._usage: dict[str, dict[str, Mapping[str, int]]] = {}

@@ -39,7 +39,7 @@ from stellwerk_cluster.hollow.pod_admission import AdmittedPods, refusal_of
 from stellwerk_cluster.hollow.resizing import is_resizing, resized
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
-from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class HollowKubelet(Worker):
         self._options = options or KubeletOptions()
         self._lifecycles = self._options.lifecycles()
         self._kind = api.kinds.resource("pods")
-        self._events = EventRecorder(api, "kubelet")
+        self._events = StoreEventRecorder(api, "kubelet")
         self._addresses = 0
         self._admitted: dict[str, AdmittedPods] = {}
         self._steps: dict[str, tuple[str, float]] = {}

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 DEFAULT_ACCOUNT: Final = "default"
 ROOT_CERTIFICATE: Final = "kube-root-ca.crt"
+_PROXY_HEADERS: Final = {
+    "requestheader-allowed-names": '["front-proxy-client"]',
+    "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+    "requestheader-group-headers": '["X-Remote-Group"]',
+    "requestheader-uid-headers": '["X-Remote-Uid"]',
+    "requestheader-username-headers": '["X-Remote-User"]',
+}
+"""What delegated authentication reads: the flags --requestheader-… of kube-apiserver."""
 _DESCRIPTION: Final = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
     "endpoints such as the internal service IP or kubernetes.default.svc. No other usage is "
@@ -39,9 +47,17 @@ def ensure_default(api: Api, namespace: str) -> None:
         api.create(api.kinds.resource("serviceaccounts"), namespace, account)
 
 
-def publish_client_authority(api: Api, certificates: str) -> None:
-    """Say in kube-system whose client certificates the API accepts, for servers that do so, too."""
-    name, data = "extension-apiserver-authentication", {"client-ca-file": certificates}
+def publish_client_authority(api: Api, certificates: str, proxy_authority: str) -> None:
+    """Say in kube-system whose client certificates the API accepts, for servers that do so, too.
+
+    `proxy_authority` signs for proxies that name their users in headers.
+    """
+    name = "extension-apiserver-authentication"
+    data = {
+        "client-ca-file": certificates,
+        "requestheader-client-ca-file": proxy_authority,
+        **_PROXY_HEADERS,
+    }
     kind = api.kinds.resource("configmaps")
     api.ensure(kind, "kube-system", {"metadata": {"name": name}})
     api.modify(kind, ("kube-system", name), lambda obj: {**obj, "data": data})

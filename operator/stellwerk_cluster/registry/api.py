@@ -190,8 +190,9 @@ class Api(Reader):
         strategy.check_create(obj, self, kind)
         usage = self._usage(obj, None, kind)
         key: Key = (namespace, obj["metadata"]["name"])
-        if self.store.collection(kind.storage_name).get(key) is not None:
-            raise already_exists(kind, key[1])
+        existing = self.store.collection(kind.storage_name).get(key)
+        if existing is not None:
+            raise already_exists(kind, key[1], terminating=is_terminating(existing.obj))
         options.warnings.extend(shown_warnings(strategy.warn(obj, None)))
         if applied:
             obj["metadata"]["managedFields"] = applied

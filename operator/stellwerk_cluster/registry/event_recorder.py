@@ -24,7 +24,7 @@ _MOST_SERIES: Final = 4096
 _NAMESPACE_GONE: Final = (403, 404)
 
 
-class EventRecorder:
+class StoreEventRecorder:
     """Writes core/v1 events in the name of one component."""
 
     def __init__(self, api: Api, component: str) -> None:

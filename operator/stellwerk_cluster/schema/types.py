@@ -127,12 +127,12 @@ def is_atomic(type_name: str) -> bool:
 
 
 def describe_type(type_name: str) -> str:
-    """What a type is for; empty if the tables do not say."""
+    """The purpose of a type; empty if the tables do not say."""
     return type_block(type_name).text if type_name in types() else ""
 
 
 def describe_field(type_name: str, field_name: str) -> str:
-    """What a field of a type means; empty if the tables do not say.
+    """The meaning of a field of a type; empty if the tables do not say.
 
     The nearest text is taken: that of the type's own line, of the type which it is described like,
     or of `*`.

@@ -582,3 +582,40 @@ def test_strict_decoding_names_fields_in_the_order_of_the_body(url: str) -> None
     shown = [f'299 - "{text}"'.replace('field "', 'field \\"') for text in texts]
     assert [each.replace('\\""', '""') for each in headers.get_all("Warning") or ()] == shown
     assert status == 201
+
+
+# Names that are taken.
+
+
+@pytest.mark.parametrize(
+    ("path", "qualified", "more"),
+    [
+        pytest.param("/api/v1/nodes", "nodes", {}, id="a node"),
+        pytest.param(f"{NAMESPACE}/configmaps", "configmaps", {}, id="a config map"),
+        pytest.param(
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            "priorityclasses.scheduling.k8s.io",
+            {"value": 1},
+            id="a kind of another group",
+        ),
+    ],
+)
+@pytest.mark.parametrize("dry_run", ["", "?dryRun=All"])
+def test_a_name_that_is_taken_says_whether_its_object_is_being_deleted(
+    url: str, path: str, qualified: str, more: Any, dry_run: str
+) -> None:
+    body = {"metadata": {"name": "taken", "finalizers": ["example.com/hold"]}, **more}
+    assert ask(url, "POST", path, body)[0] == 201
+    try:
+        taken = f'{qualified} "taken" already exists'
+        status, answer = ask(url, "POST", path + dry_run, body)
+        assert (status, answer["reason"], answer["message"]) == (409, "AlreadyExists", taken)
+        assert ask(url, "DELETE", f"{path}/taken")[0] == 200
+        status, answer = ask(url, "POST", path + dry_run, body)
+        assert (status, answer["reason"]) == (409, "AlreadyExists")
+        assert answer["message"] == f"object is being deleted: {taken}"
+    finally:
+        ask(url, "DELETE", f"{path}/taken")
+        none = {"metadata": {"finalizers": None}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        ask(url, "PATCH", f"{path}/taken", none, merge)

@@ -102,3 +102,22 @@ def test_kubectl_follows_the_kubeconfig(tmp_path: Path) -> None:
         flag = f"--certificate-authority={tmp_path / 'other.pem'}"
         refused = kubectl.run("get", "nodes", flag)
     assert "certificate signed by unknown authority" in refused.text
+
+
+def test_servers_beside_the_api_read_whom_to_trust() -> None:
+    other = CertificateAuthority(SystemClock().now())
+    cluster = secured(other.certificate)
+    assert cluster.authority is not None
+    own = cluster.authority.certificate.decode()
+    name = "extension-apiserver-authentication"
+    published = cluster.api.find("configmaps", "kube-system", name)
+    assert published is not None
+    assert published["data"] == {
+        "client-ca-file": own + other.certificate.decode(),
+        "requestheader-client-ca-file": own,
+        "requestheader-allowed-names": '["front-proxy-client"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        "requestheader-group-headers": '["X-Remote-Group"]',
+        "requestheader-uid-headers": '["X-Remote-Uid"]',
+        "requestheader-username-headers": '["X-Remote-User"]',
+    }

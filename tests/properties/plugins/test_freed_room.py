@@ -88,3 +88,20 @@ def test_the_last_victims_end_wakes_its_preemptor_and_no_other() -> None:
     assert not freed.may_help(second, change), "the room is the first one's"
     arena.nominator.remove(first.uid)
     assert freed.may_help(second, change), "and now it is free"
+
+
+def test_what_a_node_leaves_to_devices_is_no_room_that_lacks() -> None:
+    victim = make_pod("v", cpu="1", node_name="a", priority=1)
+    victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    victim["status"]["conditions"] = [LEAVING]
+    others = [victim, make_pod("w", cpu="2", node_name="b", priority=20)]
+    arena = make_arena([make_node(name, cpu="3") for name in NODES], others)
+    preemptor = pod_info("p", requests={"cpu": "3", "example.com/gpu": "1"}, priority=10)
+    arena.nominator.nominate(preemptor, "a")
+    gone = arena.cache.remove_pod("uid-default-w")
+    arena.cache.update_snapshot()
+    change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, gone, None)
+    handle = arena.framework.handle
+    assert not FreedRoom(handle).may_help(preemptor, change)
+    by_devices = FreedRoom(handle, lambda _, node, name: name not in node.allocatable)
+    assert by_devices.may_help(preemptor, change)

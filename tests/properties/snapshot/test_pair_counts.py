@@ -197,7 +197,7 @@ def test_terms_that_are_entered_in_steps_and_added_up_count_the_same(
         decider = Decider(cache.snapshot)
         for step in history:
             objects.apply(cache, step)
-            ahead = cache.prepare()
+            ahead = cache.index_terms()
             for _ in range(steps_ahead):
                 next(ahead, None)
             cache.update_snapshot()
@@ -211,7 +211,7 @@ def test_terms_that_are_entered_in_steps_and_added_up_count_the_same(
             objects.apply(cache, ("pod", name, None))
             assert cache.pod(uid_of(obj)) is None
         cache.update_snapshot()
-        for _ in cache.prepare():
+        for _ in cache.index_terms():
             pass
         assert cache.snapshot.pair_counts.held() == (0, 0)
 

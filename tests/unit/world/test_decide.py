@@ -10,7 +10,6 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import CycleState, unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
-from stellwerk.plugins.default_preemption.plugin import ASKED
 from stellwerk.world.decide import (
     EXTENDER,
     Decision,
@@ -201,13 +200,13 @@ def test_an_old_nomination_is_cleared(nodes: list[JsonObject], profile: JsonObje
     ("profile", "asked"),
     [
         pytest.param({}, True, id="it was asked"),
-        pytest.param(NO_POST_FILTER, None, id="the profile has none"),
+        pytest.param(NO_POST_FILTER, False, id="the profile has none"),
     ],
 )
-def test_only_what_comes_to_preemption_counts(profile: JsonObject, asked: bool | None) -> None:  # noqa: FBT001
+def test_only_what_comes_to_preemption_counts(profile: JsonObject, *, asked: bool) -> None:
     state = CycleState()
     decided(case(make_pod("p", cpu="9"), SMALL, profile=profile), state=state)
-    assert state.get(ASKED, bool) is asked
+    assert state.preemption_asked is asked
 
 
 # --- a plugin at Filter, and not at PreFilter ---------------------------------------------------

@@ -45,8 +45,6 @@ from stellwerk.plugins.shared.victims import (
 from stellwerk.snapshot.columns import Mask, RowColumn
 
 _NAME: Final = "DefaultPreemption"
-ASKED: Final = "DefaultPreemptionAsked"
-"""True under this key of the cycle state: the attempt has come to preemption."""
 LEFT_TO_GROUP: Final = "DefaultPreemptionLeftToGroup"
 """The key of the reason for which a pod that is decided with its group does not preempt itself."""
 _SMALLEST_BATCH: Final = 32
@@ -103,7 +101,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
     def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        state.write(ASKED, True)  # noqa: FBT003 the value of a key
+        state.preemption_asked = True
         obstacle = self._why_not_eligible(state, pod, diagnosis)
         if obstacle:
             return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))

@@ -9,7 +9,7 @@ It keeps a stack of its own, for claims may ask for more devices than Python nes
 the allocator that is in use by default in v1.36 ("incubating").
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
@@ -29,10 +29,13 @@ from stellwerk.plugins.dynamic_resources.claims import (
     DeviceConstraint,
     RequestData,
 )
+from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds, SavedState
 from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
-from stellwerk.plugins.dynamic_resources.selectors import attribute_of
+from stellwerk.plugins.dynamic_resources.selectors import full_attribute_of
 
 _STEPS_BETWEEN_LOOKS: Final = 32
+_GIVEN_BACK_OFTEN: Final = 16
+"""The number of devices given back after which a search looks for dead ends."""
 
 # --- the limit of time --------------------------------------------------------------------------
 
@@ -83,6 +86,14 @@ class ConstraintState(Protocol):
         """Take the last device of the request out again."""
         ...
 
+    def saved(self) -> SavedState:
+        """All that it remembers."""
+        ...
+
+    def restore(self, saved: SavedState) -> None:
+        """Remember what it did when it was saved."""
+        ...
+
 
 def constraint_states(constraints: Sequence[DeviceConstraint]) -> list[ConstraintState]:
     """One state for each constraint of a claim, without any device."""
@@ -103,7 +114,7 @@ class _MatchAttribute(ConstraintState):
     def add(self, choice: Choice, device: Device) -> bool:
         if not self._constraint.covers(choice):
             return True
-        value = _attribute(device, self._constraint.attribute)
+        value = full_attribute_of(device, self._constraint.attribute)
         if value is None or (self._count and not _same(value, self._value)):
             return False
         if not self._count:
@@ -115,6 +126,15 @@ class _MatchAttribute(ConstraintState):
     def remove(self, choice: Choice) -> None:
         if self._constraint.covers(choice):
             self._count -= 1
+
+    @override
+    def saved(self) -> SavedState:
+        values = (("", self._value),) if self._count and self._value is not None else ()
+        return self._count, values
+
+    @override
+    def restore(self, saved: SavedState) -> None:
+        self._count, self._value = saved[0], dict(saved[1]).get("")
 
 
 class _DistinctAttribute(ConstraintState):
@@ -132,7 +152,7 @@ class _DistinctAttribute(ConstraintState):
     def add(self, choice: Choice, device: Device) -> bool:
         if not self._constraint.covers(choice):
             return True
-        value = _attribute(device, self._constraint.attribute)
+        value = full_attribute_of(device, self._constraint.attribute)
         if value is None:
             return False
         if self._count and any(_same(value, each) for each in self._values.values()):
@@ -147,11 +167,13 @@ class _DistinctAttribute(ConstraintState):
             self._values.pop(choice.request, None)
             self._count -= 1
 
+    @override
+    def saved(self) -> SavedState:
+        return self._count, tuple(self._values.items())
 
-def _attribute(device: Device, name: str) -> Attribute | None:
-    """The attribute of that full name; a name without a domain finds nothing but itself."""
-    domain, slash, short = name.partition("/")
-    return attribute_of(device, domain, short) if slash else device.attribute(name)
+    @override
+    def restore(self, saved: SavedState) -> None:
+        self._count, self._values = saved[0], dict(saved[1])
 
 
 def _same(one: Attribute, other: Attribute | None) -> bool:
@@ -342,6 +364,11 @@ class Allocator:
     """(claim, request) → the number of the alternative."""
     selected: dict[tuple[RequestData, Device], bool] = field(default_factory=dict)
     """The answers of selectors and node selection."""
+    dead_ends: DeadEnds | None = None
+    """What cuts branches short once the search has gone back often; None: nothing does."""
+    completed: int = 0
+    """The number of times that a request has got all its devices."""
+    _given_back: int = 0
 
     def __post_init__(self) -> None:
         claims = self.allocation_request.claims
@@ -492,6 +519,8 @@ class Allocator:
             return False
         consumed = allocating.consume(device, choice.capacity) if device.traits.shareable else None
         self.results[claim_index].append(DeviceResult(wanted, device, consumed))
+        if self.dead_ends is not None:
+            self.dead_ends.take(device)
         return True
 
     def deallocate_device(self, claim_index: int, candidate: DeviceInPool) -> None:
@@ -504,6 +533,33 @@ class Allocator:
             self.allocating.give_back(device, pool, claim_index)
         else:
             self.allocating.release(device, result.consumed)
+        self._given_back += 1
+        if self.dead_ends is not None:
+            self.dead_ends.give_back(device)
+        elif self._given_back == _GIVEN_BACK_OFTEN:
+            self.dead_ends = self._look_for_dead_ends()
+
+    def _look_for_dead_ends(self) -> DeadEnds | None:
+        found = DeadEnds.of(
+            self.allocation_request,
+            [device for device, _ in self.candidates],
+            self._could_get,
+            lambda claim_index: [each.saved() for each in self.constraints[claim_index]],
+        )
+        if found is not None:
+            for results in self.results:
+                for result in results:
+                    found.take(result.device)
+        return found
+
+    def _could_get(self, claim_index: int, wanted: RequestData, device: Device) -> bool:
+        """Whether a request could get the device if no other request had it."""
+        return (
+            device.key not in self.allocating.allocated.devices
+            and self.selects(claim_index, wanted, device)
+            and self.allocating.has_room(device, wanted.choice.capacity)
+            and not wanted.choice.untolerated(device.traits.taints)
+        )
 
 
 def _unusable(pool: Pool, claim_index: int, wanted: RequestData) -> AllocationError:
@@ -545,7 +601,7 @@ def enter(allocator: Allocator, claim_index: int, request_index: int) -> _Step:
         return _EndOfClaim(allocator, claim_index)
     if claim.spec.requests[request_index].prioritized:
         return _Alternatives(allocator, claim_index, request_index)
-    return _device(allocator, claim_index, request_index, claim.requests[request_index][0], 0, 0)
+    return _device(allocator, claim_index, request_index, claim.requests[request_index][0])
 
 
 def _device(
@@ -553,18 +609,25 @@ def _device(
     claim_index: int,
     request_index: int,
     wanted: RequestData,
-    number: int,
-    start: int,
+    number: int = 0,
+    start: int = 0,
+    failed: "_FailedStates | None" = None,
 ) -> _Step:
     """Begin with the device of that number of a request."""
     count = allocator.count(wanted)
     if wanted.choice.everything and not count:
         return SearchOutcome.FAILED
     if number >= count:
+        allocator.completed += 1
         return enter(allocator, claim_index, request_index + 1)
     if len(allocator.results[claim_index]) + count - number > MOST_RESULTS:
         return SearchOutcome.TOO_MANY
-    return _OneDevice(allocator, claim_index, request_index, wanted, number, start)
+    if allocator.dead_ends is not None and allocator.dead_ends.keeps_history:
+        if failed is None:
+            failed = _FailedStates(allocator, claim_index)
+        elif failed.has(number, start):
+            return SearchOutcome.FAILED
+    return _OneDevice(allocator, claim_index, request_index, wanted, number, start, failed)
 
 
 @dataclass(slots=True)
@@ -619,11 +682,46 @@ class _Alternatives(_Frame):
         while self._number + 1 < len(choices):
             self._number += 1
             step = _device(
-                self.allocator, self.claim_index, self.request_index, choices[self._number], 0, 0
+                self.allocator, self.claim_index, self.request_index, choices[self._number]
             )
             if not isinstance(step, SearchOutcome) or not self._failed(step):
                 return step
         return SearchOutcome.TOO_MANY if self._all_too_many else SearchOutcome.FAILED
+
+
+@dataclass(slots=True)
+class _FailedStates:
+    """The states in which a request could not get its devices, whatever follows it.
+
+    Kept where distinctAttribute makes what was tried before matter, so that candidates of one kind
+    are not the same to the search.
+    """
+
+    allocator: Allocator
+    claim_index: int
+    _after: dict[Hashable, list[SavedState]] = field(default_factory=dict)
+    """By state, what the constraints remember afterwards."""
+
+    def state(self, number: int, start: int) -> Hashable:
+        """All on which it depends whether the device of that number can be found from `start`."""
+        constraints = self.allocator.constraints[self.claim_index]
+        return number, start, tuple([each.saved() for each in constraints])
+
+    def has(self, number: int, start: int) -> bool:
+        """Whether the state is among them; the constraints then remember what they would."""
+        after = self._after.get(self.state(number, start)) if self._after else None
+        if after is None:
+            return False
+        for constraint, saved in zip(
+            self.allocator.constraints[self.claim_index], after, strict=True
+        ):
+            constraint.restore(saved)
+        return True
+
+    def add(self, state: Hashable) -> None:
+        """In that state nothing was found."""
+        constraints = self.allocator.constraints[self.claim_index]
+        self._after[state] = [each.saved() for each in constraints]
 
 
 @dataclass(slots=True)
@@ -637,10 +735,18 @@ class _OneDevice(_Frame):
     number: int
     position: int
     """Of the next candidate."""
+    failed: _FailedStates | None
+    """Those of the request, for all its devices; None: they are not kept."""
     _taken: DeviceInPool | None = None
+    _hopeless: frozenset[Hashable] = frozenset()
+    """The kinds of candidates with which nothing was found."""
+    _began: tuple[Hashable, int] | None = None
+    """The state and the completed requests at the beginning, where states are kept."""
 
     @override
     def start(self) -> _Step:
+        if self.failed is not None:
+            self._began = self.failed.state(self.number, self.position), self.allocator.completed
         return self._only() if self.wanted.choice.everything else self._next()
 
     @override
@@ -650,9 +756,9 @@ class _OneDevice(_Frame):
         if outcome is SearchOutcome.FOUND:
             return outcome
         if self._taken is not None:
-            self.allocator.deallocate_device(self.claim_index, self._taken)
+            self._give_back(self._taken)
             self._taken = None
-        if outcome is SearchOutcome.TOO_MANY or self.wanted.choice.everything:
+        if outcome is SearchOutcome.TOO_MANY or self.wanted.choice.everything or self._is_over():
             return outcome
         return self._next()
 
@@ -668,6 +774,9 @@ class _OneDevice(_Frame):
         """Go on with the next candidate that can be taken."""
         candidates = self.allocator.candidates
         while self.position < len(candidates):
+            if self._hopeless and self._is_hopeless():
+                self.position += 1
+                continue
             if self.allocator.timeout.step():
                 return SearchOutcome.PAUSED
             candidate = candidates[self.position]
@@ -676,7 +785,44 @@ class _OneDevice(_Frame):
                 step = self._go_on_with(candidate)
                 if step is not SearchOutcome.FAILED:
                     return step
+                if self._is_over():
+                    return step
+        if self.failed is not None and self._began is not None:
+            state, completed = self._began
+            if completed == self.allocator.completed:
+                self.failed.add(state)
         return SearchOutcome.FAILED
+
+    def _is_hopeless(self) -> bool:
+        """Whether nothing was found with a candidate like the next one."""
+        dead_ends = self.allocator.dead_ends
+        return dead_ends is not None and dead_ends.kind(self.position) in self._hopeless
+
+    def _is_dead_end(self, dead_ends: DeadEnds, number: int) -> bool:
+        """Whether the devices from that number on cannot be found, nor those of later requests."""
+        return dead_ends.is_reached(
+            self.claim_index,
+            self.request_index,
+            self.wanted,
+            self.allocator.count(self.wanted) - number,
+            self.position,
+        )
+
+    def _is_over(self) -> bool:
+        """Whether no further candidate can help."""
+        dead_ends = self.allocator.dead_ends
+        return (
+            dead_ends is not None
+            and not dead_ends.keeps_history
+            and self._is_dead_end(dead_ends, self.number)
+        )
+
+    def _give_back(self, candidate: DeviceInPool) -> None:
+        """Give the last candidate back, with which nothing was found."""
+        self.allocator.deallocate_device(self.claim_index, candidate)
+        dead_ends = self.allocator.dead_ends
+        if dead_ends is not None and not dead_ends.keeps_history:
+            self._hopeless |= {dead_ends.kind(self.position - 1)}
 
     def _takes(self, candidate: DeviceInPool) -> bool:
         allocator, claim_index, wanted = self.allocator, self.claim_index, self.wanted
@@ -690,16 +836,22 @@ class _OneDevice(_Frame):
 
     def _go_on_with(self, candidate: DeviceInPool) -> _Step:
         """Search for the rest after taking a device, which is given back where that fails."""
+        number, dead_ends = self.number + 1, self.allocator.dead_ends
+        if dead_ends is not None and self._is_dead_end(dead_ends, number):
+            self.allocator.deallocate_device(self.claim_index, candidate)
+            self._hopeless |= {dead_ends.kind(self.position - 1)}
+            return SearchOutcome.FAILED
         step = _device(
             self.allocator,
             self.claim_index,
             self.request_index,
             self.wanted,
-            self.number + 1,
+            number,
             self.position,
+            self.failed,
         )
         if not isinstance(step, SearchOutcome):
             self._taken = candidate
         elif step is not SearchOutcome.FOUND:
-            self.allocator.deallocate_device(self.claim_index, candidate)
+            self._give_back(candidate)
         return step

@@ -181,6 +181,12 @@ def attribute_of(device: Device, domain: str, name: str) -> Attribute | None:
     return found
 
 
+def full_attribute_of(device: Device, name: str) -> Attribute | None:
+    """The attribute of that full name; a name without a domain finds nothing but itself."""
+    domain, slash, short = name.partition("/")
+    return attribute_of(device, domain, short) if slash else device.attribute(name)
+
+
 def _at(device: Device, path: FieldPath) -> Hashable:
     match path:
         case ("driver",):

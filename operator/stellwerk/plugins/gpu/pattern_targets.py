@@ -86,7 +86,7 @@ class PatternTargets:
         self._known: dict[int, dict[str, _KnownPod]] = {}
         self._idle: IntColumn = np.zeros(0, np.int64)
         self._idle_then = 0
-        self._seen, self._seen_then = handle.snapshot.seen_pods, 0
+        self._seen, self._seen_then = handle.snapshot.pod_shapes, 0
         self._asked: _Asked | None = None
 
     def see(self, pod: PodInfo) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stellwerk.models.gpu import WHOLE
-from stellwerk.models.gpu_shape import GpuShape, gpu_shape
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.pattern_pricing import PlannedKind
-from stellwerk.snapshot.seen_pods import SeenShape
+from stellwerk.snapshot.pod_shapes import CountedShape, GpuShape, gpu_shape
 
 MIB: Final = 1 << 20
 _MOST_KINDS: Final = 512
@@ -73,7 +72,7 @@ class PlannedPods:
         return min(near)[-1] if near else None
 
 
-def seen_kinds(seen: Iterable[SeenShape]) -> dict[PlannedKind, int]:
+def seen_kinds(seen: Iterable[CountedShape]) -> dict[PlannedKind, int]:
     """The shapes of pods that were seen as kinds, with how often each occurs, in hundredths."""
     return {
         PlannedKind(each.shape.cpu_millis, each.memory_mib, *each.shape[1:]): max(

@@ -17,7 +17,7 @@ from stellwerk.world.profiles import Draw, ServedProfile
 from stellwerk.world.world import World
 
 
-class Recorder(Protocol):
+class GroupRecorder(Protocol):
     """The journal, as far as groups are concerned."""
 
     put: Callable[[Entry], None]
@@ -64,7 +64,7 @@ class _Notes:
 class GroupRecording:
     """Takes the decisions on groups down."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: GroupRecorder) -> None:
         self._recorder = recorder
 
     def decide_group(self, world: World, profile: ServedProfile, request: GroupRequest) -> Deciding:

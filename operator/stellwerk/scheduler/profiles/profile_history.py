@@ -75,7 +75,7 @@ class _Tracked:
         self.counted, self.carried, self.since = revision.name, revision.scheduled_pods, since
 
 
-class ProfileHistory:
+class RevisionHistory:
     """Notes accepted specs as they come, and writes them when it may."""
 
     def __init__(self, client: ClusterClient, clock: Clock, namespace: str | None) -> None:

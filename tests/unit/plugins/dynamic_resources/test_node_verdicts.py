@@ -67,13 +67,49 @@ class Cluster:
         return verdicts.tolist(), failures
 
 
+def counting(count: int, name: str) -> list[JsonObject]:
+    """Slices of a pool whose devices take from a counter that has enough for all of them."""
+    sets = [{"name": "card", "counters": {"parts": {"value": str(count)}}}]
+    uses = [{"counterSet": "card", "counters": {"parts": {"value": "1"}}}]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool}
+    devices = [{**each, "consumesCounters": uses} for each in gpus(count)]
+    return [
+        {"metadata": {"name": f"{name}-sets"}, "spec": {**spec, "sharedCounters": sets}},
+        {"metadata": {"name": name}, "spec": {**spec, "devices": devices}},
+    ]
+
+
 def test_a_search_without_end_is_given_up_and_others_have_their_answer() -> None:
-    cluster = Cluster(2, *(slice_of(f"node-{n}", gpus(30), nodeName=f"node-{n}") for n in (0, 1)))
+    # Devices that share counters are tried one by one.
+    cluster = Cluster(2, *(each for n in (0, 1) for each in counting(30, f"node-{n}")))
     endless = demand({"count": 15}, selecting(NEVER))
     verdicts, failures = cluster.ask(endless)
     assert verdicts == [FAILED, FAILED]
     assert failures[0] == "node node-0: timed out trying to allocate devices"
     assert cluster.ask(demand({"count": 15})) == ([FOUND, FOUND], {})
+
+
+@pytest.mark.parametrize(
+    ("count", "devices"), [(17, (16, 40)), (20, (18, 24)), (32, (31, 64)), (17, (16, 17))]
+)
+def test_a_node_with_too_few_devices_takes_few_steps(
+    monkeypatch: pytest.MonkeyPatch, count: int, devices: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(node_verdicts, "_STEPS_OF_ONE_NODE", 2_000)
+    slices = [slice_of(f"node-{n}", gpus(devices[n]), nodeName=f"node-{n}") for n in (0, 1)]
+    cluster = Cluster(2, *slices)
+    assert cluster.ask(demand({"count": count})) == ([NONE, FOUND], {})
+    assert cluster.ask(demand({"count": 15}, selecting(NEVER))) == ([NONE, NONE], {})
+
+
+def test_a_claim_for_more_devices_than_a_claim_may_have_is_refused() -> None:
+    cluster = Cluster(1, slice_of("node-0", gpus(64), nodeName="node-0"))
+    verdicts, failures = cluster.ask(demand({"count": 33}))
+    assert verdicts == [FAILED]
+    assert failures[0] == (
+        "claim default/c: number of requested devices 33 exceeds the claim limit of 32"
+    )
 
 
 def test_what_took_too_long_is_tried_again_in_a_later_attempt(

@@ -19,7 +19,7 @@ from stellwerk.models.profile_revision import (
 from stellwerk.scheduler.profiles.profile_history import (
     COUNT_SECONDS,
     FAILURE_SECONDS,
-    ProfileHistory,
+    RevisionHistory,
 )
 from tests.support.in_process import InProcess, make_profile
 from tests.support.memory_client import MemoryClient
@@ -41,7 +41,7 @@ class Cluster:
     def restart(self) -> None:
         """Another process, which sees the profiles when they are edited or shown again."""
         self.operator = InProcess(self.clock)
-        self.history = ProfileHistory(self.client, self.clock, NAMESPACE)
+        self.history = RevisionHistory(self.client, self.clock, NAMESPACE)
         self.history.follow(self.operator.operator.loader)
 
     def edit(self, name: str = "packing", uid: str = "u1", **spec: Any) -> JsonObject:
@@ -171,7 +171,7 @@ async def test_pods_are_counted_for_the_spec_that_scheduled_them_over_restarts()
 
 async def test_a_process_that_begins_to_lead_writes_nothing_that_is_written() -> None:
     cluster = Cluster()
-    leader, standby = cluster.history, ProfileHistory(cluster.client, cluster.clock, NAMESPACE)
+    leader, standby = cluster.history, RevisionHistory(cluster.client, cluster.clock, NAMESPACE)
 
     def both(entries: Any) -> None:
         leader.look(entries)
@@ -290,7 +290,7 @@ async def test_a_huge_spec_is_noted_without_its_text() -> None:
     cluster.edit(**weighted(1))
     entry = cluster.operator.operator.loader.entries["packing"]
     entry.good_spec = {"extenders": extenders}
-    again = ProfileHistory(cluster.client, cluster.clock, NAMESPACE)
+    again = RevisionHistory(cluster.client, cluster.clock, NAMESPACE)
     for _ in range(2):
         again.look({"packing": entry})
         await again.write_due()
@@ -352,7 +352,7 @@ async def test_the_highest_number_ends_the_history_with_a_line_and_nothing_else(
 
 async def test_without_a_namespace_nothing_is_kept() -> None:
     cluster = Cluster()
-    history = ProfileHistory(cluster.client, cluster.clock, None)
+    history = RevisionHistory(cluster.client, cluster.clock, None)
     history.follow(cluster.operator.operator.loader)
     cluster.edit(**weighted(1))
     leading = asyncio.Event()

@@ -1,13 +1,13 @@
 """Events of kubelets and node controllers."""
 
-from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from tests.support.node_driver import ClusterDriver, hollow_pod
 
 
 def test_what_is_reported_again_is_counted_and_other_things_are_not() -> None:
     cluster = ClusterDriver(heartbeats=False, kubelet=None)
     cluster.create("pods", hollow_pod("p"))
-    recorder = EventRecorder(cluster.api, "kubelet")
+    recorder = StoreEventRecorder(cluster.api, "kubelet")
     for message in ("one", "one", "two"):
         recorder.record(cluster.pod("p"), "BackOff", message, WARNING)
         cluster.advance(1)
@@ -21,7 +21,7 @@ def test_what_is_reported_again_is_counted_and_other_things_are_not() -> None:
 
 def test_an_event_of_a_node_lies_in_the_default_namespace_and_a_deleted_one_is_made_anew() -> None:
     cluster = ClusterDriver(heartbeats=False)
-    recorder = EventRecorder(cluster.api, "node-controller")
+    recorder = StoreEventRecorder(cluster.api, "node-controller")
     for _ in range(2):
         recorder.record(cluster.node("node-1"), "NodeNotReady", "gone")
         (event,) = cluster.api.all("events", "default")

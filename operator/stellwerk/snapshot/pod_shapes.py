@@ -1,17 +1,20 @@
-"""Which shapes of pods a cluster has been asked to run, and how often: a memory of limited size.
+"""The shapes of pods that a cluster has been asked to run, counted in limited memory.
 
-GPU plugins without typical pods of their own read it; it belongs to the snapshot, so that an edited
-profile goes on with what was seen under the one before. Invariant: a pod counts once, however often
-it is tried; what is remembered follows from the pods and their order, never from time; and made-up
-shapes, however many, take the place of the rarest ones alone.
+A shape is what GPU plugins compare pods by: cpu, GPUs, and the models that a pod admits. Plugins
+without typical pods of their own read the counts; they belong to the snapshot, so that an edited
+profile goes on with what was seen under the one before. Invariants: a shape follows from what the
+pod asks for alone, and is as small for a made-up pod as for any other; a pod counts once, however
+often it is tried; what is remembered follows from the pods and their order, never from time; and
+made-up shapes, however many, take the place of the rarest ones alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from stellwerk.models.gpu_shape import GpuShape, gpu_shape, is_in_vain
+from stellwerk.models.gpu import MODEL_LABEL, GpuRequest, gpu_request, refusal
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import MEMORY
+from stellwerk.models.pod_resources import CPU, MEMORY
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import ChangeLog, HasRows, RowCursor
 
 MOST_SHAPES: Final = 1024
@@ -29,17 +32,74 @@ _MOST_UIDS: Final = 1 << 17
 _MIB: Final = 1 << 20
 _MOST_MEMORY_MIB: Final = 1 << 31
 _COMES_WITH_NODES: Final = frozenset({"apps/v1 DaemonSet", "v1 Node"})
+_NONE: Final = GpuRequest(0, 0)
+_MOST_CPU_MILLIS: Final = 10_000_000
+_MOST_DEVICES: Final = 64
+_MOST_MODELS: Final = 16
+
+
+class GpuShape(NamedTuple):
+    """The request that pods of one kind have in common; memory aside."""
+
+    cpu_millis: int
+    gpu_milli: int
+    """Of each device; 0: it asks for none."""
+    devices: int
+    models: tuple[str, ...]
+    """The models that it admits, sorted; empty: any."""
+
+    @property
+    def plausible(self) -> bool:
+        """Whether some node could hold such a pod, and the shape is small."""
+        return (
+            self.cpu_millis <= _MOST_CPU_MILLIS
+            and self.devices <= _MOST_DEVICES
+            and len(self.models) <= _MOST_MODELS
+        )
+
+
+def gpu_shape(pod: PodInfo) -> GpuShape:
+    """The shape of a pod; one that asks for what no node can give counts as one without GPUs."""
+    requests = pod.amounts.requests
+    request = gpu_request(requests) or _NONE
+    models = admitted_models(pod.spec) if request.devices else ()
+    return GpuShape(requests.get(CPU, 0), request.milli, request.devices, models)
+
+
+def is_in_vain(pod: PodInfo) -> bool:
+    """Whether a pod asks for GPUs in a way that no node can serve."""
+    return bool(refusal(pod.amounts.requests))
+
+
+def admitted_models(spec: SchedulingSpec) -> tuple[str, ...]:
+    """The models that nodeSelector and required node affinity admit, sorted; empty: any."""
+    admitted: set[str] | None = None
+    if MODEL_LABEL in spec.node_selector:
+        admitted = {spec.node_selector[MODEL_LABEL]}
+    if spec.required_node_affinity is not None:
+        by_term = [
+            [
+                requirement.values
+                for requirement in term.match_expressions
+                if requirement.key == MODEL_LABEL and requirement.operator == "In"
+            ]
+            for term in spec.required_node_affinity.terms
+        ]
+        if by_term and all(by_term):
+            named = {model for values in by_term for model in frozenset.intersection(*values)}
+            admitted = named if admitted is None else admitted & named
+    return tuple(sorted(admitted or ()))
 
 
 class ShowsPods(HasRows, Protocol):
-    """What pods are seen on: a snapshot."""
+    """The nodes that pods are seen on: a snapshot."""
 
     pods: list[Mapping[str, PodInfo]]
     usage_changes: ChangeLog
     open_trials: int
 
 
-class SeenShape(NamedTuple):
+class CountedShape(NamedTuple):
     """A shape, and what is remembered of its pods."""
 
     shape: GpuShape
@@ -59,7 +119,7 @@ class _Tally:
         self.memory = 0.0
 
 
-class SeenPods:
+class PodShapes:
     """Counts pods by shape, each for the time being; a fork remembers and does not go on."""
 
     def __init__(self) -> None:
@@ -77,31 +137,31 @@ class SeenPods:
         """How many pods were counted, ever."""
         self.generation = 0
         """How often what is typical was worked out."""
-        self.typical: Sequence[SeenShape] = ()
+        self.typical: Sequence[CountedShape] = ()
         """The commonest shapes, as many as make up 95 % of the pods, commonest first."""
 
     @property
     def remembered(self) -> float:
-        """How many pods are remembered, older ones as fractions."""
+        """The number of pods that are remembered, older ones as fractions."""
         return self._total / self._newest
 
-    def shapes(self) -> list[SeenShape]:
+    def shapes(self) -> list[CountedShape]:
         """All shapes, commonest first; of a fork, the typical ones."""
         if self._is_copy:
             return list(self.typical)
         return sorted(
             (
-                SeenShape(shape, tally.pods / self._newest, tally.memory / tally.pods)
+                CountedShape(shape, tally.pods / self._newest, tally.memory / tally.pods)
                 for shape, tally in self._tallies.items()
             ),
             key=lambda seen: (-seen.pods, seen.shape),
         )
 
-    def fork(self) -> "SeenPods":
-        """What a fork of the snapshot remembers; where nothing was seen yet, it looks itself."""
+    def fork(self) -> "PodShapes":
+        """The counts for a fork of the snapshot; where nothing was seen yet, it looks itself."""
         if not self.count:
-            return SeenPods()
-        copy = SeenPods()
+            return PodShapes()
+        copy = PodShapes()
         copy._is_copy = True
         copy._total = self.remembered
         copy.count, copy.generation, copy.typical = self.count, self.generation, self.typical
@@ -172,8 +232,8 @@ class SeenPods:
         self.generation += 1
         self.typical = self._commonest()
 
-    def _commonest(self) -> list[SeenShape]:
-        commonest: list[SeenShape] = []
+    def _commonest(self) -> list[CountedShape]:
+        commonest: list[CountedShape] = []
         covered = 0.0
         for seen in self.shapes()[:MOST_TYPICAL]:
             if covered >= _TYPICAL_SHARE * self._total:
