@@ -6,6 +6,7 @@ for what was there before; `make search` tries new ones.
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,13 @@ TIMELESS = (HealthCheck.too_slow,)
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=TIMELESS)
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=TIMELESS)
 settings.load_profile("same")
+
+# What a script starts in the background ignores SIGINT, and so would every process of the tests:
+# a program that is started has by default what its parent handles, and ignores what it ignores.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        _default = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, _default)
 
 
 @pytest.fixture(scope="session")

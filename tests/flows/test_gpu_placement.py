@@ -1,13 +1,14 @@
 """GPU profiles on a running operator: placements of a simulation, devices in annotations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
-import pytest
 import yaml
 
+from stellwerk.clock import VirtualClock
 from stellwerk.models.gpu import DEVICE_IDS, WHOLE, parse_device_ids
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, load_profile
@@ -21,14 +22,22 @@ from stellwerk_simulation.trace import TracePod, read_nodes, read_pods
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, until
+from tests.support.skipped_time import run_skipping
+from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 RBAC = "rbac.authorization.k8s.io"
 DATA = ROOT / "tests" / "data" / "simulation"
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
+VIRTUAL = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+MAY_PATCH = frozenset({("", "pods", "patch")})
 PATCHES_PODS, BOUND = yaml.safe_load_all((ROOT / "overlays" / "gpu" / "role.yaml").read_text())
 LISTED = read_pods(DATA / "pods.csv")
 TYPICAL = typical_pods(LISTED)
 [ONE_NODE] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
+SOME_NODES = read_nodes(DATA / "nodes.csv")[3:11:2]
+"""So that pods of every kind are turned away, too."""
+SOME_MANIFESTS = [node_manifest(node) for node in SOME_NODES]
+ARRIVALS = Arrivals(inflated(SOME_NODES, LISTED, 1.6, 1).pods, SOME_NODES)
 SHARING = yaml.safe_load(
     "{apiVersion: scheduling.stellwerk.dev/v1alpha1, kind: SchedulerProfile, "
     "metadata: {name: gpu}, spec: {schedulerName: gpu, "
@@ -58,31 +67,57 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
 
 
-@pytest.mark.parametrize("typical", ["named", "seen"])
-async def test_the_operator_places_as_a_simulation_does(typical: str, tmp_path: Path) -> None:
-    profile = "fgd"
-    # Some of the nodes, so that pods of every kind are turned away, too.
-    nodes = read_nodes(DATA / "nodes.csv")[3:11:2]
-    arrivals = Arrivals(inflated(nodes, LISTED, 1.6, 1).pods, nodes)
-    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest(profile, TYPICAL)}
-    if typical == "seen":
-        del manifest["spec"]["pluginConfig"]
-    simulation = Simulation(arrivals, load_profile(manifest, known_plugins()), TYPICAL, 1)
-    simulated = {pod.name: simulation.arrive(pod) for pod in arrivals.pods}
-    assert "" in simulated.values()
-    manifests = [node_manifest(node) for node in nodes]
+async def test_the_operator_places_as_a_simulation_does(tmp_path: Path) -> None:
+    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest("fgd", TYPICAL)}
     found = {}
-    async with EmbeddedCluster(manifests, options=ALONE) as cluster:
+    async with EmbeddedCluster(SOME_MANIFESTS, options=ALONE) as cluster:
         install(cluster, manifest)
         grant(cluster)
         async with operator_on(cluster, tmp_path):
-            await until(lambda: is_active(cluster, profile))
-            for pod in arrivals.pods:
-                create(cluster, pod, profile)
+            await until(lambda: is_active(cluster, "fgd"))
+            for pod in ARRIVALS.pods:
+                create(cluster, pod, "fgd")
                 await until(partial(is_decided, cluster, pod))
                 found[pod.name] = stored(cluster, pod)["spec"].get("nodeName", "")
-            devices_are_not_overcommitted(cluster, arrivals.pods)
-    assert found == simulated
+            devices_are_not_overcommitted(cluster, ARRIVALS.pods)
+    assert found == simulated(manifest)
+
+
+def test_so_it_does_where_it_learns_the_typical_pods_by_itself() -> None:
+    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest("fgd", TYPICAL)}
+    del manifest["spec"]["pluginConfig"]
+
+    async def story(world: VirtualCluster) -> None:
+        world.apply(manifest)
+        found = {}
+        for pod in ARRIVALS.pods:
+            create(world.cluster, pod, "fgd")
+            await world.until(partial(is_decided, world.cluster, pod))
+            found[pod.name] = stored(world.cluster, pod)["spec"].get("nodeName", "")
+        devices_are_not_overcommitted(world.cluster, ARRIVALS.pods)
+        assert found == simulated(manifest)
+
+    play(SOME_MANIFESTS, story)
+
+
+def simulated(manifest: JsonObject) -> dict[str, str]:
+    """Where a simulation places the pods; not all of them fit."""
+    simulation = Simulation(ARRIVALS, load_profile(manifest, known_plugins()), TYPICAL, 1)
+    placed = {pod.name: simulation.arrive(pod) for pod in ARRIVALS.pods}
+    assert "" in placed.values()
+    return placed
+
+
+def play(
+    nodes: Sequence[JsonObject], story: Callable[[VirtualCluster], Coroutine[Any, Any, None]]
+) -> None:
+    """Tell a story in virtual time; the operator has the overlay's right."""
+
+    async def flow(clock: VirtualClock) -> None:
+        async with open_virtual_cluster(clock, nodes, VIRTUAL, also_granted=MAY_PATCH) as world:
+            await story(world)
+
+    run_skipping(flow)
 
 
 async def test_an_operator_plans_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -138,20 +173,21 @@ async def test_without_its_right_a_pod_says_what_is_missing_and_with_it_it_is_bo
             await until(lambda: bool(stored(cluster, pod)["spec"].get("nodeName")))
 
 
-async def test_devices_are_remembered_over_a_restart(tmp_path: Path) -> None:
+def test_devices_are_remembered_over_a_restart() -> None:
     pods = [
         TracePod(f"p{number}", 1000, 1024, 1, milli, ())
         for number, milli in enumerate((600, 700, 300, 400))
     ]
-    async with EmbeddedCluster([node_manifest(ONE_NODE)], options=ALONE) as cluster:
-        install(cluster, SHARING)
-        grant(cluster)
+
+    async def story(world: VirtualCluster) -> None:
+        world.apply(SHARING)
         for pair in (pods[:2], pods[2:]):
+            for pod in pair:
+                create(world.cluster, pod, "gpu")
+                await world.until(partial(is_decided, world.cluster, pod))
             # The second operator knows from annotations alone that 400 and 300 are left.
-            async with operator_on(cluster, tmp_path):
-                await until(lambda: is_active(cluster, "gpu"))
-                for pod in pair:
-                    create(cluster, pod, "gpu")
-                    await until(partial(is_decided, cluster, pod))
-        ids = [stored(cluster, pod)["metadata"]["annotations"][DEVICE_IDS] for pod in pods]
-    assert ids == ["0", "1", "1", "0"]
+            await world.restart_operator()
+        ids = [stored(world.cluster, pod)["metadata"]["annotations"][DEVICE_IDS] for pod in pods]
+        assert ids == ["0", "1", "1", "0"]
+
+    play([node_manifest(ONE_NODE)], story)

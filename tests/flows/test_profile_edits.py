@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -13,11 +14,14 @@ from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until
+from tests.support.skipped_time import run_skipping
+from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 NODES, ROOM = 40, 100
 PODS = 2_000
 SLACK = 6
 """Pods per node that may be decided between the look at the placements and the edit's arrival."""
+UNTENDED = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 
 
@@ -50,74 +54,77 @@ def placements(cluster: EmbeddedCluster) -> dict[str, str]:
     }
 
 
-async def test_an_edit_among_2000_pods_turns_spreading_into_packing(tmp_path: Path) -> None:
-    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
-        install(cluster, make_profile("crowd", **strategy("LeastAllocated")))
-        async with operator_on(cluster, tmp_path):
-            await until(lambda: is_active(cluster, "crowd"))
-            for number in range(PODS):
-                create_pod(cluster, f"p{number}", "crowd")
-                if number % 50 == 0:
-                    await asyncio.sleep(0)
-            await until(lambda: len(placements(cluster)) >= PODS // 4)
-            before = placements(cluster)
-            assert len(before) < PODS * 3 // 4, "the edit is to come in the middle"
-            cluster.api.patch(
-                cluster.api.kinds.resource(PLURAL, GROUP),
-                ("", "crowd"),
-                {"spec": strategy("MostAllocated")},
+def test_an_edit_among_2000_pods_turns_spreading_into_packing() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        async with open_virtual_cluster(clock, nodes(), UNTENDED) as world:
+            world.apply(make_profile("crowd", **strategy("LeastAllocated")))
+            await edit_in_the_middle(world)
+
+    run_skipping(flow)
+
+
+async def edit_in_the_middle(world: VirtualCluster) -> None:
+    """Have a crowd come, edit its profile when part of it is placed, and look at all nodes."""
+    cluster = world.cluster
+    for number in range(PODS):
+        create_pod(cluster, f"p{number}", "crowd")
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while len(placements(cluster)) < PODS // 4:
+            for _ in range(20):
+                await asyncio.sleep(0)
+    before = placements(cluster)
+    assert len(before) < PODS * 3 // 4, "the edit is to come in the middle"
+    world.patch(PLURAL, "crowd", {"spec": strategy("MostAllocated")}, GROUP)
+    await world.until(lambda: len(placements(cluster)) == PODS)
+    await world.until(lambda: profile_status(cluster, "crowd").get("scheduledPods") == PODS)
+    after = placements(cluster)
+    assert before.items() <= after.items(), "no pod was moved"
+    spread = Counter(before.values())
+    assert len(spread) == NODES
+    assert max(spread.values()) - min(spread.values()) <= 2
+    filled = Counter(after.values())
+    assert max(filled.values()) <= ROOM, "every assumption was counted"
+    full = sum(count == ROOM for count in filled.values())
+    # What came after the edit filled node after node, and at most one of them in part; the rest
+    # has what was spread, and a few more that were decided before the edit was seen.
+    level = max(spread.values()) + SLACK
+    untouched = sum(count <= level for count in filled.values())
+    assert full >= 5
+    assert full + untouched >= NODES - 1
+    scheduled = [name for name, _, reason, _ in world.notes.events if reason == "Scheduled"]
+    assert len(scheduled) == len(set(scheduled)) == PODS
+    status = profile_status(cluster, "crowd")
+    assert status["pendingPods"]["total"] == 0
+    assert status["lastGoodGeneration"] == status["observedGeneration"] == 2
+
+
+def test_two_profiles_serve_at_once() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        async with open_virtual_cluster(clock, nodes(), UNTENDED) as world:
+            world.apply(
+                make_profile("spreading", **strategy("LeastAllocated")),
+                make_profile("packing", **strategy("MostAllocated")),
             )
-            await until(lambda: len(placements(cluster)) == PODS, 60)
-            await until(lambda: profile_status(cluster, "crowd").get("scheduledPods") == PODS)
-        after = placements(cluster)
-        assert before.items() <= after.items(), "no pod was moved"
-        spread = Counter(before.values())
-        assert len(spread) == NODES
-        assert max(spread.values()) - min(spread.values()) <= 2
-        filled = Counter(after.values())
-        assert max(filled.values()) <= ROOM, "every assumption was counted"
-        full = sum(count == ROOM for count in filled.values())
-        # What came after the edit filled node after node, and at most one of them in part; the rest
-        # has what was spread, and a few more that were decided before the edit was seen.
-        level = max(spread.values()) + SLACK
-        untouched = sum(count <= level for count in filled.values())
-        assert full >= 5
-        assert full + untouched >= NODES - 1
-        scheduled = [
-            event["involvedObject"]["name"]
-            for event in cluster.api.all("events", "default")
-            if event.get("reason") == "Scheduled"
-        ]
-        assert len(scheduled) == len(set(scheduled))
-        status = profile_status(cluster, "crowd")
-        assert status["pendingPods"]["total"] == 0
-        assert status["lastGoodGeneration"] == status["observedGeneration"] == 2
+            for profile in ("spreading", "packing"):
+                for number in range(NODES):
+                    name = f"{profile}-{number}"
+                    create_pod(world.cluster, name, profile)
+                    await world.until(lambda name=name: world.node_of(name))  # type: ignore[misc]
+            create_pod(world.cluster, "nobodys", "nobody")
+            await asyncio.sleep(5)
+            placed = placements(world.cluster)
+            by_profile = {
+                profile: {node for pod, node in placed.items() if pod.startswith(profile)}
+                for profile in ("spreading", "packing")
+            }
+            assert len(placed) == 2 * NODES
+            assert len(by_profile["spreading"]) == NODES
+            assert len(by_profile["packing"]) == 1
+            assert "nobodys" not in placed
 
-
-async def test_two_profiles_serve_at_once(tmp_path: Path) -> None:
-    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
-        install(
-            cluster,
-            make_profile("spreading", **strategy("LeastAllocated")),
-            make_profile("packing", **strategy("MostAllocated")),
-        )
-        async with operator_on(cluster, tmp_path):
-            await until(lambda: is_active(cluster, "spreading") and is_active(cluster, "packing"))
-            for number in range(NODES):
-                create_pod(cluster, f"spreading-{number}", "spreading")
-                await until(lambda number=number: f"spreading-{number}" in placements(cluster))  # type: ignore[misc]
-            for number in range(NODES):
-                create_pod(cluster, f"packing-{number}", "packing")
-            create_pod(cluster, "nobodys", "nobody")
-            await until(lambda: len(placements(cluster)) == 2 * NODES)
-        placed = placements(cluster)
-        by_profile = {
-            profile: {node for pod, node in placed.items() if pod.startswith(profile)}
-            for profile in ("spreading", "packing")
-        }
-        assert len(by_profile["spreading"]) == NODES
-        assert len(by_profile["packing"]) == 1
-        assert "nobodys" not in placed
+    run_skipping(flow)
 
 
 async def test_where_there_is_no_profile_the_default_one_is_made(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ the failure when it died early.
 
 import asyncio
 import json
-import signal
 import ssl
 import sys
 import urllib.request
@@ -42,24 +41,12 @@ class Process:
             )
 
 
-def default_signals() -> None:
-    """What a shell starts in the background ignores SIGINT, and so would all that it starts."""
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-
-
 @asynccontextmanager
 async def running(log: Path, *arguments: str, module: str = "stellwerk") -> AsyncIterator[Process]:
     """`stellwerk ARGUMENTS` in the background, its output in `log`; `module` may stand for it."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            *arguments,
-            stdout=output,
-            stderr=output,
-            preexec_fn=default_signals,
+            sys.executable, "-m", module, *arguments, stdout=output, stderr=output
         )
     running_process = Process(process, log)
     try:
