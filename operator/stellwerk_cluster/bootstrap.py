@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import micro_timestamp
-from stellwerk_cluster.validation.scheduling_classes import SYSTEM_CLASSES
+from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 
 if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api

@@ -12,8 +12,8 @@ from typing import Final
 
 from stellwerk.models.gpu import WHOLE
 from stellwerk.plugins.gpu.fragmentation import TypicalPod
+from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.lagged_fibonacci import LaggedFibonacci
-from stellwerk_simulation.surroundings import Surroundings
 from stellwerk_simulation.trace import TraceNode, TracePod
 
 _DRAWS_OF_WATCHERS: Final = 10
@@ -28,7 +28,7 @@ class Arrivals:
     """In the order in which they arrive."""
     nodes: Sequence[TraceNode]
     """By rank: of nodes with equal scores the first is chosen."""
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    cluster_objects: ClusterObjects = field(default_factory=ClusterObjects)
 
 
 def as_listed(nodes: Sequence[TraceNode], pods: Sequence[TracePod]) -> Arrivals:

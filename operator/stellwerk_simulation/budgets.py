@@ -13,7 +13,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
 from stellwerk.world.world import World
-from stellwerk_simulation.mistakes import made
+from stellwerk_simulation.manifest_errors import made
 
 _KIND: Final = "PodDisruptionBudget"
 _PERCENT: Final = "%"

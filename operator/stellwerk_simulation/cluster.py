@@ -5,10 +5,10 @@ are made of the parts that the operator's are made of.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
 
@@ -18,7 +18,8 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.clock import VirtualClock
+from stellwerk.clock import Clock, VirtualClock
+from stellwerk.framework.worker import PendingResult, Worker
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
@@ -28,9 +29,35 @@ from stellwerk.world.loop import ActiveQ
 from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
-from stellwerk_simulation.surroundings import Surroundings
+from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.trace import TraceNode, TracePod
-from stellwerk_simulation.virtual_worker import VirtualWorker
+
+Result = TypeVar("Result")
+
+
+class VirtualWorker(Worker):
+    """Takes the stretch that it is made with, however long the work really takes."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    @override
+    def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:
+        return _Delivered(work(), self._clock, self._clock.monotonic() + self._seconds)
+
+
+class _Delivered(PendingResult[Result], Generic[Result]):
+    def __init__(self, value: Result, clock: Clock, at_seconds: float) -> None:
+        self._value, self._clock, self._at_seconds = value, clock, at_seconds
+
+    @override
+    def ready(self) -> bool:
+        return self._clock.monotonic() >= self._at_seconds
+
+    @override
+    def result(self) -> Result:
+        return self._value
+
 
 PODS_PER_NODE = 1001
 """More than any node of the traces is ever given."""
@@ -65,16 +92,16 @@ def make_world(
     profile: LoadedProfile,
     seed: int,
     active: ActivePods,
-    surroundings: Surroundings | None = None,
+    cluster_objects: ClusterObjects | None = None,
     clock: VirtualClock | None = None,
     plan_seconds: float = 0.0,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
 
-    `surroundings`: what else there is; `plan_seconds`: how long work in the background takes there.
+    `cluster_objects`: what else there is; `plan_seconds`: how long the work of plugins takes there.
 
     Raises:
-        ConfigurationError: an object of the surroundings is wrong.
+        ConfigurationError: one of these objects is wrong.
         ProfileError: a plugin of the profile refuses its arguments.
     """
     profiles, nominator = Profiles(), Nominator()
@@ -91,8 +118,8 @@ def make_world(
     )
     for node in nodes:
         world.cache.set_node(parse_node(node.manifest or node_manifest(node)))
-    if surroundings is not None:
-        surroundings.load(world)
+    if cluster_objects is not None:
+        cluster_objects.load(world)
     served = offline_profile(
         profile,
         world.cache,

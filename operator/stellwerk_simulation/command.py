@@ -18,8 +18,8 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from stellwerk_simulation.account import RunResult
     from stellwerk_simulation.experiment import Experiment
+    from stellwerk_simulation.run_metrics import RunResult
 
 _MOST_SHARE: Final = 10.0
 _MOST_SEED: Final = 2**31 - 2
@@ -197,20 +197,20 @@ def run(
 
 def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
     """What the options name."""
-    from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
+    from stellwerk_simulation.simulation import SimulationOptions  # noqa: PLC0415 as what follows
     from stellwerk_simulation.sources import Objects, source_of  # noqa: PLC0415
 
-    conduct = Conduct(
+    run_options = SimulationOptions(
         timed=options.arrivals == "trace",
         queues=options.on_failure == "queue",
         plan_seconds=float(options.plan_seconds),
     )
     if options.kubeconfig is not None:
         cluster = Objects(live(options.kubeconfig, options.context), "the cluster")
-        experiment = Experiment.of(cluster, cluster, options.inflate, conduct)
+        experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
     else:
-        experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
+        experiment = Experiment.read(options.nodes, options.pods, options.inflate, run_options)
     if options.typical_pods is not None:
         experiment = replace(experiment, expected=source_of(options.typical_pods).pods())
     return experiment

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Final
 
-from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.figures import FIGURES, Figure
+from stellwerk_simulation.run_metrics import RunResult
 
 _STUDENT_95: Final = (
     12.71,

@@ -15,7 +15,7 @@ from stellwerk.journal.entries import (
     Entry,
     GroupBegun,
     GroupDecided,
-    Layout,
+    InitialState,
 )
 from stellwerk.world.extender_answers import is_failure
 
@@ -91,7 +91,7 @@ class DecisionParts:
 
 def _ends(begun: Asked | GroupBegun, entry: Entry) -> bool:
     """Whether nothing of a decision that has begun comes after this entry."""
-    if isinstance(entry, Decided | GroupBegun | GroupDecided | Layout):
+    if isinstance(entry, Decided | GroupBegun | GroupDecided | InitialState):
         return True
     if isinstance(begun, GroupBegun):
         return False

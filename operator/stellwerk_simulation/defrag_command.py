@@ -107,19 +107,19 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
         ConfigurationError: a file or an option cannot be used, or no plan was found.
     """
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
+    from stellwerk_simulation.current_placement import placement_of  # noqa: PLC0415 as above
     from stellwerk_simulation.defragmentation import Defragmentation  # noqa: PLC0415 as above
+    from stellwerk_simulation.eviction_rules import MoveRules  # noqa: PLC0415 as above
     from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
-    from stellwerk_simulation.movable import MoveRules  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
-    from stellwerk_simulation.standing import standing_of  # noqa: PLC0415 as above
 
     goal = _goal(options)
     objects, source = _objects(options, live)
     pods = pods_of(objects, source)
     profile = profile_of(options.profile, typical_pods(pods), pods)
-    standing = standing_of(objects, profile, source)
+    placement = placement_of(objects, profile, source)
     rules = MoveRules(options.bare_pods, options.max_priority)
-    search = Defragmentation(standing, goal, rules, options.most_moves, cordon=options.cordon)
+    search = Defragmentation(placement, goal, rules, options.most_moves, cordon=options.cordon)
     plan = search.plan()
     print(_as_json(plan, goal) if options.output == "json" else _as_text(plan, goal))
     return carry_out(options, plan) if options.apply and plan.moves else 0

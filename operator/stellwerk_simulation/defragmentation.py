@@ -17,13 +17,13 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES, gpu_request
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
-from stellwerk_simulation.movable import (
+from stellwerk_simulation.current_placement import CurrentPlacement, Rescheduled
+from stellwerk_simulation.eviction_rules import (
     EvictionBudgets,
     MoveRules,
     reason_to_stay,
     stays_with_its_node,
 )
-from stellwerk_simulation.standing import Landing, Standing
 
 SEEDS: Final = 5
 """A plan holds however ties are broken, as far as so many seeds show."""
@@ -58,7 +58,7 @@ class DefragPlan:
     """The nodes that become empty, or the one that gets its GPUs."""
     cordons: Sequence[str]
     """Nodes to be cordoned first, for good."""
-    moves: Sequence[Landing]
+    moves: Sequence[Rescheduled]
     stays: Counter[str]
     """How many pods are never moved, by the reason."""
     waiting: int
@@ -76,35 +76,41 @@ class _Option:
 class _Branch:
     """A cluster after some moves."""
 
-    standing: Standing
-    landings: list[Landing]
+    placement: CurrentPlacement
+    rescheduled: list[Rescheduled]
 
     def fork(self, seed: int = 0) -> "_Branch":
-        return _Branch(self.standing.fork(seed), self.landings.copy())
+        return _Branch(self.placement.fork(seed), self.rescheduled.copy())
 
     def evict(self, pod: PodInfo, avoid: frozenset[str], *, hold: bool = False) -> bool:
         """Move a pod to where it then lands, another node than its own."""
-        landing = self.standing.evict(pod, avoid | {pod.node_name}, hold=hold)
-        if landing is not None:
-            self.landings.append(landing)
-        return landing is not None
+        moved = self.placement.evict(pod, avoid | {pod.node_name}, hold=hold)
+        if moved is not None:
+            self.rescheduled.append(moved)
+        return moved is not None
 
 
 class Defragmentation:
     """A search for the fewest moves, greedy and bounded."""
 
     def __init__(
-        self, standing: Standing, goal: Goal, rules: MoveRules, most_moves: int, *, cordon: bool
+        self,
+        placement: CurrentPlacement,
+        goal: Goal,
+        rules: MoveRules,
+        most_moves: int,
+        *,
+        cordon: bool,
     ) -> None:
-        self._standing, self._goal = standing, goal
+        self._placement, self._goal = placement, goal
         self._most_moves, self._cordon = most_moves, cordon
-        self._budgets = EvictionBudgets(standing.world.objects.list("PodDisruptionBudget"))
-        self._pods = list(standing.world.cache.pods())
+        self._budgets = EvictionBudgets(placement.world.objects.list("PodDisruptionBudget"))
+        self._pods = list(placement.world.cache.pods())
         self._why = {
-            pod.uid: reason_to_stay(pod, standing.manifests[pod.uid], rules, self._budgets)
+            pod.uid: reason_to_stay(pod, placement.manifests[pod.uid], rules, self._budgets)
             for pod in self._pods
         }
-        self._empty = len(self._empty_nodes(standing))
+        self._empty = len(self._empty_nodes(placement))
 
     def plan(self) -> DefragPlan:
         """The moves.
@@ -114,23 +120,23 @@ class Defragmentation:
             PluginFailure: a plugin raised.
         """
         self._check_reach()
-        if self._goal.kind == GPUS and (free := self._with_idle_gpus(self._standing)):
+        if self._goal.kind == GPUS and (free := self._with_idle_gpus(self._placement)):
             return self._as_plan(free[:1], (), ())
         number = self._goal.number if self._goal.kind == NODES else 1
         options = [each for each in self._options() if number == 1 or self._tried([each])]
         chosen = islice(combinations(options, number), _MOST_TRIALS)
         for option in sorted(chosen, key=_moves_of):
             branch = self._tried(option)
-            if branch is not None and (landings := self._verified(option, branch)):
+            if branch is not None and (rescheduled := self._verified(option, branch)):
                 names = [each.node_name for each in option]
                 lasting = self._cordon and self._goal.kind == NODES
-                return self._as_plan(names, names if lasting else (), landings)
+                return self._as_plan(names, names if lasting else (), rescheduled)
         raise ConfigurationError(self._nothing_found())
 
     def _as_plan(
-        self, frees: Sequence[str], cordons: Sequence[str], moves: Sequence[Landing]
+        self, frees: Sequence[str], cordons: Sequence[str], moves: Sequence[Rescheduled]
     ) -> DefragPlan:
-        return DefragPlan(frees, cordons, moves, self._held(), self._standing.waiting)
+        return DefragPlan(frees, cordons, moves, self._held(), self._placement.waiting)
 
     def _check_reach(self) -> None:
         """Refuse what no moves could reach.
@@ -138,7 +144,7 @@ class Defragmentation:
         Raises:
             ConfigurationError: there are too few nodes, or no node has so many GPUs.
         """
-        nodes, goal = list(self._standing.world.cache.nodes()), self._goal
+        nodes, goal = list(self._placement.world.cache.nodes()), self._goal
         if goal.kind == NODES and goal.number > len(nodes) - self._empty:
             there = f"of {len(nodes)} nodes {self._empty} are empty"
             raise ConfigurationError(f"--free {goal}: {there}, so there are too few others")
@@ -166,19 +172,19 @@ class Defragmentation:
         return sorted(fitting, key=lambda each: (len(each.pods), each.node_name))[:_MOST_OPTIONS]
 
     def _of_nodes(self) -> Iterator[_Option]:
-        for node in self._standing.world.cache.nodes():
-            pods = _leaving(self._standing, node.name)
+        for node in self._placement.world.cache.nodes():
+            pods = _leaving(self._placement, node.name)
             if pods and not any(self._why[pod.uid] for pod in pods):
                 yield _Option(node.name, tuple(pods))
 
     def _of_gpus(self) -> Iterator[_Option]:
-        for node in self._standing.world.cache.nodes():
+        for node in self._placement.world.cache.nodes():
             enough = node.allocatable.get(self._goal.resource, 0) >= self._goal.number
             if enough and not node.unschedulable:
                 yield from islice(self._of_gpus_on(node.name), _MOST_OF_ONE_NODE)
 
     def _of_gpus_on(self, node_name: str) -> Iterator[_Option]:
-        there = list(self._standing.world.cache.pods_on(node_name).values())
+        there = list(self._placement.world.cache.pods_on(node_name).values())
         holders = [
             pod for pod in there if _holds_gpus(pod, self._goal.resource) and not self._why[pod.uid]
         ]
@@ -192,7 +198,7 @@ class Defragmentation:
 
     def _tried(self, options: Sequence[_Option]) -> _Branch | None:
         """The cluster after the moves of these options; None: some pod has nowhere to go."""
-        branch = _Branch(self._standing.fork(0), [])
+        branch = _Branch(self._placement.fork(0), [])
         names = frozenset(option.node_name for option in options)
         self._cordoned(branch, names)
         for option in options:
@@ -203,7 +209,7 @@ class Defragmentation:
                 if helped is None:
                     return None
                 branch = helped
-        moved = [landing.pod for landing in branch.landings]
+        moved = [moved.pod for moved in branch.rescheduled]
         return branch if len(moved) <= self._most_moves and self._budgets.allow(moved) else None
 
     def _after_another(
@@ -223,8 +229,8 @@ class Defragmentation:
 
     def _helpers(self, branch: _Branch, pod: PodInfo, names: frozenset[str]) -> Iterable[PodInfo]:
         """Pods that would leave room enough, as resources go, the smallest first."""
-        cache = branch.standing.world.cache
-        moved = {landing.pod.uid for landing in branch.landings}
+        cache = branch.placement.world.cache
+        moved = {moved.pod.uid for moved in branch.rescheduled}
         found = []
         for node in cache.nodes():
             if node.name in names or node.unschedulable:
@@ -246,45 +252,45 @@ class Defragmentation:
             ]
         return sorted(found, key=_size)
 
-    def _verified(self, options: Sequence[_Option], branch: _Branch) -> Sequence[Landing]:
+    def _verified(self, options: Sequence[_Option], branch: _Branch) -> Sequence[Rescheduled]:
         """The moves as they are carried out from the beginning; none: the goal is not sure."""
         names = frozenset(option.node_name for option in options)
         leaving = {pod.uid for option in options for pod in option.pods}
         runs = []
         for seed in range(SEEDS):
-            run = _Branch(self._standing.fork(seed), [])
+            run = _Branch(self._placement.fork(seed), [])
             self._cordoned(run, names)
-            for landing in branch.landings:
-                swapped = landing.pod.uid not in leaving and self._goal.kind == GPUS
+            for moved in branch.rescheduled:
+                swapped = moved.pod.uid not in leaving and self._goal.kind == GPUS
                 avoid = frozenset[str]() if swapped else names
-                if not run.evict(landing.pod, avoid, hold=landing.held):
+                if not run.evict(moved.pod, avoid, hold=moved.held):
                     return ()
-            if not self._holds(run.standing, names):
+            if not self._holds(run.placement, names):
                 return ()
             runs.append(run)
-        return runs[0].landings
+        return runs[0].rescheduled
 
     def _cordoned(self, branch: _Branch, names: Iterable[str]) -> None:
         """Nodes to be emptied take no further pods; one that gets its GPUs is to take some."""
         for name in sorted(names) if self._cordon and self._goal.kind == NODES else ():
-            branch.standing.cordon(name)
+            branch.placement.cordon(name)
 
     # --- the goal ---------------------------------------------------------------------------------
 
-    def _holds(self, standing: Standing, names: frozenset[str]) -> bool:
+    def _holds(self, placement: CurrentPlacement, names: frozenset[str]) -> bool:
         """Whether these nodes are free, and none has been filled in their place."""
         if self._goal.kind == GPUS:
-            return names.issubset(self._with_idle_gpus(standing))
-        empty = self._empty_nodes(standing)
+            return names.issubset(self._with_idle_gpus(placement))
+        empty = self._empty_nodes(placement)
         return names.issubset(empty) and len(empty) >= self._empty + self._goal.number
 
-    def _empty_nodes(self, standing: Standing) -> list[str]:
-        nodes = standing.world.cache.nodes()
-        return [node.name for node in nodes if not _leaving(standing, node.name)]
+    def _empty_nodes(self, placement: CurrentPlacement) -> list[str]:
+        nodes = placement.world.cache.nodes()
+        return [node.name for node in nodes if not _leaving(placement, node.name)]
 
-    def _with_idle_gpus(self, standing: Standing) -> list[str]:
+    def _with_idle_gpus(self, placement: CurrentPlacement) -> list[str]:
         """The nodes that take pods and have so many GPUs that no pod holds a part of."""
-        before, cache = self._standing.world.cache, standing.world.cache
+        before, cache = self._placement.world.cache, placement.world.cache
         return [
             node.name
             for node in before.nodes()
@@ -294,7 +300,7 @@ class Defragmentation:
 
     def _idle(self, node_name: str, pods: Sequence[PodInfo]) -> int:
         """GPUs of a node that none of these pods holds a part of."""
-        node, resource = self._standing.world.cache.node(node_name), self._goal.resource
+        node, resource = self._placement.world.cache.node(node_name), self._goal.resource
         offered = node.allocatable.get(resource, 0) if node is not None else 0
         if resource != DEVICES:
             return offered - sum(pod.amounts.requests.get(resource, 0) for pod in pods)
@@ -322,10 +328,10 @@ class Defragmentation:
         )
 
 
-def _leaving(standing: Standing, node_name: str) -> list[PodInfo]:
+def _leaving(placement: CurrentPlacement, node_name: str) -> list[PodInfo]:
     """The pods on a node that keep it from being empty."""
-    there = standing.world.cache.pods_on(node_name).values()
-    return [pod for pod in there if not stays_with_its_node(pod, standing.manifests[pod.uid])]
+    there = placement.world.cache.pods_on(node_name).values()
+    return [pod for pod in there if not stays_with_its_node(pod, placement.manifests[pod.uid])]
 
 
 def _holds_gpus(pod: PodInfo, resource: str) -> bool:

@@ -6,20 +6,25 @@ not on how many run at once.
 
 import multiprocessing
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
+from stellwerk.clock import Clock, SystemClock
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.gpu import DEVICES, MILLI, WHOLE
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import parse_pod
+from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.profile import LoadedProfile
-from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
     as_listed,
@@ -27,17 +32,110 @@ from stellwerk_simulation.arrivals import (
     inflated,
     typical_pods,
 )
-from stellwerk_simulation.conduct import Conduct
-from stellwerk_simulation.hopeless import pods_that_fit_nowhere
-from stellwerk_simulation.progress import Progress
+from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.run_metrics import RunResult
+from stellwerk_simulation.simulation import Simulation, SimulationOptions
 from stellwerk_simulation.sources import Source, source_of
-from stellwerk_simulation.surroundings import Surroundings, not_read
 from stellwerk_simulation.trace import TraceNode, TracePod
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
+
+
+_WIDTH: Final = 30
+
+
+class Progress:
+    """One line that is written over and over."""
+
+    def __init__(
+        self, total: int, output: TextIO | None = None, clock: Clock | None = None
+    ) -> None:
+        """`total`: arrivals of all runs; `output`: standard error, unless given."""
+        self._total = max(1, total)
+        self._output = output or sys.stderr
+        self._clock = clock or SystemClock()
+        self._started_seconds = self._clock.monotonic()
+        self._shown = self._output.isatty()
+
+    def show(self, before: int, arrived: int = 0) -> None:
+        """Say how many pods have arrived, in runs before this one and in it."""
+        if self._shown:
+            self._output.write(f"\r{self.line(before + arrived)}\x1b[K")
+            self._output.flush()
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._shown:
+            self._output.write("\r\x1b[K")
+            self._output.flush()
+
+    def line(self, arrived: int) -> str:
+        """The bar with rate and time left."""
+        share = min(1.0, arrived / self._total)
+        bar = "#" * int(_WIDTH * share)
+        elapsed = self._clock.monotonic() - self._started_seconds
+        rate = arrived / elapsed if elapsed > 0 else 0.0
+        left = f"{(self._total - arrived) / rate:.0f} s left" if rate else "…"
+        return f"[{bar:<{_WIDTH}}] {100 * share:3.0f} %  {rate:.0f} pods/s  {left}"
+
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What nodes alike offer."""
+
+    amounts: frozenset[tuple[str, int]]
+    model: str
+
+
+def pods_that_never_fit(pods: Sequence[TracePod], nodes: Sequence[TraceNode]) -> list[TracePod]:
+    """Those of the pods that are larger than every node, in their order."""
+    shapes = {_Shape(frozenset(_offers(node).items()), node.model) for node in nodes}
+    offers = [(dict(shape.amounts), shape.model) for shape in shapes]
+    known: dict[tuple[frozenset[tuple[str, int]], tuple[str, ...]], bool] = {}
+    found = []
+    for pod in pods:
+        wanted = _wants(pod)
+        key = frozenset(wanted.items()), pod.models
+        if key not in known:
+            known[key] = any(_fits(wanted, pod.models, *offer) for offer in offers)
+        if not known[key]:
+            found.append(pod)
+    return found
+
+
+def _offers(node: TraceNode) -> Mapping[str, int]:
+    if node.manifest is not None:
+        return parse_node(node.manifest).allocatable
+    return {
+        CPU: node.cpu_millis,
+        MEMORY: node.memory_mib * _MIB,
+        DEVICES: node.devices,
+        MILLI: node.devices * WHOLE,
+    }
+
+
+def _wants(pod: TracePod) -> Mapping[str, int]:
+    if pod.manifest is not None:
+        return parse_pod(pod.manifest).amounts.requests
+    return {
+        CPU: pod.cpu_millis,
+        MEMORY: pod.memory_mib * _MIB,
+        DEVICES: pod.devices,
+        MILLI: pod.total_milli,
+    }
+
+
+def _fits(
+    wanted: Mapping[str, int], models: Sequence[str], offered: Mapping[str, int], model: str
+) -> bool:
+    amounts = all(amount <= offered.get(resource, 0) for resource, amount in wanted.items())
+    return amounts and (not models or model in models)
+
 
 _FULL_PCT: Final = 100
 _LOOK_SECONDS: Final = 0.2
@@ -56,8 +154,8 @@ class Experiment:
     pods: Sequence[TracePod]
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
-    conduct: Conduct = field(default_factory=Conduct)
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    run_options: SimulationOptions = field(default_factory=SimulationOptions)
+    cluster_objects: ClusterObjects = field(default_factory=ClusterObjects)
     """What else there is in the cluster."""
     notes: Sequence[str] = ()
     """What is odd about the input."""
@@ -66,7 +164,11 @@ class Experiment:
 
     @classmethod
     def read(
-        cls, nodes: Path, pods: Path, share: float | None, conduct: Conduct | None = None
+        cls,
+        nodes: Path,
+        pods: Path,
+        share: float | None,
+        run_options: SimulationOptions | None = None,
     ) -> Self:
         """An experiment over files: CSV as traces are published, manifests, or recordings.
 
@@ -74,11 +176,15 @@ class Experiment:
             ConfigurationError, JournalError: a file cannot be used.
         """
         source = source_of(nodes)
-        return cls.of(source, source if pods == nodes else source_of(pods), share, conduct)
+        return cls.of(source, source if pods == nodes else source_of(pods), share, run_options)
 
     @classmethod
     def of(
-        cls, nodes: Source, pods: Source, share: float | None, conduct: Conduct | None = None
+        cls,
+        nodes: Source,
+        pods: Source,
+        share: float | None,
+        run_options: SimulationOptions | None = None,
     ) -> Self:
         """An experiment over the nodes of one source and the pods of another.
 
@@ -92,9 +198,9 @@ class Experiment:
         if unread:
             notes.append(f"simulated without {unread}")
         places = " and ".join(source.place for source in sources)
-        surroundings = Surroundings.to_begin_with(others, places)
-        conduct = conduct or Conduct()
-        experiment = cls(nodes.nodes(), pods.pods(), share, conduct, surroundings, notes)
+        cluster_objects = ClusterObjects.to_begin_with(others, places)
+        run_options = run_options or SimulationOptions()
+        experiment = cls(nodes.nodes(), pods.pods(), share, run_options, cluster_objects, notes)
         experiment.check(f"in {nodes.place}", f"in {pods.place}")
         return experiment
 
@@ -122,8 +228,8 @@ class Experiment:
     def described(self) -> str:
         """What is simulated, as a sentence."""
         asked = "as listed" if self.share is None else f"inflated to {self.share:.0%} of all GPUs"
-        come = "by the times of the trace" if self.conduct.timed else "one a second, and stay"
-        fate = "wait in the queue" if self.conduct.queues else "are dropped"
+        come = "by the times of the trace" if self.run_options.timed else "one a second, and stay"
+        fate = "wait in the queue" if self.run_options.queues else "are dropped"
         return (
             f"{len(self.nodes):,} nodes and {len(self.pods):,} pods, {asked}. Pods come {come}; "
             f"those that no node takes {fate}."
@@ -132,12 +238,12 @@ class Experiment:
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""
         found = [*self.notes]
-        hopeless = pods_that_fit_nowhere(self.pods, self.nodes)
-        if hopeless:
-            names = ", ".join(pod.name for pod in hopeless[:_NAMED])
-            fate = "wait to the end" if self.conduct.queues else "are dropped"
+        never_fit = pods_that_never_fit(self.pods, self.nodes)
+        if never_fit:
+            names = ", ".join(pod.name for pod in never_fit[:_NAMED])
+            fate = "wait to the end" if self.run_options.queues else "are dropped"
             fate = f"fit no node even if it is empty and {fate}"
-            found.append(f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them")
+            found.append(f"{len(never_fit)} of {len(self.pods)} pods {fate}, {names} among them")
         return found
 
     def arrivals(self, seed: int) -> Arrivals:
@@ -146,7 +252,7 @@ class Experiment:
             arrivals = as_listed(self.nodes, self.pods)
         else:
             arrivals = inflated(self.nodes, self.pods, self.share, seed)
-        return replace(arrivals, surroundings=self.surroundings)
+        return replace(arrivals, cluster_objects=self.cluster_objects)
 
     def _profile(self, name: str) -> LoadedProfile:
         expected = self.pods if self.expected is None else self.expected
@@ -162,7 +268,7 @@ class Experiment:
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
             loaded = self._profile(profile)
-            simulation = Simulation(arrivals, loaded, typical, seed, self.conduct)
+            simulation = Simulation(arrivals, loaded, typical, seed, self.run_options)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
         try:

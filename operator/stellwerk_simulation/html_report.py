@@ -9,10 +9,10 @@ from html import escape
 from statistics import mean
 from typing import Final
 
-from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.figures import FIGURES, Figure
 from stellwerk_simulation.plot import plot
 from stellwerk_simulation.report import Lines
+from stellwerk_simulation.run_metrics import RunResult
 
 _STYLE: Final = """
 :root { color-scheme: light dark }

@@ -19,7 +19,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.yaml_file import check_depth
-from stellwerk_simulation.mistakes import made, some
+from stellwerk_simulation.manifest_errors import made, some
 from stellwerk_simulation.trace import Named, TraceNode, TracePod, since_the_first
 
 ARRIVES: Final = "simulation.stellwerk.dev/arrives-seconds"

@@ -10,8 +10,8 @@ from html import escape
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from stellwerk_simulation.account import RunResult
-from stellwerk_simulation.curve import CurvePoint, curve
+from stellwerk_simulation.figures import CurvePoint, curve
+from stellwerk_simulation.run_metrics import RunResult
 
 Line: TypeAlias = Sequence[tuple[int, float]]
 """(percent of load, value)."""

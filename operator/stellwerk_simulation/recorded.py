@@ -12,8 +12,8 @@ from typing import Final
 from stellwerk.journal.entries import WatchEvent
 from stellwerk.journal.reader import open_journal
 from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.manifest_errors import made, some
 from stellwerk_simulation.manifests import FINISHED, node_of, pod_of
-from stellwerk_simulation.mistakes import made, some
 from stellwerk_simulation.trace import TraceNode, TracePod, since_the_first
 
 SUFFIX: Final = ".journal"

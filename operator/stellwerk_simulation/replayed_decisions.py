@@ -1,20 +1,40 @@
 """Decisions made again from what was recorded of them: random numbers, and extenders' answers.
 
-Replays use it. Invariant: a decision that waited for extenders goes on exactly where their answers
-came, so that it sees what had changed by then.
+Replays drive it with what came between the members of a group, and between an extender's question
+and its answer. Invariants: a decision that waited for extenders goes on exactly where their answers
+came, so that it sees what had changed by then; as long as the same comes out, a member of a group
+is decided exactly where it was in the recording, between the same events.
 """
 
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from typing_extensions import override
 
+from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
+from stellwerk.journal.entries import GroupBegun, GroupDecided
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision
+from stellwerk.world.effects import requeue
 from stellwerk.world.extender_answers import Answer, AnswersMissing, ReplayedExtenders
+from stellwerk.world.failure import Failure
+from stellwerk.world.gangs.group_attempt import (
+    GroupContext,
+    MemberRequest,
+    MemberResult,
+    decided_at_once,
+    undo_attempt,
+)
+from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.pod_status import LEAVE_NOMINATION
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -72,3 +92,175 @@ class Asking:
             self.decision = ended.value
         except (SchedulerError, AnswersMissing) as failure:
             self.failure = str(failure) or type(failure).__name__
+
+
+_ALL: Final = 1 << 60
+_NO_LIMIT_SECONDS: Final = 1e9
+"""Of other orders: the recording says where the time was over."""
+
+
+def request_of(
+    world: World, begun: GroupBegun, members: Sequence[QueuedPod], overs: Sequence[bool]
+) -> GroupRequest | None:
+    """The recorded request of a group; None: the journal does not hold the group."""
+    known = world.pod_groups.groups.get(PodGroupKey(*begun.group))
+    if known is None or known.group is None:
+        return None
+    scheduled = [pod for uid in begun.scheduled if (pod := world.cache.pod(uid)) is not None]
+    said = deque(overs)
+    return GroupRequest(
+        known.group,
+        [each.pod for each in members],
+        scheduled,
+        begun.finished,
+        _NO_LIMIT_SECONDS,
+        begun.keeps_room,
+        None if begun.ending is None else frozenset(begun.ending),
+        lambda in_time: not said.popleft() if said else in_time,
+    )
+
+
+class ReplayedGroup:
+    """One group that is being decided again."""
+
+    def __init__(
+        self,
+        world: World,
+        profile: ServedProfile,
+        request: GroupRequest,
+        show: Callable[[Decision], None],
+    ) -> None:
+        """Go on to the first step; `show` is given the decisions on members that are no trials."""
+        self._show = show
+        self._world, self._deciding = world, decide_group(world, profile, request)
+        self._ask: MemberRequest | None = None
+        """The member to be decided; None: a moment that was left to others."""
+        self._steps = 0
+        self._asking: Asking | None = None
+        """The decision of the member that waits for extenders."""
+        self.decision: GroupDecision | None = None
+        self.failure = ""
+        """What was raised in place of a decision."""
+        self._go_on(None)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.decision is not None or bool(self.failure)
+
+    def until(self, steps: int) -> None:
+        """Go on until there were so many steps."""
+        while not self._is_over and self._steps < steps:
+            ask = self._ask
+            if ask is None:
+                self._step(None)
+            elif self._asks_extenders(ask):
+                asking = self._asking or self._begin_asking(ask)
+                asking.end()
+                self._take_answer(asking)
+            else:
+                self._decide(ask)
+
+    def asked(self) -> None:
+        """The next member begins to wait for extenders."""
+        if self._ask is not None and self._asks_extenders(self._ask):
+            self._begin_asking(self._ask)
+
+    def answered(self, answer: Answer) -> None:
+        """The answer that the member waits for has come."""
+        if self._asking is not None:
+            self._asking.answer(answer)
+            if self._asking.is_over:
+                self._take_answer(self._asking)
+
+    def end(self) -> GroupDecision | None:
+        """The decision; None: something was raised, as `failure` says."""
+        self.until(_ALL)
+        self._deciding.close()
+        return self.decision
+
+    def _asks_extenders(self, ask: MemberRequest) -> bool:
+        return ask.profile.extenders is not None and ask.world is self._world
+
+    def _begin_asking(self, ask: MemberRequest) -> Asking:
+        ask.prepare()
+        self._asking = Asking(ask.world, ask.pod, ask.profile, ask.state)
+        return self._asking
+
+    def _decide(self, ask: MemberRequest) -> None:
+        try:
+            decision = decided_at_once(ask)
+        except SchedulerError as failure:
+            self._fail(str(failure))
+        else:
+            self._step(decision)
+
+    def _take_answer(self, asking: Asking) -> None:
+        self._asking = None
+        if asking.decision is None:
+            self._fail(asking.failure)
+        else:
+            self._step(asking.decision)
+
+    def _step(self, decision: Decision | None) -> None:
+        self._steps += 1
+        if decision is not None and self._ask is not None and self._ask.world is self._world:
+            self._show(decision)
+        self._go_on(decision)
+
+    def _go_on(self, decision: Decision | None) -> None:
+        """Hand in a member's decision, where one was asked for, and go on to the next step."""
+        try:
+            self._ask = next(self._deciding) if decision is None else self._deciding.send(decision)
+        except StopIteration as ended:
+            self.decision = ended.value
+        except SchedulerError as failure:
+            self._fail(str(failure))
+
+    def _fail(self, failure: str) -> None:
+        self.failure = failure or "no decision"
+        self._deciding.close()
+
+
+class GroupEffects:
+    """Carries out a recorded decision on a group, whatever came out again."""
+
+    def __init__(self, world: World, profile: ServedProfile, decided: GroupDecided) -> None:
+        self._world, self._profile = world, profile
+        self._rows = {row[0]: row for row in decided.members}
+        self._message = decided.message
+
+    def apply(
+        self, members: Sequence[QueuedPod], made: GroupDecision | None
+    ) -> Iterator[tuple[MemberResult, Framework]]:
+        """Assume members where they were recorded, requeue the others; yields those with a node."""
+        verdicts = self._kept(made)
+        for queued in members:
+            uid, _, _, node_name, message = self._rows[queued.pod.uid]
+            if node_name:
+                verdict = verdicts.get(uid) or self._assumed(queued.pod, node_name)
+                if verdict is not None:
+                    yield verdict, self._profile.framework
+                continue
+            failure = Failure(message or self._message, nomination=LEAVE_NOMINATION, rejected=True)
+            requeue(self._world, queued, failure)
+
+    def _kept(self, made: GroupDecision | None) -> dict[str, MemberResult]:
+        """The verdicts whose node is the recorded one; what else is assumed is taken back."""
+        if made is None or not made.placed:
+            return {}
+        placed = {each.pod.uid: each for each in made.attempt.results if each.assumed is not None}
+        recorded = {uid: row[3] for uid, row in self._rows.items() if row[3]}
+        nodes = {uid: each.assumed.node_name for uid, each in placed.items() if each.assumed}
+        if nodes == recorded:
+            return placed
+        undo_attempt(GroupContext(self._world, self._profile), made.attempt)
+        return {}
+
+    def _assumed(self, pod: PodInfo, node_name: str) -> MemberResult | None:
+        assumed = pod.with_node(node_name)
+        try:
+            self._world.cache.assume_pod(assumed)
+        except ValueError:
+            return None  # an event has shown it bound meanwhile
+        self._world.nominator.remove(pod.uid)
+        return MemberResult(pod, CycleState(), assumed=assumed)

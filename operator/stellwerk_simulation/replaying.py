@@ -27,13 +27,13 @@ from stellwerk.journal.entries import (
     GroupBegun,
     GroupDecided,
     Head,
-    Held,
-    Layout,
-    LetGo,
+    InitialState,
     Nominated,
-    Snapshot,
-    Turn,
+    PluginState,
+    PluginStateGone,
+    SnapshotWritten,
     WatchEvent,
+    Yielded,
 )
 from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.json_values import JsonObject
@@ -59,8 +59,13 @@ from stellwerk_simulation.replay_result import (
     recorded_group_outcome,
     recorded_outcome,
 )
-from stellwerk_simulation.replayed_decisions import Asking, ScriptedNumbers
-from stellwerk_simulation.replayed_groups import GroupEffects, ReplayedGroup, request_of
+from stellwerk_simulation.replayed_decisions import (
+    Asking,
+    GroupEffects,
+    ReplayedGroup,
+    ScriptedNumbers,
+    request_of,
+)
 
 _STALE_AFTER: Final = 1000
 """Decisions; the items that were not taken out of activeQ are dropped then."""
@@ -107,7 +112,7 @@ class Replay:
             case WatchEvent():
                 self._pass(entry.seconds)
                 self._event(entry)
-            case Snapshot():
+            case SnapshotWritten():
                 self.world.cache.update_snapshot()
             case Decided():
                 self._pass(entry.seconds)
@@ -118,12 +123,14 @@ class Replay:
             case GroupsDecision(begun, between, end):
                 self._pass(begun.seconds)
                 self._group(begun, between, end)
-            case Head() | Answered() | Asked() | GroupBegun() | GroupDecided() | Turn():
+            case Head() | Answered() | Asked() | GroupBegun() | GroupDecided() | Yielded():
                 pass  # a part of a decision whose beginning is not in the journal
             case _:
                 self._state_changed(entry)
 
-    def _state_changed(self, entry: Forgotten | Nominated | Held | LetGo | Layout) -> None:
+    def _state_changed(
+        self, entry: Forgotten | Nominated | PluginState | PluginStateGone | InitialState
+    ) -> None:
         """What follows from no event and no decision that is in the journal."""
         match entry:
             case Forgotten(seconds, uid):
@@ -132,12 +139,12 @@ class Replay:
             case Nominated(seconds, uid, node_name):
                 self._pass(seconds)
                 self._nominate(uid, node_name)
-            case Held(kind, obj):
+            case PluginState(kind, obj):
                 self._hold(kind, obj)
-            case LetGo(kind, namespace, name):
+            case PluginStateGone(kind, namespace, name):
                 metadata = {"namespace": namespace, "name": name}
                 self.world.objects.let_go(kind, {"metadata": metadata})
-            case Layout():
+            case InitialState():
                 self._lay_out(entry)
 
     def _pass(self, seconds: float) -> None:
@@ -177,7 +184,7 @@ class Replay:
             obj = {**obj, "group": PodGroupKey(*obj["group"])}
         self.world.objects.hold(kind, obj)
 
-    def _lay_out(self, state: Layout) -> None:
+    def _lay_out(self, state: InitialState) -> None:
         """Assume and nominate what was assumed and nominated where the journal begins."""
         world = self.world
         world.cache.update_snapshot()
@@ -347,7 +354,7 @@ class Replay:
 
     def _happen_within(self, deciding: ReplayedGroup, entry: Entry) -> None:
         match entry:
-            case Turn(steps):
+            case Yielded(steps):
                 deciding.until(steps)
             case Asked():
                 deciding.asked()

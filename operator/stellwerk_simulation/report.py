@@ -13,10 +13,9 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.comparison import comparison, differences
-from stellwerk_simulation.curve import CurvePoint, curve
-from stellwerk_simulation.figures import FIGURES, Figure
+from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
+from stellwerk_simulation.run_metrics import RunResult
 
 Lines: TypeAlias = Sequence[Sequence[str]]
 """Of a table; the first is its head."""

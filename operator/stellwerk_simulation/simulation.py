@@ -5,6 +5,7 @@ Runs call it, in processes of their own. Invariant: every decision is `world.dec
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from math import inf
 from typing import Final
@@ -19,14 +20,26 @@ from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
 from stellwerk.world.decide import decide
 from stellwerk.world.effects import apply
-from stellwerk_simulation.account import Account, RunResult
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.budgets import Budgets
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
-from stellwerk_simulation.conduct import Conduct
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
+from stellwerk_simulation.run_metrics import RunMetrics, RunResult
 from stellwerk_simulation.trace import TracePod
 from stellwerk_simulation.virtual_time import VirtualTime
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """What a run does with time, and with pods that no node takes; the same for all of a trial."""
+
+    timed: bool = False
+    """Pods arrive and leave by the times of the trace; otherwise one by one, and stay."""
+    queues: bool = False
+    """A pod that no node takes waits in the queue; otherwise it is dropped for good."""
+    plan_seconds: float = 0.0
+    """Of virtual time, until a plan that was asked for is there."""
+
 
 _SECONDS_APART: Final = 1.0
 """Pods without times of their own arrive one after the other."""
@@ -41,30 +54,30 @@ class Simulation(Pods):
         profile: LoadedProfile,
         typical: Sequence[TypicalPod],
         seed: int,
-        conduct: Conduct | None = None,
+        run_options: SimulationOptions | None = None,
     ) -> None:
-        self._conduct = conduct or Conduct()
+        self._options = run_options or SimulationOptions()
         active, self._clock = ActivePods(), VirtualClock()
         self._world = make_world(
             arrivals.nodes,
             profile,
             seed,
             active,
-            arrivals.surroundings,
+            arrivals.cluster_objects,
             self._clock,
-            self._conduct.plan_seconds,
+            self._options.plan_seconds,
         )
         self._cluster = InstantCluster(self._world, self)
         self._time = VirtualTime(
             self._world, self._clock, active, self._schedule_one, self._cluster
         )
-        self._budgets = Budgets(self._world, arrivals.surroundings.source)
+        self._budgets = Budgets(self._world, arrivals.cluster_objects.source)
         self._pods = PodMaker(profile.scheduler_name, self._world.priority_classes.resolve)
         self._arrived: dict[str, TracePod] = {}
         """By uid; those that are waiting or running."""
         self._bound: dict[str, str] = {}
         """The node of each running pod, by uid."""
-        self._account = Account(
+        self._metrics = RunMetrics(
             arrivals.nodes, self._world.cache, TypicalPods(typical), profile.name, seed
         )
 
@@ -83,7 +96,7 @@ class Simulation(Pods):
         while (next_end := self._time.next_event()) < inf:
             self._time.pass_until(next_end)
             self._time.run()
-        return self._account.result(self._clock.monotonic())
+        return self._metrics.result(self._clock.monotonic())
 
     def arrive(self, pod: TracePod) -> str:
         """Schedule one pod; returns the node that it runs on from now on; empty: none took it.
@@ -96,7 +109,7 @@ class Simulation(Pods):
 
     def _by_moment(self, pods: Sequence[TracePod]) -> Sequence[Sequence[TracePod]]:
         """The pods that come together, in the order in which they come."""
-        if not self._conduct.timed:
+        if not self._options.timed:
             return [[pod] for pod in pods]
         ordered = sorted(pods, key=_arrives_seconds)
         return [list(group) for _, group in groupby(ordered, _arrives_seconds)]
@@ -105,7 +118,7 @@ class Simulation(Pods):
         """Schedule pods that come at the same time; returns their uids."""
         now = self._clock.monotonic()
         self._time.pass_until(
-            pods[0].arrives_seconds if self._conduct.timed else now + _SECONDS_APART
+            pods[0].arrives_seconds if self._options.timed else now + _SECONDS_APART
         )
         now = self._clock.monotonic()
         uids = []
@@ -113,12 +126,12 @@ class Simulation(Pods):
             made = self._pods.pod(pod)
             uids.append(made.uid)
             self._arrived[made.uid] = pod
-            self._account.arrived(pod, now)
+            self._metrics.arrived(pod, now)
             self._budgets.arrived(made)
             self._world.queue.add(made, now)
         self._time.run()
         for _ in pods:
-            self._account.note_load()
+            self._metrics.note_load()
         return uids
 
     async def _schedule_one(self, queued: QueuedPod) -> None:
@@ -144,8 +157,8 @@ class Simulation(Pods):
         arrived = self._arrived[bound.uid]
         self._bound[bound.uid] = bound.node_name
         self._budgets.bound(bound)
-        self._account.bound(arrived, bound.amounts.requests, bound.node_name, now)
-        if self._conduct.timed and arrived.runs_seconds is not None:
+        self._metrics.bound(arrived, bound.amounts.requests, bound.node_name, now)
+        if self._options.timed and arrived.runs_seconds is not None:
             self._time.call_at(now + arrived.runs_seconds, bound.uid, self._end)
         if world.queue.entries:
             self._changed(Action.ADD, bound)
@@ -164,7 +177,7 @@ class Simulation(Pods):
         arrived = self._arrived.pop(uid)
         self._budgets.gone(removed)
         node_name, now = self._bound.pop(uid), self._clock.monotonic()
-        self._account.left(arrived, removed.amounts.requests, node_name, now)
+        self._metrics.left(arrived, removed.amounts.requests, node_name, now)
         self._changed(Action.DELETE, removed)
 
     @override
@@ -176,12 +189,12 @@ class Simulation(Pods):
 
     @override
     def preempt(self, victims: Sequence[PodInfo]) -> None:
-        self._account.preempted(len(victims))
+        self._metrics.preempted(len(victims))
 
     @override
     def refuse(self, uid: str) -> None:
         """Give up a pod that no node takes, where none waits in the queue."""
-        pending = None if self._conduct.queues else self._world.queue.delete(uid)
+        pending = None if self._options.queues else self._world.queue.delete(uid)
         if pending is not None:
             self._budgets.gone(pending)
             del self._arrived[uid]

@@ -16,7 +16,7 @@ from pathlib import Path
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.cases.decide import Case
 from stellwerk.clock import SystemClock, VirtualClock
-from stellwerk.journal.entries import Head, Snapshot
+from stellwerk.journal.entries import Head, SnapshotWritten
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.world.decide import decide
@@ -54,7 +54,7 @@ def entries(pods: int, file: Path) -> float:
     for _ in range(pods):
         for event_type in ("ADDED", "MODIFIED", "DELETED"):
             recording.event("Pod", event_type, manifest)
-        recording.put(Snapshot())
+        recording.put(SnapshotWritten())
         recording.decided(queued, decision)
     seconds = time.thread_time() - started
     writer.close()

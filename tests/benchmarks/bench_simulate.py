@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 
 from stellwerk_simulation.arrivals import typical_pods
-from stellwerk_simulation.conduct import Conduct
 from stellwerk_simulation.experiment import Experiment
 from stellwerk_simulation.ready_profiles import READY, profile_of
-from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.simulation import Simulation, SimulationOptions
 from tests.support.gpu_cluster import TRACES
 
 _SEED = 42
@@ -33,7 +32,9 @@ def main() -> int:
     for name in sys.argv[1:] or READY:
         profile = profile_of(name, typical, experiment.pods)
         started = time.process_time()
-        simulation = Simulation(arrivals, profile, typical, _SEED, Conduct(plan_seconds=30.0))
+        simulation = Simulation(
+            arrivals, profile, typical, _SEED, SimulationOptions(plan_seconds=30.0)
+        )
         simulation.run(arrivals.pods, lambda _: None)
         seconds = time.process_time() - started
         print(f"{name:16} {seconds:6.1f} s  {1000 * seconds / count:5.2f} ms a pod")

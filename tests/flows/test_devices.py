@@ -113,7 +113,7 @@ def test_a_search_that_outlasts_its_turn_goes_on_in_slices(
     turns: list[float] = []
 
     in_slices_itself = time_slice.in_slices
-    monkeypatch.setattr(schedule_one, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(schedule_one, "FILTER_SLICE_SECONDS", -1.0)
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
 
     async def story(world: VirtualCluster) -> None:

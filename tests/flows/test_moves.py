@@ -11,8 +11,8 @@ from stellwerk.commands.moving import carry_out
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_simulation.current_placement import Rescheduled
 from stellwerk_simulation.defragmentation import DefragPlan
-from stellwerk_simulation.standing import Landing
 from tests.support.builders import make_node
 from tests.support.moving import budget, replica
 from tests.support.rights import ENFORCED
@@ -84,7 +84,7 @@ async def back_again(cluster: EmbeddedCluster, kubeconfig: Path, full: str) -> N
     cluster.api.patch(kind, ("", empty), {"spec": {"unschedulable": None}})
     await until(lambda: not spec(empty).get("taints"))
     pod = parse_pod(cluster.api.store.collection("pods").entries()[0].obj)
-    plan = DefragPlan([empty], [], [Landing(pod, empty, (), held=True)], Counter(), 0)
+    plan = DefragPlan([empty], [], [Rescheduled(pod, empty, (), held=True)], Counter(), 0)
     assert await asyncio.to_thread(carry_out, str(kubeconfig), None, plan, 60.0) == 0
     assert nodes_of_pods(cluster) == ["node-1", "node-2"]
     assert not spec(full).get("unschedulable")
@@ -112,7 +112,7 @@ async def test_a_refused_eviction_ends_the_moves(
         )
         kubeconfig = tmp_path / "kubeconfig"
         cluster.write_kubeconfig(kubeconfig)
-        moves = [Landing(parse_pod(pod), "b", ()) for pod in made]
+        moves = [Rescheduled(parse_pod(pod), "b", ()) for pod in made]
         plan = DefragPlan(["a"], ["a"], moves, Counter(), 0)
         assert await asyncio.to_thread(carry_out, str(kubeconfig), None, plan, 5.0) == 1
         printed = capsys.readouterr().err

@@ -12,9 +12,9 @@ from stellwerk.journal.entries import (
     Entry,
     GroupDecided,
     Head,
-    Held,
-    Turn,
+    PluginState,
     WatchEvent,
+    Yielded,
 )
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
@@ -141,7 +141,7 @@ async def test_what_came_between_the_members_of_a_group_comes_there_again(
     assert (journal.damage, replay.result.differences, replay.result.unknown) == ("", [], 0)
     assert replay.result.decisions == replay.result.equal
     assert replay.result.groups > 10
-    assert any(isinstance(entry, Turn) for entry in open_journal(file))
+    assert any(isinstance(entry, Yielded) for entry in open_journal(file))
 
 
 async def test_another_profile_places_gangs_whole_or_not_at_all() -> None:
@@ -187,7 +187,7 @@ HAS: dict[str, dict[str, Callable[[Entry], bool]]] = {
     "volumes": {
         "a volume": lambda each: isinstance(each, WatchEvent) and each.kind == "PersistentVolume",
     },
-    "devices": {"an allocation under way": lambda each: isinstance(each, Held)},
+    "devices": {"an allocation under way": lambda each: isinstance(each, PluginState)},
     "gangs": {
         "a placed group": lambda each: isinstance(each, GroupDecided) and each.placed,
         "a group that evicts": lambda each: isinstance(each, GroupDecided) and bool(each.victims),

@@ -2,11 +2,17 @@
 
 import re
 from collections import Counter
+from unittest.mock import Mock
 
+import pytest
+
+from stellwerk_cluster.apimachinery.decoder import plain_go_type
+from stellwerk_cluster.apimachinery.messages import field_numbers
 from stellwerk_cluster.defaults.declared import declared_defaults, has_defaults
 from stellwerk_cluster.schema.tables import TABLES
 from stellwerk_cluster.schema.types import types
 from stellwerk_cluster.validation.declarative import declared_rules, has_rules
+from tests.support import schema_tables
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "operator" / "stellwerk_cluster"
@@ -81,3 +87,23 @@ def test_the_lines_name_functions_formats_and_defaults_that_there_are() -> None:
         plan = declared_defaults(name)
         assert has_rules(name) is bool(rules.fields), name
         assert has_defaults(name) is bool(plan.values or plan.parts), name
+
+
+def test_the_script_writes_what_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = {
+        name: {field: ".".join(map(str, path)) for field, path in fields.items()}
+        for name, fields in field_numbers().items()
+    }
+    named = {
+        name: {
+            field.name: field.words.get("go") or plain_go_type(field.type)
+            for field in types()[name].values()
+        }
+        for name in numbers
+    }
+    monkeypatch.setattr(schema_tables, "numbers_and_types", lambda _program: (numbers, named))
+    for path, content in schema_tables.written(Mock()).items():
+        assert content == path.read_text(), path.name
+    numbers["DeploymentSpec"]["newest"] = "99"
+    table = schema_tables.written(Mock())[FOLDER / "apps.txt"]
+    assert "  newest ? #99\nDeploymentStatus" in table

@@ -33,14 +33,13 @@ from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.entries import StoreEvent
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
-from stellwerk_simulation.conduct import Conduct
+from stellwerk_simulation.cluster import VirtualWorker
+from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.manifests import nodes_of, pods_of
 from stellwerk_simulation.ready_profiles import ready_manifest
 from stellwerk_simulation.rerunning import Rerun
-from stellwerk_simulation.simulation import Simulation
-from stellwerk_simulation.surroundings import Surroundings
+from stellwerk_simulation.simulation import Simulation, SimulationOptions
 from stellwerk_simulation.trace import TracePod
-from stellwerk_simulation.virtual_worker import VirtualWorker
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
@@ -83,11 +82,11 @@ def simulated(workload: Workload) -> tuple[list[str], float]:
     """What happened in a simulation, and when it ended."""
     pods = workload.arriving()
     arrivals = Arrivals(
-        pods, nodes_of(workload.nodes, "nodes"), Surroundings.among(workload.others, "others")
+        pods, nodes_of(workload.nodes, "nodes"), ClusterObjects.among(workload.others, "others")
     )
     profile = load_profile(workload.served(), known_plugins())
-    conduct = Conduct(timed=True, queues=workload.queues, plan_seconds=_PLAN_SECONDS)
-    simulation = _Noting(arrivals, profile, typical_pods(pods), SEED, conduct)
+    run_options = SimulationOptions(timed=True, queues=workload.queues, plan_seconds=_PLAN_SECONDS)
+    simulation = _Noting(arrivals, profile, typical_pods(pods), SEED, run_options)
     simulation.run(pods, lambda _: None)
     return simulation.notes, simulation.now()
 
@@ -107,7 +106,7 @@ def operated(
             feature_gates=workload.feature_gates,
         )
         worker = VirtualWorker(clock, _PLAN_SECONDS)
-        with patch.object(app, "ProcessBackground", lambda: worker):
+        with patch.object(app, "WorkerProcess", lambda: worker):
             opened = open_virtual_cluster(
                 clock,
                 workload.nodes,

@@ -27,7 +27,7 @@ def written(program: GoProgram) -> dict[Path, str]:
     Raises:
         ValueError: a type has no block.
     """
-    numbers, go_types = _Numbers(program).found, _Types(program).found
+    numbers, go_types = numbers_and_types(program)
     tables, blocks = {}, set()
     for path in sorted(FOLDER.glob("*.txt")):
         lines: list[str] = []
@@ -49,6 +49,13 @@ def written(program: GoProgram) -> dict[Path, str]:
     if absent := sorted(numbers.keys() - blocks):
         raise ValueError(f"no block: {', '.join(absent)}")
     return tables
+
+
+def numbers_and_types(
+    program: GoProgram,
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """The numbers and the Go types of fields, by type and field."""
+    return _Numbers(program).found, _Types(program).found
 
 
 def _line(found: re.Match[str], number: str, go_type: str) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stellwerk.models.pod import PodInfo
+    from stellwerk_simulation.current_placement import Rescheduled
     from stellwerk_simulation.defragmentation import DefragPlan
-    from stellwerk_simulation.standing import Landing
 
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 _LOOK_SECONDS: Final = 0.5
@@ -68,7 +68,7 @@ class _Move:
     """One eviction, until the pod that takes the place of the evicted one has a node."""
 
     def __init__(
-        self, client: KubernetesClient, clock: Clock, move: "Landing", seconds: float
+        self, client: KubernetesClient, clock: Clock, move: "Rescheduled", seconds: float
     ) -> None:
         self._client, self._clock, self._move = client, clock, move
         self._until = clock.monotonic() + seconds

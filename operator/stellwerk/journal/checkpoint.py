@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from stellwerk.journal.entries import Decided, Entry, GroupDecided, Layout, WatchEvent, encode
+from stellwerk.journal.entries import Decided, Entry, GroupDecided, InitialState, WatchEvent, encode
 from stellwerk.journal.reader import Journal
 
 _Key: TypeAlias = tuple[str, str]
 """(kind, uid of a pod or name)."""
 
 
-def checkpoint(part: Path, layout: Layout) -> Iterator[bytes]:
+def checkpoint(part: Path, layout: InitialState) -> Iterator[bytes]:
     """The lines with which the part after this one begins.
 
     The pods and nodes of the part and of its own checkpoint; its damage is left out.

@@ -23,13 +23,13 @@ from stellwerk.journal.entries import (
     GroupBegun,
     GroupDecided,
     Head,
-    Held,
-    Layout,
-    LetGo,
+    InitialState,
     Nominated,
-    Snapshot,
-    Turn,
+    PluginState,
+    PluginStateGone,
+    SnapshotWritten,
     WatchEvent,
+    Yielded,
     has_default,
 )
 from stellwerk.models.untrusted_text import shown
@@ -154,7 +154,7 @@ _PAIRS: Final = _each(_row(_is_text, _is_text))
 _DRAWS: Final = _each(_row(_is_count, _is_count))
 _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
     WatchEvent: {"kind": _is_text, "event_type": _is_event_type, "obj": _is_object},
-    Snapshot: {},
+    SnapshotWritten: {},
     Asked: {},
     Answered: {"answer": _is_any},
     Decided: {"attempts": _is_count, "victims": _TEXTS, "draws": _DRAWS, "answers": _each(_is_any)},
@@ -166,7 +166,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "keeps_room": _is_bool,
         "ending": lambda value: value is None or _TEXTS(value),
     },
-    Turn: {"steps": _is_count},
+    Yielded: {"steps": _is_count},
     GroupDecided: {
         "members": _each(_row(_is_text, _is_text, _is_count, _is_text, _is_text)),
         "placed": _is_bool,
@@ -177,9 +177,9 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
     },
     Forgotten: {},
     Nominated: {},
-    Held: {"obj": _is_object},
-    LetGo: {},
-    Layout: {
+    PluginState: {"obj": _is_object},
+    PluginStateGone: {},
+    InitialState: {
         "nodes": _TEXTS,
         "assumed": _PAIRS,
         "nominated": _PAIRS,

@@ -44,7 +44,7 @@ class WatchEvent:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class SnapshotWritten:
     """The columns were brought up to date here; the order of their rows depends on it."""
 
 
@@ -103,7 +103,7 @@ class GroupBegun:
 
 
 @dataclass(slots=True)
-class Turn:
+class Yielded:
     """What follows came between two steps of the decision on a group."""
 
     steps: int
@@ -147,7 +147,7 @@ class Nominated:
 
 
 @dataclass(slots=True)
-class Held:
+class PluginState:
     """The state that a plugin shows of an object of its own kind, from here on."""
 
     kind: str
@@ -155,7 +155,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class LetGo:
+class PluginStateGone:
     """A plugin shows an object of its own kind no more."""
 
     kind: str
@@ -164,7 +164,7 @@ class LetGo:
 
 
 @dataclass(slots=True)
-class Layout:
+class InitialState:
     """The state of the operator where a part begins, beside the objects: the order of rows."""
 
     nodes: Sequence[str] = ()
@@ -174,24 +174,24 @@ class Layout:
     nominated: Sequence[tuple[str, str]] = ()
     """(uid, node), in the order of nomination."""
     held: Sequence[tuple[str, JsonObject]] = ()
-    """(kind, object), as in Held."""
+    """(kind, object), as in PluginState."""
 
 
 Entry: TypeAlias = (
     Head
     | WatchEvent
-    | Snapshot
+    | SnapshotWritten
     | Asked
     | Answered
     | Decided
     | GroupBegun
-    | Turn
+    | Yielded
     | GroupDecided
     | Forgotten
     | Nominated
-    | Held
-    | LetGo
-    | Layout
+    | PluginState
+    | PluginStateGone
+    | InitialState
 )
 
 
@@ -221,18 +221,18 @@ def _fields(entry: Entry) -> list[Any]:
 
 KINDS: Final[Mapping[str, type[Entry]]] = {
     "E": WatchEvent,
-    "S": Snapshot,
+    "S": SnapshotWritten,
     "Q": Asked,
     "A": Answered,
     "D": Decided,
     "G": GroupBegun,
-    "T": Turn,
+    "T": Yielded,
     "M": GroupDecided,
     "F": Forgotten,
     "N": Nominated,
-    "K": Held,
-    "R": LetGo,
-    "L": Layout,
+    "K": PluginState,
+    "R": PluginStateGone,
+    "L": InitialState,
 }
 """By the letter with which their lines begin; a Head's is H."""
 

@@ -17,10 +17,10 @@ from stellwerk.journal.entries import (
     Entry,
     GroupBegun,
     GroupDecided,
-    Held,
-    Layout,
-    LetGo,
+    InitialState,
     Nominated,
+    PluginState,
+    PluginStateGone,
     WatchEvent,
 )
 from stellwerk.models.json_values import JsonObject
@@ -118,14 +118,14 @@ class Hashing:
                 return Answered(self._answer(entry.answer))
             case GroupBegun() | GroupDecided():
                 return self._of_group(entry)
-            case Nominated() | Held() | LetGo():
+            case Nominated() | PluginState() | PluginStateGone():
                 return self._of_state(entry)
             case _:
                 return entry
 
-    def layout(self, layout: Layout) -> Layout:
+    def layout(self, layout: InitialState) -> InitialState:
         """A layout as it is written."""
-        return Layout(
+        return InitialState(
             [self.text(name) for name in layout.nodes],
             [(uid, self.text(name)) for uid, name in layout.assumed],
             [(uid, self.text(name)) for uid, name in layout.nominated],
@@ -248,11 +248,13 @@ class Hashing:
         nodes = {uid: self.text(node_name) for uid, node_name in entry.nodes.items()}
         return replace(entry, members=members, nodes=nodes, message="")
 
-    def _of_state(self, entry: Nominated | Held | LetGo) -> Nominated | Held | LetGo:
+    def _of_state(
+        self, entry: Nominated | PluginState | PluginStateGone
+    ) -> Nominated | PluginState | PluginStateGone:
         if isinstance(entry, Nominated):
             return replace(entry, node_name=self.text(entry.node_name))
-        if isinstance(entry, Held):
-            return Held(entry.kind, self._named_by_uid(entry.obj))
+        if isinstance(entry, PluginState):
+            return PluginState(entry.kind, self._named_by_uid(entry.obj))
         return replace(entry, namespace=self.text(entry.namespace))
 
     def _named_by_uid(self, obj: JsonObject) -> JsonObject:

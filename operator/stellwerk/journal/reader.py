@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from stellwerk.journal.decoding import JournalError, decode
-from stellwerk.journal.entries import Entry, Head, Layout
+from stellwerk.journal.entries import Entry, Head, InitialState
 
 _CHUNK_BYTES: Final = 1 << 10
 """The part that is inflated at once: at its best zstd makes 32 MiB of it."""
@@ -59,8 +59,8 @@ def open_journal(file: Path) -> "Journal":
 class Journal:
     """The entries of consecutive parts, as an iterator to be run through once.
 
-    A part after the first begins with a checkpoint: the objects of that moment and a Layout. It is
-    given where nothing before it was read.
+    A part after the first begins with a checkpoint: the objects of that moment and an
+    InitialState. It is given where nothing before it was read.
     """
 
     def __init__(self, parts: Sequence[Path]) -> None:
@@ -86,7 +86,7 @@ class Journal:
                     self.head = entry
                 elif in_checkpoint:
                     # What it repeats was read in the part before.
-                    in_checkpoint = not isinstance(entry, Layout)
+                    in_checkpoint = not isinstance(entry, InitialState)
                     continue
                 self.entries_read += 1
                 yield entry

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from stellwerk.errors import SchedulerError
 from stellwerk.journal.checkpoint import checkpoint
-from stellwerk.journal.entries import Entry, Head, Layout, WatchEvent, encode
+from stellwerk.journal.entries import Entry, Head, InitialState, WatchEvent, encode
 from stellwerk.journal.hashing import Hashing
 from stellwerk.journal.reader import is_journal, part_before
 
@@ -75,7 +75,7 @@ class JournalWriter:
         self.failure = ""
         """Why the recording ended early; empty: it has not."""
         self.wants_layout = False
-        """Whether the newest part is full: the next one begins behind the Layout that is put."""
+        """Whether the newest part is full: the next begins behind an InitialState that is put."""
         earlier = part_before(options.file)
         check_replaceable(earlier)
         self._part = _Part(options.file, head)
@@ -140,7 +140,7 @@ class JournalWriter:
             return None  # also where the other thread has dropped what waits
 
     def _write(self, entry: Entry) -> None:
-        if isinstance(entry, Layout):
+        if isinstance(entry, InitialState):
             self._begin_part(entry if self._hashing is None else self._hashing.layout(entry))
             return
         if isinstance(entry, WatchEvent):
@@ -149,7 +149,7 @@ class JournalWriter:
         if self._part.bytes_written > self._options.most_bytes // 2:
             self.wants_layout = True
 
-    def _begin_part(self, layout: Layout) -> None:
+    def _begin_part(self, layout: InitialState) -> None:
         """Put the newest part aside, and begin another with what the objects are by now."""
         self._part.close()
         file, earlier = self._options.file, part_before(self._options.file)

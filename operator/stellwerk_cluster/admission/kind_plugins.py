@@ -1,4 +1,4 @@
-"""Admission plugins of single kinds: namespaces, nodes, Ingresses, Jobs and ResourceClaims.
+"""Admission plugins of single kinds: namespaces, nodes, storage, Ingresses, Jobs, ResourceClaims.
 
 Called through the strategies of their kinds. Invariant: a plugin that is off changes and refuses
 nothing.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
-from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, timestamp
 from stellwerk_cluster.defaults.pod_strategy import drop_group_of_template
 from stellwerk_cluster.validation.device_checks import devices_of
 from stellwerk_cluster.validation.jobs import runs_all_at_once
-from stellwerk_cluster.validation.pod_groups import WORKLOADS
+from stellwerk_cluster.validation.scheduling import WORKLOADS
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.strategy import Reader
 
 _PROTECTED_NAMESPACES: Final = ("default", "kube-system", "kube-public")
+_ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
+_INGRESS_CLASSES: Final = "ingressclasses.networking.k8s.io"
+_DEFAULT_INGRESS_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
+_OLD_CLASS: Final = "kubernetes.io/ingress.class"
+NOT_READY = "node.kubernetes.io/not-ready"
+STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
+_DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 
 def protect_namespace(namespace: JsonObject, kind: ResourceKind) -> None:
@@ -33,9 +41,6 @@ def protect_namespace(namespace: JsonObject, kind: ResourceKind) -> None:
     name = namespace["metadata"]["name"]
     if name in _PROTECTED_NAMESPACES:
         raise forbidden(kind, name, "this namespace may not be deleted")
-
-
-_ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 def check_admin_access(claim: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
@@ -73,30 +78,28 @@ def admit_job_update(new: JsonObject, old: JsonObject, cluster: Reader, kind: Re
             raise forbidden(kind, old["metadata"]["name"], why)
 
 
-_INGRESS_CLASSES: Final = "ingressclasses.networking.k8s.io"
-_DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
-_OLD_CLASS: Final = "kubernetes.io/ingress.class"
-
-
 def admit_ingress(ingress: JsonObject, cluster: Reader, _kind: ResourceKind) -> None:
     """An Ingress without a class gets the default class (DefaultIngressClass)."""
     annotations = ingress["metadata"].get("annotations") or EMPTY
     named = "ingressClassName" in ingress["spec"] or _OLD_CLASS in annotations
     if named or not cluster.enabled("DefaultIngressClass"):
         return
-    defaults = [
+    default = _default_class(cluster, _INGRESS_CLASSES, _DEFAULT_INGRESS_CLASS)
+    if default:
+        ingress["spec"]["ingressClassName"] = default
+
+
+def _default_class(cluster: Reader, classes: str, mark: str) -> str:
+    """The newest class with the mark, of several of one second the first by name; empty: none."""
+    marked = [
         each
-        for each in cluster.all(_INGRESS_CLASSES)
-        if (each["metadata"].get("annotations") or EMPTY).get(_DEFAULT_CLASS) == "true"
+        for each in cluster.all(classes)
+        if (each["metadata"].get("annotations") or EMPTY).get(mark) == "true"
     ]
-    if defaults:
-        # The newest; of several of one second, the first by name.
-        ordered = sorted(defaults, key=lambda each: each["metadata"]["name"])
-        newest = max(ordered, key=lambda each: each["metadata"]["creationTimestamp"])
-        ingress["spec"]["ingressClassName"] = newest["metadata"]["name"]
-
-
-NOT_READY = "node.kubernetes.io/not-ready"
+    ordered = sorted(marked, key=lambda each: each["metadata"]["name"])
+    newest = max(ordered, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
+    name: str = newest["metadata"]["name"] if newest is not None else ""
+    return name
 
 
 def prepare_node(node: JsonObject, cluster: Reader) -> None:
@@ -130,3 +133,57 @@ def check_pod_group(group: JsonObject, cluster: Reader, kind: ResourceKind) -> N
     else:
         return
     raise forbidden(kind, group["metadata"].get("name", ""), f"PodGroup rejected: {why}")
+
+
+def prepare_claim(claim: JsonObject, cluster: Reader) -> None:
+    """A new claim is protected; one without a class gets the default class."""
+    if cluster.enabled("DefaultStorageClass") and claim["spec"].get("storageClassName") is None:
+        default = _default_class(cluster, STORAGE_CLASSES, _DEFAULT_STORAGE_CLASS)
+        if default:
+            claim["spec"]["storageClassName"] = default
+    protect(claim, "kubernetes.io/pvc-protection", cluster)
+
+
+def admit_claim_update(
+    new: JsonObject, old: JsonObject, cluster: Reader, kind: ResourceKind
+) -> None:
+    """Only a bound claim grows, and only if its class says so (PersistentVolumeClaimResize).
+
+    Raises:
+        StatusError: it may not (403).
+    """
+    size, was = (
+        parse_quantity(
+            ((each["spec"].get("resources") or EMPTY).get("requests") or EMPTY).get("storage", "0")
+        )
+        for each in (new, old)
+    )
+    if size <= was or not cluster.enabled("PersistentVolumeClaimResize"):
+        return
+    name = new["metadata"]["name"]
+    if old["status"].get("phase") != "Bound":
+        raise forbidden(kind, name, "only bound persistent volume claims can be expanded")
+    class_name = new["spec"].get("storageClassName", "")
+    storage_class = cluster.find(STORAGE_CLASSES, "", class_name) if class_name else None
+    if not (storage_class or EMPTY).get("allowVolumeExpansion"):
+        why = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions "
+            "the pvc must support resize"
+        )
+        raise forbidden(kind, name, why)
+
+
+def prepare_volume(volume: JsonObject, cluster: Reader) -> None:
+    """A new volume is protected, and its phase begins now."""
+    volume["status"]["lastPhaseTransitionTime"] = timestamp(cluster.now())
+    protect(volume, "kubernetes.io/pv-protection", cluster)
+
+
+def protect(obj: JsonObject, finalizer: str, cluster: Reader) -> None:
+    """Keep an object from going while it is in use (StorageObjectInUseProtection)."""
+    if not cluster.enabled("StorageObjectInUseProtection"):
+        return
+    metadata = obj["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if finalizer not in finalizers:
+        metadata["finalizers"] = [*finalizers, finalizer]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.feature_gates import PREEMPTION
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.scheduling_classes import SYSTEM_CLASSES
+from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

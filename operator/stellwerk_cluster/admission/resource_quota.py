@@ -14,7 +14,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, key_of
 from stellwerk_cluster.apimachinery.pods import Amounts, is_finished, pod_amounts, qos_class
 from stellwerk_cluster.validation.quotas import CROSS_NAMESPACE_SCOPE, PRIORITY_SCOPE
-from stellwerk_cluster.validation.resource_names import is_extended, is_huge_pages
+from stellwerk_cluster.validation.resources import is_extended, is_huge_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,12 +32,15 @@ _LEGACY: Final = ("configmaps", "secrets", "replicationcontrollers", "resourcequ
 _CLASS: Final = "storageclass.storage.k8s.io"
 _UPDATED: Final = ("Pod", "PersistentVolumeClaim", "Service")
 """Kinds of which an update may use more; others are only counted."""
+QUOTAS: Final = "resourcequotas"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def new_usage(
     obj: JsonObject, old: JsonObject | None, cluster: Reader, kind: ResourceKind
 ) -> dict[Key, JsonObject]:
-    """What each quota that the object counts against has used with it, by the quota's key.
+    """The usage of each quota that the object counts against, with the object, by the quota's key.
 
     Raises:
         StatusError: a quota does not allow it, or needs to know more (403).
@@ -94,7 +97,7 @@ def _is_of_pods(name: str) -> bool:
 
 
 def _check_said(quota: JsonObject, pod: JsonObject, kind: ResourceKind, counted: set[str]) -> None:
-    """Where cpu or memory are limited, every container must say what it takes."""
+    """Refuse a pod whose containers do not say what they take of limited cpu or memory."""
     needed = counted & _MUST_BE_SAID
     spec = pod["spec"] if kind.kind == "Pod" else EMPTY
     if not needed or not spec:
@@ -123,7 +126,7 @@ def _usage_names(resources: JsonObject) -> set[str]:
 
 
 def _delta(usage: dict[str, str], was: dict[str, str]) -> dict[str, tuple[Fraction, str]]:
-    """What is used more than before, each with a text that shows its form."""
+    """The additional usage, each amount with a text that shows its form."""
     more = {
         name: (parse_quantity(text) - parse_quantity(was.get(name, "0")), text)
         for name, text in usage.items()
@@ -166,7 +169,7 @@ def _refusal(obj: JsonObject, kind: ResourceKind, why: str) -> StatusError:
 
 
 def object_usage(obj: JsonObject, kind: ResourceKind) -> dict[str, str]:
-    """What one object uses of the resources that quotas may limit, its own count included."""
+    """The usage of one object of the resources that quotas may limit, its own count included."""
     counted = f"count/{kind.qualified_resource}"
     usage = {counted: "1"}
     if not kind.group and kind.plural in _LEGACY:
@@ -218,16 +221,11 @@ def _service_usage(spec: JsonObject) -> dict[str, str]:
 
 
 def total_usage(usages: Iterable[dict[str, str]]) -> dict[str, str]:
-    """What many objects use together."""
+    """The usage of many objects together."""
     total = Amounts()
     for usage in usages:
         total.add(usage)
     return total.texts()
-
-
-QUOTAS: Final = "resourcequotas"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def in_scope(quota: JsonObject, pod: JsonObject) -> bool:

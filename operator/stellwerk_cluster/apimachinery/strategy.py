@@ -1,6 +1,6 @@
 """The strategy of a kind: the rules of its writes, which the verbs ask for.
 
-`registry.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
+`registry.api` calls the functions of a `KindStrategy` in a fixed order: default, prepare, admit,
 validate. `registry.kind_strategy` makes it of the tables of `schema`. Invariant: every function may
 change the fresh object it is given in place, never the stored one beside it.
 """
@@ -58,7 +58,7 @@ def _no_warnings(*_: object) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
+class KindStrategy:
     """The functions that a write of one kind goes through; each has a neutral default."""
 
     default: Callable[[JsonObject], None] = _nothing

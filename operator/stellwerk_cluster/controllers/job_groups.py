@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of
 from stellwerk_cluster.validation.jobs import runs_all_at_once
-from stellwerk_cluster.validation.pod_groups import POD_GROUPS, WORKLOADS
+from stellwerk_cluster.validation.scheduling import POD_GROUPS, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, with_value
 from stellwerk_cluster.apimachinery.pods import group_of
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
-from stellwerk_cluster.validation.pod_groups import POD_GROUPS
+from stellwerk_cluster.validation.scheduling import POD_GROUPS
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

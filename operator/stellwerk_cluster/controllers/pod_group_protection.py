@@ -13,9 +13,9 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.objects import is_terminating
 from stellwerk_cluster.apimachinery.pods import group_of, is_finished
 from stellwerk_cluster.controllers.volume_protection import release
-from stellwerk_cluster.defaults.group_strategy import FINALIZER
+from stellwerk_cluster.defaults.kind_defaults import FINALIZER
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
-from stellwerk_cluster.validation.pod_groups import POD_GROUPS
+from stellwerk_cluster.validation.scheduling import POD_GROUPS
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:

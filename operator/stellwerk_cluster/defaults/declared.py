@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stellwerk_cluster.schema.types import type_block, types
+from stellwerk_cluster.schema.types import leads_to, type_block, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TypeDefaults(NamedTuple):
-    """What one type asks for: values by field, and the fields whose parts have defaults."""
+    """The defaults of one type: values by field, and the fields whose parts have defaults."""
 
     values: tuple[tuple[str, Any], ...]
     """An empty dict stands for a fresh one."""
@@ -25,9 +25,12 @@ class TypeDefaults(NamedTuple):
     """Field, type of its parts, and `[` or `{` for a list or map of them."""
 
 
+@cache
 def has_defaults(type_name: str) -> bool:
     """Whether any field of a type, or of the types that it leads to, has a default."""
-    return type_name in _defaulted()
+    return type_name in types() and any(
+        "default" in field.words for each in leads_to(type_name) for field in types()[each].values()
+    )
 
 
 def fill_defaults(type_name: str, obj: JsonObject) -> None:
@@ -71,22 +74,3 @@ def _value(field: Field) -> Any:  # noqa: ANN401  (JSON)
             return {}
         case _:
             raise ValueError(f"{field.name}: no default of type {field.type}")
-
-
-@cache
-def _defaulted() -> frozenset[str]:
-    """The types with defaults, and those that lead to one."""
-    found = {
-        name
-        for name, fields in types().items()
-        if any("default" in field.words for field in fields.values())
-    }
-    size = 0
-    while size != len(found):
-        size = len(found)
-        found |= {
-            name
-            for name, fields in types().items()
-            if any(field.element in found for field in fields.values())
-        }
-    return frozenset(found)

@@ -1,6 +1,7 @@
 """Defaults of kinds that need few of them, and what their strategies set and clear.
 
-Called through their strategies. Invariant: only fields that the client left out are filled in.
+Called through their strategies. Invariant: only fields that the client left out are filled in, and
+a field whose gate is off is never stored anew.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import base64
 import copy
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, PREEMPTION, TOPOLOGY
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.defaults.declared import fill_defaults
 from stellwerk_cluster.validation.cluster_objects import NAMESPACE_FINALIZER
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
 
 _DOUBLED: Final = {"type": "Percent", "value": 100, "periodSeconds": 15}
@@ -26,17 +30,24 @@ _BEHAVIOR: Final[JsonObject] = {
     },
     "scaleDown": {"selectPolicy": "Max", "policies": [_DOUBLED]},
 }
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_CPU_PERCENT: Final = 80
+FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
+_GATED: Final = {
+    TOPOLOGY: ("schedulingConstraints",),
+    PREEMPTION: ("disruptionMode", "priorityClassName", "priority"),
+    CLAIMS: ("resourceClaims",),
+}
+"""Fields of groups and of templates, by the gate that they need."""
 
 
 def default_behavior(autoscaler: JsonObject) -> None:
-    """What a behaviour leaves out: how fast, and which of several policies counts."""
+    """The defaults of a behaviour: how fast, and which of several policies counts."""
     behavior = autoscaler["spec"].get("behavior")
     if behavior is not None:
         for name, defaults in _BEHAVIOR.items():
             behavior[name] = {**copy.deepcopy(defaults), **(behavior.get(name) or {})}
-
-
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def prepare_namespace(namespace: JsonObject, _cluster: Reader) -> None:
@@ -153,7 +164,7 @@ def default_limit_range(limit_range: JsonObject) -> None:
 
 
 def default_node(node: JsonObject) -> None:
-    """What is allocatable is the capacity, unless it says otherwise."""
+    """The capacity is allocatable unless the node says otherwise."""
     status, spec = node["status"], node["spec"]
     if status.get("capacity"):
         allocatable = {**status["capacity"], **(status.get("allocatable") or {})}
@@ -179,17 +190,13 @@ def default_claim(claim: JsonObject) -> None:
 
 
 def default_csi_driver(driver: JsonObject) -> None:
-    """What a driver is unless it says otherwise."""
+    """The defaults of a driver."""
     spec = driver["spec"]
     spec.setdefault("attachRequired", True)
     for name in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
         spec.setdefault(name, False)
     spec.setdefault("volumeLifecycleModes", ["Persistent"])
     spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
-
-
-_RBAC: Final = "rbac.authorization.k8s.io"
-_CPU_PERCENT: Final = 80
 
 
 def default_autoscaler(autoscaler: JsonObject) -> None:
@@ -223,3 +230,48 @@ def default_volume(volume: JsonObject) -> None:
     """Waiting for its controller."""
     volume["status"] = {**volume["status"]}
     volume["status"].setdefault("phase", "Pending")
+
+
+# --- groups -------------------------------------------------------------------------------------
+def prepare_pod_group(group: JsonObject, cluster: Reader) -> None:
+    """Drop fields whose gate is off, and protect the group as long as pods use it."""
+    _drop_disabled(group["spec"], EMPTY, cluster)
+    fill_defaults("PodGroupSpec", group["spec"])
+    if cluster.enabled("PodGroupProtection"):
+        finalizers = group["metadata"].get("finalizers") or []
+        if FINALIZER not in finalizers:
+            group["metadata"]["finalizers"] = [*finalizers, FINALIZER]
+
+
+def admit_pod_group_update(
+    new: JsonObject, old: JsonObject, cluster: Reader, _kind: ResourceKind
+) -> None:
+    """Drop fields whose gate is off and that the group does not have yet."""
+    _drop_disabled(new["spec"], old["spec"], cluster)
+
+
+# --- workloads ----------------------------------------------------------------------------------
+def prepare_workload(workload: JsonObject, cluster: Reader) -> None:
+    """Drop the fields of templates whose gate is off."""
+    for template in workload["spec"].get("podGroupTemplates") or ():
+        _drop_disabled(template, EMPTY, cluster)
+        template.setdefault("schedulingConstraints", None)
+
+
+def admit_workload_update(
+    new: JsonObject, old: JsonObject, cluster: Reader, _kind: ResourceKind
+) -> None:
+    """Drop the fields of templates whose gate is off and that they do not have yet."""
+    had = {each["name"]: each for each in old["spec"].get("podGroupTemplates") or ()}
+    for template in new["spec"].get("podGroupTemplates") or ():
+        _drop_disabled(template, had.get(template["name"], EMPTY), cluster)
+        template.setdefault("schedulingConstraints", None)
+
+
+# --- what groups and templates share ------------------------------------------------------------
+def _drop_disabled(spec: JsonObject, old: JsonObject, cluster: Reader) -> None:
+    for gate, names in _GATED.items():
+        if not cluster.feature(gate):
+            for name in names:
+                if old.get(name) is None:
+                    spec.pop(name, None)

@@ -1,8 +1,8 @@
-"""Pods and pod templates before they are validated: label keys, groups, fields an update keeps.
+"""Pods and pod templates before they are validated: defaults, label keys, groups, fields that stay.
 
-Called through the strategies of pods and of what makes pods. Invariant: label keys stay beside the
-selectors made from them; with the gate GenericWorkload off the group of a pod is dropped as if it
-had not been sent, except where it is stored already.
+Called through the strategies of pods and of what makes pods. Invariant: a second pass changes
+nothing; label keys stay beside the selectors made from them; with the gate GenericWorkload off the
+group of a pod is dropped as if it had not been sent, except where it is stored already.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.feature_gates import GENERIC_WORKLOAD
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, pick
+from stellwerk_cluster.apimachinery.pods import pod_amounts, qos_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
@@ -22,6 +23,27 @@ if TYPE_CHECKING:
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS: Final = {"matchLabelKeys": "In", "mismatchLabelKeys": "NotIn"}
+_KEPT: Final = (
+    "priority",
+    "preemptionPolicy",
+    "nodeName",
+    "serviceAccountName",
+    "overhead",
+    "priorityClassName",
+)
+_RESIZED: Final = ("resources", "resizePolicy")
+_FIELD: Final = "schedulingGroup"
+_POD: Final = ("spec",)
+_TEMPLATE: Final = ("spec", "template", "spec")
+_CRON_JOB: Final = ("spec", "jobTemplate", "spec", "template", "spec")
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE_DEFAULTS: Final = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+_POD_LEVEL: Final = ("cpu", "memory")
 
 
 def merge_label_keys(pod: JsonObject, _cluster: Reader) -> None:
@@ -51,19 +73,8 @@ def _holders(spec: JsonObject) -> Iterator[JsonObject]:
             yield weighted.get("podAffinityTerm") or {}
 
 
-_KEPT: Final = (
-    "priority",
-    "preemptionPolicy",
-    "nodeName",
-    "serviceAccountName",
-    "overhead",
-    "priorityClassName",
-)
-_RESIZED: Final = ("resources", "resizePolicy")
-
-
 def prepare_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
-    """What an update may not say is put back; the QoS class stays as it was decided."""
+    """Put back the fields that an update may not change; the QoS class stays as it was decided."""
     spec, was = new["spec"], old["spec"]
     if subresource == "status":
         new["status"]["qosClass"] = old["status"].get("qosClass", "BestEffort")
@@ -105,12 +116,6 @@ def _resized(container: JsonObject, given: JsonObject) -> JsonObject:
     return {**kept, **{name: given[name] for name in _RESIZED if name in given}}
 
 
-_FIELD: Final = "schedulingGroup"
-_POD: Final = ("spec",)
-_TEMPLATE: Final = ("spec", "template", "spec")
-_CRON_JOB: Final = ("spec", "jobTemplate", "spec", "template", "spec")
-
-
 def drop_group_of_pod(pod: JsonObject, old: JsonObject | None, cluster: Reader) -> None:
     """Drop the group of a pod where there are no groups."""
     _drop(pod, old, cluster, _POD)
@@ -138,3 +143,90 @@ def _drop(obj: JsonObject, old: JsonObject | None, cluster: Reader, at: tuple[st
     spec = pick(obj, at)
     if spec and _FIELD in spec and _FIELD not in (pick(old or EMPTY, at) or EMPTY):
         del spec[_FIELD]
+
+
+def default_pod(pod: JsonObject) -> None:
+    """Fill in the defaults of a pod, its status included."""
+    pod["spec"] = spec = pod.get("spec") or {}
+    default_pod_spec(spec)
+    for container in containers_of(spec):
+        _default_requests(container)
+    if (spec.get("resources") or EMPTY).get("limits"):
+        _default_pod_requests(spec)
+    if spec.get("enableServiceLinks") is None:
+        spec["enableServiceLinks"] = True
+    if spec.get("hostNetwork"):
+        _default_host_ports(spec)
+    status = pod["status"] = pod.get("status") or {}
+    status.setdefault("phase", "Pending")
+    status.setdefault("qosClass", qos_class(spec))
+
+
+def default_pod_spec(spec: JsonObject) -> None:
+    """Fill in what templates get too, and no table can say."""
+    for container in containers_of(spec):
+        if "imagePullPolicy" not in container:
+            container["imagePullPolicy"] = pull_policy(container.get("image", ""))
+        for name in _PROBES:
+            if name in container:
+                _default_probe(container[name])
+    for volume in spec.get("volumes") or ():
+        if not volume.keys() - {"name"}:
+            volume["emptyDir"] = {}
+    if spec.get("serviceAccountName"):
+        spec["serviceAccount"] = spec["serviceAccountName"]
+
+
+def containers_of(spec: JsonObject) -> Iterable[JsonObject]:
+    """All containers of a pod, the initial ones first."""
+    yield from spec.get("initContainers") or ()
+    yield from spec.get("containers") or ()
+    yield from spec.get("ephemeralContainers") or ()
+
+
+def pull_policy(image: str) -> str:
+    """Always for an image without a tag or with the tag latest, unless it is named by digest."""
+    if "@" in image:
+        return "IfNotPresent"
+    tag = image.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
+
+
+def _default_probe(probe: JsonObject) -> None:
+    for name, value in _PROBE_DEFAULTS.items():
+        if not probe.get(name):
+            probe[name] = value
+
+
+def _default_requests(holder: JsonObject) -> None:
+    """A resource with a limit and no request requests its limit."""
+    resources = holder.get("resources") or EMPTY
+    limits = resources.get("limits")
+    if not limits:
+        return
+    requests = {**limits, **(resources.get("requests") or {})}
+    holder["resources"] = {**resources, "requests": dict(sorted(requests.items()))}
+
+
+def _default_pod_requests(spec: JsonObject) -> None:
+    """A pod with limits of its own requests what its containers do, or else its limits."""
+    resources = spec["resources"]
+    limits, requests = resources["limits"], resources.get("requests") or {}
+    own = {
+        name: amount
+        for name, amount in pod_amounts(spec, "requests", whole_pod=False).items()
+        if name in _POD_LEVEL
+    }
+    known = {
+        name: amount
+        for name, amount in limits.items()
+        if name in _POD_LEVEL or name.startswith("hugepages-")
+    }
+    filled = {**known, **own, **requests}
+    spec["resources"] = {**resources, "requests": dict(sorted(filled.items()))}
+
+
+def _default_host_ports(spec: JsonObject) -> None:
+    for container in containers_of(spec):
+        for port in container.get("ports") or ():
+            port.setdefault("hostPort", port.get("containerPort", 0))

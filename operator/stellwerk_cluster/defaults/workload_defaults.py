@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.defaults.pod_defaults import default_pod_spec
+from stellwerk_cluster.defaults.pod_strategy import default_pod_spec
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

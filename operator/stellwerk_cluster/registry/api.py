@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apimachinery.strategy import Strategy
+    from stellwerk_cluster.apimachinery.strategy import KindStrategy
     from stellwerk_cluster.registry.store import Store
     from stellwerk_cluster.registry.user_admission import DeleteAdmission, WriteAdmission
 
@@ -323,7 +323,7 @@ class Api(Reader):
 
     # The steps of a write.
 
-    def strategy(self, kind: ResourceKind) -> Strategy:
+    def strategy(self, kind: ResourceKind) -> KindStrategy:
         """The rules of a kind."""
         if kind.custom:
             return self.custom.strategy(kind)

@@ -15,7 +15,7 @@ from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, 
 from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_type
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
-from stellwerk_cluster.apimachinery.strategy import Strategy
+from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.apimachinery.structural import (
     UNNAMED,
     hides_rules,
@@ -58,7 +58,7 @@ class _CustomVersion:
 
     schema: JsonObject
     printer_columns: list[JsonObject] | None
-    strategy: Strategy
+    strategy: KindStrategy
     form: MergeType
 
 
@@ -121,7 +121,7 @@ class CustomKinds:
         served = self._versions.get((group, version, kind.plural))
         return served.schema if served else EMPTY
 
-    def strategy(self, kind: ResourceKind) -> Strategy:
+    def strategy(self, kind: ResourceKind) -> KindStrategy:
         """The rules of a custom kind."""
         return self._version(kind).strategy
 
@@ -202,7 +202,7 @@ def _row(spec: JsonObject, version: JsonObject) -> ResourceKind:
     )
 
 
-def _strategy(schema: JsonObject) -> Strategy:
+def _strategy(schema: JsonObject) -> KindStrategy:
     rules = RuleTree(schema, root=True)
 
     def with_rules(
@@ -221,7 +221,7 @@ def _strategy(schema: JsonObject) -> Strategy:
         find = _status_errors if subresource == "status" else _content_errors
         return with_rules(find(new, schema), new, old)
 
-    return Strategy(validate=errors_of, validate_update=update_errors)
+    return KindStrategy(validate=errors_of, validate_update=update_errors)
 
 
 def _content_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:

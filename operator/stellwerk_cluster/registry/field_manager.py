@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.field_sets import FieldSet
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue
-    from stellwerk_cluster.apimachinery.strategy import Strategy
+    from stellwerk_cluster.apimachinery.strategy import KindStrategy
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -109,7 +109,7 @@ class FieldManager:
         owner: tuple[str, str],
         given: JsonValue,
         path: str,
-        strategy: Strategy,
+        strategy: KindStrategy,
     ) -> list[JsonObject]:
         """The entries after an update or patch by `owner`: (manager, subresource it is shown with).
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk_cluster.apimachinery.names import label_errors, path_segment_errors
-from stellwerk_cluster.apimachinery.strategy import Strategy
+from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.defaults.declared import fill_defaults, has_defaults
 from stellwerk_cluster.schema.tables import tables
 from stellwerk_cluster.validation.declarative import change_errors, declared_errors, has_rules
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.failures import FieldError
 
-_NEUTRAL: Final = Strategy()
+_NEUTRAL: Final = KindStrategy()
 _NAMES: Final = {"label": label_errors, "path_segment": path_segment_errors}
 """The rules of names, by the words of the tables; without one a name is a subdomain."""
 
 
 @cache
-def strategy_of(type_name: str) -> Strategy:
+def strategy_of(type_name: str) -> KindStrategy:
     """The rules of a built-in kind; kinds without rules of their own share the neutral ones."""
     for block in tables().kinds:
         if block.rules and block.words.get("schema", block.kind) == type_name:
@@ -37,7 +37,7 @@ def strategy_of(type_name: str) -> Strategy:
     return _NEUTRAL
 
 
-def parse_rules(type_name: str, rules: dict[str, str]) -> Strategy:
+def parse_rules(type_name: str, rules: dict[str, str]) -> KindStrategy:
     """The strategy that a block of a kind describes.
 
     Without `validate_update` a change is valid if the object is, if no field changes that may not,
@@ -68,7 +68,7 @@ def parse_rules(type_name: str, rules: dict[str, str]) -> Strategy:
     if has_rules(type_name) or "validate" in facts:
         facts["validate"] = _validating(type_name, facts.get("validate"))
         facts.setdefault("validate_update", _updating(type_name, facts["validate"], change))
-    return Strategy(**facts)
+    return KindStrategy(**facts)
 
 
 def _function(name: str) -> Callable[..., Any]:

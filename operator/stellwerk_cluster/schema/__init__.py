@@ -3,7 +3,7 @@
 A type is a block, a field a line of it:
 
     DeploymentSpec | Which pods are kept, and how they are replaced.
-      replicas int #1 pointer | How many pods are wanted.
+      replicas int #1 pointer default=1 minimum=0 | How many pods are wanted.
 
 A line has the name of the field, its type (`[T]` a list, `{T}` a map), words, and after a bar what
 `kubectl explain` says. The words:
@@ -38,9 +38,10 @@ order of the refusals.
 A kind is a block that begins with `kind` and says where it is served. What differs from a
 namespaced kind with every verb, no subresources and the field selectors of all objects stands in
 words with the names of the fields of `kinds.ResourceKind`; what a write of it goes through, behind
-`rules`, in words with the names of the fields of `strategy.Strategy`, and functions by their names
-inside `stellwerk_cluster`. A `column` of `kubectl get` is one of the shared ones or described:
-see `apiserver.tables`.
+`rules`, in words with the names of the fields of `strategy.KindStrategy`, and functions by their
+names inside `stellwerk_cluster`. The words of the fields come before these functions; `change`
+names one for changes alone, and `declared` stands where no other rule does. A `column` of `kubectl
+get` is one of the shared ones or described: see `apiserver.tables`.
 
 Read by `apimachinery` and the rooms above it. Invariant: every type and field stands in exactly one
 file.

@@ -43,7 +43,7 @@ class Block(NamedTuple):
     lines: str
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """One line of a table: its words as `key=value`, and the text after the bar."""
 
     words: dict[str, str]
@@ -135,7 +135,7 @@ def _kind(place: list[str], lines: list[str]) -> KindBlock:
     return KindBlock(api_version, plural, kind, words, rules, tuple(columns))
 
 
-def parse_line(line: str) -> Line:
+def parse_line(line: str) -> TableLine:
     """The words and the text of a line."""
     words, _, text = line.partition("| ")
-    return Line(dict(word.partition("=")[::2] for word in words.split()), text.rstrip())
+    return TableLine(dict(word.partition("=")[::2] for word in words.split()), text.rstrip())

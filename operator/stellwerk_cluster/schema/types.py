@@ -121,6 +121,17 @@ def _field(line: str) -> Field:
     return Field(name, type_, words, text, path)
 
 
+@cache
+def leads_to(type_name: str) -> frozenset[str]:
+    """A type and all types that its fields, and theirs, are made of."""
+    found, left = {type_name}, [type_name]
+    while left:
+        elements = {field.element for field in types()[left.pop()].values()} & blocks().keys()
+        left += elements - found
+        found |= elements
+    return frozenset(found)
+
+
 def is_atomic(type_name: str) -> bool:
     """Whether the values of a type have one owner as a whole."""
     return "atomic" in type_block(type_name).words

@@ -1,4 +1,4 @@
-"""What a write may not say, kind by kind: the fields that are refused, and in which words.
+"""Refusals of fields, kind by kind, in the words of the API server.
 
 Called by the verbs in `registry`, through the strategies of the kinds. Invariant: a rule sees the
 object and, of an update, the stored one; it changes neither, and looks at no other object.

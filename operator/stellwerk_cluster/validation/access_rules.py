@@ -23,12 +23,12 @@ _REFERENCE: Final = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
 
 
 def validate_role(role: JsonObject) -> list[FieldError]:
-    """What is wrong with the rules of a Role."""
+    """Errors of the rules of a Role."""
     return list(_rule_errors(role, namespaced=True))
 
 
 def validate_cluster_role(role: JsonObject) -> list[FieldError]:
-    """What is wrong with the rules of a ClusterRole, and with the choice of what it sums up."""
+    """Errors of the rules of a ClusterRole, and with the choice of what it sums up."""
     errors = list(_rule_errors(role, namespaced=False))
     aggregation = role.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
@@ -50,12 +50,12 @@ def validate_cluster_role_update(
 
 
 def validate_role_binding(binding: JsonObject) -> list[FieldError]:
-    """What is wrong with a RoleBinding."""
+    """Errors of a RoleBinding."""
     return list(_binding_errors(binding, _ROLE_KINDS))
 
 
 def validate_cluster_role_binding(binding: JsonObject) -> list[FieldError]:
-    """What is wrong with a ClusterRoleBinding."""
+    """Errors of a ClusterRoleBinding."""
     return list(_binding_errors(binding, _ROLE_KINDS[:1]))
 
 

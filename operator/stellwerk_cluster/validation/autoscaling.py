@@ -1,4 +1,4 @@
-"""What may be said in a HorizontalPodAutoscaler: bounds, target, metrics, behaviour.
+"""The rules of HorizontalPodAutoscalers: bounds, target, metrics, behaviour.
 
 Called for writes of autoscalers, which nothing here acts on. Invariant: the order of the errors is
 that of the API server.
@@ -41,7 +41,7 @@ _NOT_IN_NAMES: Final = ("/", "%")
 
 
 def validate_autoscaler(autoscaler: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a HorizontalPodAutoscaler."""
+    """Errors of a HorizontalPodAutoscaler."""
     spec = autoscaler["spec"]
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if least is not None and least < 1:
@@ -70,7 +70,7 @@ def _reference_errors(reference: JsonObject, field: str) -> Iterator[FieldError]
 
 
 def _path_errors(name: str, field: str) -> Iterator[FieldError]:
-    """What keeps a name from being a part of a path."""
+    """Errors of a name as a part of a path."""
     if name in _NOT_IN_PATHS:
         yield bad_value(field, name, f"may not be '{name}'")
         return

@@ -43,6 +43,7 @@ _LONGEST_KEY: Final = 253
 _UNDERSCORE_SUBDOMAIN: Final = (
     "[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?(\\.[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?)*"
 )
+_PERCENT: Final = "[0-9]+%"
 
 
 def in_range(lowest: int, highest: int) -> str:
@@ -105,7 +106,7 @@ def port_number(value: int, field: str) -> Iterator[FieldError]:
 
 
 def port_name_errors(name: str) -> list[str]:
-    """What keeps a text from being the name of a port (an IANA service name)."""
+    """Errors of a text as the name of a port (an IANA service name)."""
     errors = []
     if len(name) > _LONGEST_PORT_NAME:
         errors.append(f"must be no more than {_LONGEST_PORT_NAME} characters")
@@ -260,11 +261,8 @@ def unique(values: Iterable[JsonValue], field_of: Callable[[int], str]) -> Itera
         seen.add(value)
 
 
-_PERCENT: Final = "[0-9]+%"
-
-
 def int_or_percent_errors(value: JsonValue, field: str) -> list[FieldError]:
-    """What is wrong with a count or percentage."""
+    """Errors of a count or percentage."""
     if isinstance(value, str):
         if re.fullmatch(_PERCENT, value):
             return []
@@ -280,6 +278,3 @@ def too_many(field: str, given: int, most: int) -> FieldError:
     """A list with more items than it may have."""
     message = f"Too many: {given}: must have at most {most} item{'s' if most != 1 else ''}"
     return FieldError(field, "FieldValueTooMany", message)
-
-
-# --- names --------------------------------------------------------------------------------------

@@ -36,12 +36,12 @@ _IMMUTABLE: Final = (
 
 
 def validate_claim(claim: JsonObject) -> list[FieldError]:
-    """What is wrong with a claim."""
+    """Errors of a claim."""
     return list(claim_spec_errors(claim["spec"], "spec"))
 
 
 def claim_spec_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with the specification of a claim."""
+    """Errors of the specification of a claim."""
     modes = spec.get("accessModes") or ()
     if not modes:
         yield required(f"{field}.accessModes", "at least 1 access mode is required")
@@ -99,7 +99,7 @@ def _reference_errors(reference: JsonObject, field: str) -> Iterator[FieldError]
 
 
 def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
-    """What is wrong with a change of a claim."""
+    """Errors of a change of a claim."""
     if subresource:
         return []
     errors = [*validate_claim(new), *validate_claim(new)]

@@ -25,7 +25,7 @@ _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def validate_namespace(namespace: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a namespace: finalizers of its specification."""
+    """Errors of a namespace: finalizers of its specification."""
     for name in namespace["spec"].get("finalizers") or ():
         field = "spec.finalizers"
         yield from qualified_name(name, field)
@@ -37,7 +37,7 @@ def validate_namespace(namespace: JsonObject) -> Iterator[FieldError]:
 def validate_namespace_update(
     new: JsonObject, _old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change: the phase says whether the namespace is going."""
+    """Errors of a change: the phase says whether the namespace is going."""
     if subresource != "status":
         yield from validate_namespace(new)
         return
@@ -59,7 +59,7 @@ def positive(value: int, field: str, _owner: JsonObject) -> Iterator[FieldError]
 
 
 def validate_budget(budget: JsonObject) -> list[FieldError]:
-    """What is wrong with a PodDisruptionBudget."""
+    """Errors of a PodDisruptionBudget."""
     spec = budget["spec"]
     errors = []
     if "minAvailable" in spec and "maxUnavailable" in spec:

@@ -36,7 +36,7 @@ _JSON_TYPES: Final = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson
 
 
 def validate_config_map(config_map: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a config map."""
+    """Errors of a config map."""
     data, binary = config_map.get("data") or EMPTY, config_map.get("binaryData") or EMPTY
     for key in data:
         yield from config_key(key, f"data[{key}]")
@@ -54,7 +54,7 @@ def _decoded_bytes(data: JsonObject) -> int:
 
 
 def validate_secret(secret: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a secret."""
+    """Errors of a secret."""
     data, kind = secret.get("data") or EMPTY, secret.get("type", "")
     for key in data:
         yield from config_key(key, f"data[{key}]")
@@ -90,7 +90,7 @@ def _json_errors(text: str, field: str) -> Iterator[FieldError]:
 def validate_config_map_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a config map."""
+    """Errors of a change of a config map."""
     yield from _immutable_errors(new, old, ("data", "binaryData"))
     yield from validate_config_map(new)
 
@@ -98,7 +98,7 @@ def validate_config_map_update(
 def validate_secret_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a secret."""
+    """Errors of a change of a secret."""
     yield from immutable(new.get("type", ""), old.get("type", ""), "type")
     yield from _immutable_errors(new, old, ("data",))
     yield from validate_secret(new)

@@ -19,7 +19,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
-from stellwerk_cluster.schema.types import type_block, types
+from stellwerk_cluster.schema.types import leads_to, type_block, types
 from stellwerk_cluster.validation.checks import (
     immutable,
     label,
@@ -71,13 +71,18 @@ class TypeRules(NamedTuple):
     """Fields of which exactly one is set."""
 
 
+@cache
 def has_rules(type_name: str) -> bool:
     """Whether any field of a type, or of the types that it leads to, has a rule."""
-    return type_name in _ruled()
+    return type_name in types() and any(
+        _WORDS & field.words.keys()
+        for each in leads_to(type_name)
+        for field in types()[each].values()
+    )
 
 
 def declared_errors(type_name: str, obj: JsonObject, at: str = "") -> Iterator[FieldError]:
-    """What is wrong with an object of a type, as far as the tables say."""
+    """Errors of an object of a type, as far as the tables say."""
     rules = declared_rules(type_name)
     for field in rules.fields:
         value = obj.get(field.name)
@@ -220,22 +225,3 @@ def _union_errors(value: JsonObject, members: tuple[str, ...], field: str) -> It
     elif len(given) > 1:
         shown = f"{{{', '.join(given)}}}"
         yield bad_value(field, shown, f"must specify exactly one of: {listed}")
-
-
-@cache
-def _ruled() -> frozenset[str]:
-    """The types with rules, and those that lead to one."""
-    found = {
-        name
-        for name, fields in types().items()
-        if any(_WORDS & field.words.keys() for field in fields.values())
-    }
-    size = 0
-    while size != len(found):
-        size = len(found)
-        found |= {
-            name
-            for name, fields in types().items()
-            if any(field.element in found and field.type[0] != "{" for field in fields.values())
-        }
-    return frozenset(found)

@@ -125,7 +125,7 @@ def _expression(expression: str, field: str) -> Iterator[FieldError]:
 
 
 def toleration_errors(tolerations: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
-    """What taints of devices a request stands."""
+    """Errors of the tolerations of a request for devices."""
     for index, toleration in enumerate(tolerations):
         where = f"{at}[{index}]"
         if toleration.get("key"):
@@ -224,7 +224,7 @@ def names_of_requests(devices: JsonObject) -> set[str]:
 
 
 def devices_of(obj: JsonObject) -> JsonObject:
-    """What a claim, or a template of claims, says of devices."""
+    """The devices of a claim, or of a template of claims."""
     spec = obj["spec"]
     devices: JsonObject = (spec.get("spec") or spec).get("devices") or EMPTY
     return devices

@@ -64,14 +64,14 @@ _VERSION: Final = re.compile(
 
 
 def validate_slice(slice_: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with the devices that a driver publishes."""
+    """Errors of the devices that a driver publishes."""
     return _slice_errors(slice_["spec"], EMPTY)
 
 
 def validate_slice_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[FieldError]:
-    """Whose slice it is, and for which node, is said once."""
+    """Errors of a change: the driver, the pool and the node of a slice stay."""
     yield from _slice_errors(new["spec"], old["spec"])
     if new["spec"]["pool"]["name"] != old["spec"]["pool"]["name"]:
         yield bad_value("spec.pool.name", new["spec"]["pool"]["name"], IMMUTABLE)

@@ -49,12 +49,12 @@ _SOURCES: Final = ("FromClaim", "FromClass")
 
 
 def validate_resource_claim(claim: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with what a claim asks for."""
+    """Errors of what a claim asks for."""
     yield from _device_errors(devices_of(claim), "spec.devices")
 
 
 def validate_claim_template(template: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with what its claims would ask for."""
+    """Errors of what its claims would ask for."""
     yield from _device_errors(devices_of(template), "spec.spec.devices")
 
 
@@ -171,7 +171,7 @@ def _status_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
 
 
 def _share(device: JsonObject) -> tuple[str | None, ...]:
-    """What names a device, or a share of one."""
+    """The fields that name a device, or a share of one."""
     return tuple(device.get(field) for field in ("driver", "pool", "device", "shareID"))
 
 
@@ -201,7 +201,7 @@ def _consumer_errors(
 def _reported_errors(
     device: JsonObject, given: set[tuple[str | None, ...]], at: str
 ) -> Iterator[FieldError]:
-    """What a driver reports of a device that the claim has."""
+    """Errors of the report of a driver on a device that the claim has."""
     yield from driver_name(device.get("driver") or "", f"{at}.driver")
     yield from pool_name(device.get("pool") or "", f"{at}.pool")
     yield from label(device.get("device") or "", f"{at}.device")
@@ -266,7 +266,7 @@ def _is_uuid(text: str) -> bool:
 
 # --- classes ------------------------------------------------------------------------------------
 def validate_device_class(device_class: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a class."""
+    """Errors of a class."""
     spec = device_class["spec"]
     yield from selector_errors(spec.get("selectors") or (), "spec.selectors")
     configs = spec.get("config") or ()

@@ -27,7 +27,7 @@ _ANY_NAME: Final = "fakename"
 
 
 def embedded_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """What is wrong with the objects inside a value, itself included."""
+    """Errors of the objects inside a value, itself included."""
     if not schema:
         return
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What no word says of Jobs and CronJobs.
+"""The rules of Jobs and CronJobs that no word of a table says.
 
 Called by their lines in the tables. Invariant: the pods of a job are those that its selector finds,
 and come to an end.
@@ -86,7 +86,7 @@ def _mode_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def job_changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """What a job runs stays, and how it counts."""
+    """Errors of a change: a job goes on running and counting the same."""
     spec, was = new["spec"], old["spec"]
     for name in ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"):
         yield from immutable(spec.get(name), was.get(name), f"spec.{name}")
@@ -124,7 +124,7 @@ def _with_free_fields(spec: JsonObject, old: JsonObject) -> JsonObject:
 
 
 def job_warnings(job: JsonObject, _old: JsonObject | None) -> Iterator[str]:
-    """What deserves a word about the pods of a job."""
+    """Warnings about the pods of a job."""
     return template_warnings(job["spec"].get("template") or EMPTY, "spec.template")
 
 

@@ -31,7 +31,7 @@ _NAMES: Final = ("name", "namespace", "uid")
 def metadata_create_errors(
     obj: JsonObject, name_errors: Callable[[str], Iterable[str]], *, custom: bool = False
 ) -> Iterator[FieldError]:
-    """What is wrong with the metadata of a new object."""
+    """Errors of the metadata of a new object."""
     metadata = obj["metadata"]
     name, prefix = metadata.get("name", ""), metadata.get("generateName", "")
     for error in name_errors(without_trailing_dash(prefix)) if prefix else ():
@@ -46,7 +46,7 @@ def metadata_create_errors(
 def metadata_update_errors(
     new: JsonObject, old: JsonObject, layers: tuple[int, int], *, custom: bool = False
 ) -> Iterator[FieldError]:
-    """What is wrong with the metadata of a changed object.
+    """Errors of the metadata of a changed object.
 
     Besides the layer that all kinds share, a kind looks `layers[0]` times at the change and
     `layers[1]` times at the object.

@@ -46,7 +46,7 @@ _LARGEST_PORT: Final = 65_535
 
 
 def validate_ingress(ingress: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with an Ingress."""
+    """Errors of an Ingress."""
     spec = ingress["spec"]
     if not spec.get("rules") and spec.get("defaultBackend") is None:
         yield required("spec", "either `defaultBackend` or `rules` must be specified")
@@ -107,7 +107,7 @@ def _service_errors(service: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def validate_network_policy(policy: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a NetworkPolicy."""
+    """Errors of a NetworkPolicy."""
     spec = policy["spec"]
     yield from label_selector_errors(spec.get("podSelector") or EMPTY, "spec.podSelector")
     for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -177,7 +177,7 @@ def _block_errors(block: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def validate_endpoint_slice(endpoint_slice: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with an EndpointSlice."""
+    """Errors of an EndpointSlice."""
     kind = endpoint_slice.get("addressType", "")
     if not kind:
         yield required("addressType")
@@ -241,7 +241,7 @@ def validate_endpoint_slice_update(
 
 
 def validate_endpoints(endpoints: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with Endpoints."""
+    """Errors of Endpoints."""
     for position, subset in enumerate(endpoints.get("subsets") or ()):
         field = f"subsets[{position}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):

@@ -23,7 +23,7 @@ from stellwerk_cluster.validation.checks import (
     parsed_cidr,
     qualified_name,
 )
-from stellwerk_cluster.validation.resource_names import resource_quantity
+from stellwerk_cluster.validation.resources import resource_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ _BOTH_FAMILIES = 2
 
 
 def validate_node(node: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a node."""
+    """Errors of a node."""
     yield from taint_errors(node["spec"].get("taints") or (), "metadata.taints")
     yield from _resource_errors(node)
     yield from _block_errors(node["spec"].get("podCIDRs") or (), "spec.podCIDRs")
@@ -64,7 +64,7 @@ def _block_errors(blocks: Sequence[str], field: str) -> Iterator[FieldError]:
 def validate_node_update(
     new: JsonObject, old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change of a node."""
+    """Errors of a change of a node."""
     spec, was = new["spec"], old["spec"]
     if subresource != "status":
         yield from validate_node(new)
@@ -84,7 +84,7 @@ def validate_node_update(
 
 
 def _identity_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
-    """What a node is given once."""
+    """Errors of a change of what a node is given once."""
     blocks, had = spec.get("podCIDRs") or [], was.get("podCIDRs") or []
     if had:
         text = 'node updates may not change podCIDR except from "" to valid'
@@ -98,7 +98,7 @@ def _identity_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
 
 
 def taint_errors(taints: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
-    """What is wrong with a list of taints."""
+    """Errors of a list of taints."""
     seen: set[tuple[str, str]] = set()
     for position, taint in enumerate(taints):
         where = f"{field}[{position}]"

@@ -1,4 +1,4 @@
-"""What the API server refuses about where pods may run: tolerations, affinity, spread, selectors.
+"""The rules of places for pods: tolerations, affinity, spread, selectors.
 
 Called by `pod_validation` and by the rules of other kinds that have a selector or tolerations.
 Invariant: one `FieldError` for each wrong field, in the wording of the API server.
@@ -41,7 +41,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def toleration_errors(tolerations: Iterable[JsonObject], field: str) -> list[FieldError]:
-    """What is wrong with a list of tolerations."""
+    """Errors of a list of tolerations."""
     return [
         error
         for position, toleration in enumerate(tolerations)
@@ -81,7 +81,7 @@ def _one_toleration_errors(toleration: JsonObject, field: str) -> Iterator[Field
 
 
 def spread_constraint_errors(constraints: Sequence[JsonObject], field: str) -> Iterator[FieldError]:
-    """What is wrong with the topology spread constraints of a pod."""
+    """Errors of the topology spread constraints of a pod."""
     pairs = [
         (each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in constraints
     ]
@@ -150,7 +150,7 @@ def _label_key_errors(
 
 
 def label_selector_errors(selector: JsonObject, field: str) -> list[FieldError]:
-    """What is wrong with a label selector."""
+    """Errors of a label selector."""
     errors = labels_errors(selector.get("matchLabels") or {}, f"{field}.matchLabels")
     for position, expression in enumerate(selector.get("matchExpressions") or ()):
         errors += _selector_expression_errors(expression, f"{field}.matchExpressions[{position}]")
@@ -185,7 +185,7 @@ def _label_value_errors(values: Iterable[str], field: str) -> Iterator[FieldErro
 
 
 def affinity_errors(affinity: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with node affinity, pod affinity and pod anti-affinity."""
+    """Errors of node affinity, pod affinity and pod anti-affinity."""
     if affinity.get("nodeAffinity") is not None:
         yield from _node_affinity_errors(affinity["nodeAffinity"], f"{field}.nodeAffinity")
     for part in ("podAffinity", "podAntiAffinity"):
@@ -211,7 +211,7 @@ def _node_affinity_errors(affinity: JsonObject, field: str) -> Iterator[FieldErr
 
 
 def node_selector_errors(selector: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with a node selector: of a pod, or of a volume."""
+    """Errors of a node selector: of a pod, or of a volume."""
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
         text = "must have at least one node selector term"

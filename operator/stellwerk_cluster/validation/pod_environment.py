@@ -68,7 +68,7 @@ _SOURCES: Final = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKey
 
 
 def environment_errors(variables: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
-    """What is wrong with the variables of a container."""
+    """Errors of the variables of a container."""
     for position, variable in enumerate(variables):
         where, name = f"{field}[{position}]", variable.get("name", "")
         if not name:
@@ -113,7 +113,7 @@ def _key_reference_errors(reference: JsonObject, field: str) -> Iterator[FieldEr
 def field_reference_errors(
     reference: JsonObject, allowed: Sequence[str], field: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a reference to a field of the pod."""
+    """Errors of a reference to a field of the pod."""
     path = reference.get("fieldPath", "")
     if not reference.get("apiVersion"):
         yield required(f"{field}.apiVersion")
@@ -144,7 +144,7 @@ def _subscript_errors(name: str, key: str, field: str) -> Iterator[FieldError]:
 def resource_reference_errors(
     reference: JsonObject, field: str, *, in_volume: bool = False
 ) -> Iterator[FieldError]:
-    """What is wrong with a reference to a request or limit of a container."""
+    """Errors of a reference to a request or limit of a container."""
     resource = reference.get("resource", "")
     if in_volume and not reference.get("containerName"):
         yield required(f"{field}.containerName")
@@ -172,7 +172,7 @@ def resource_reference_errors(
 
 
 def environment_source_errors(sources: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
-    """What is wrong with the config maps and secrets that variables come from."""
+    """Errors of the config maps and secrets that variables come from."""
     for position, source in enumerate(sources):
         where = f"{field}[{position}]"
         if source.get("prefix"):

@@ -69,7 +69,7 @@ _OF_LINUX_CONTAINERS: Final = (
 
 
 def pod_security_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with the security context of a pod."""
+    """Errors of the security context of a pod."""
     context, where = spec.get("securityContext") or EMPTY, f"{field}.securityContext"
     if context:
         for key in ("fsGroup", "runAsUser", "runAsGroup"):
@@ -113,7 +113,7 @@ def _sysctl_errors(
 
 
 def _profile_errors(context: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with the profiles that pods and containers have alike."""
+    """Errors of the profiles that pods and containers have alike."""
     seccomp = context.get("seccompProfile")
     if seccomp is not None:
         yield from _seccomp_errors(seccomp, f"{field}.seccompProfile")
@@ -163,7 +163,7 @@ def _app_armor_errors(profile: JsonObject, field: str) -> Iterator[FieldError]:
 def container_security_errors(
     context: JsonObject, field: str, *, own_users: bool
 ) -> Iterator[FieldError]:
-    """What is wrong with the security context of a container; `own_users`: hostUsers is false."""
+    """Errors of the security context of a container; `own_users`: hostUsers is false."""
     for key in ("runAsUser", "runAsGroup"):
         yield from user_id(context, key, field)
     mount = context.get("procMount")
@@ -200,7 +200,7 @@ def host_users_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def operating_system_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What a pod says that the system it names does not have."""
+    """Errors of fields that the operating system of a pod does not have."""
     system = spec.get("os")
     if system is None:
         return

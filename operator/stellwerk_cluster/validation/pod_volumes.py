@@ -113,7 +113,7 @@ def _empty_dir(source: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def host_path_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with a directory or file of the node."""
+    """Errors of a directory or file of the node."""
     if not source.get("path"):
         yield required(f"{field}.path")
         return

@@ -1,4 +1,4 @@
-"""What a pod or template may say and should not: the texts of `Warning:` headers.
+"""The texts of `Warning:` headers about pods and templates.
 
 Called through the strategies of pods and of what makes pods. Invariant: a warning refuses nothing,
 and names the field that it is about.
@@ -68,19 +68,19 @@ _BYTES: Final = ("memory", "ephemeral-storage")
 
 
 def pod_warnings(pod: JsonObject, _old: JsonObject | None) -> Iterable[str]:
-    """What deserves a word about a pod."""
+    """Warnings about a pod."""
     content = None if pod["metadata"].get("annotations") else memo_key(pod["spec"])
     return _warnings(pod, "") if content is None else _spec_warnings(content)
 
 
 @lru_cache(maxsize=SPECS_KEPT)
 def _spec_warnings(content: bytes) -> tuple[str, ...]:
-    """What deserves a word about a specification: pods of one template are looked at once."""
+    """Warnings about a specification: pods of one template are looked at once."""
     return tuple(_warnings({"spec": orjson.loads(content)}, ""))
 
 
 def template_warnings(template: JsonObject, field: str) -> Iterator[str]:
-    """What deserves a word about a template, which stands in `field`."""
+    """Warnings about a template, which stands in `field`."""
     return _warnings(template, f"{field}.")
 
 
@@ -146,7 +146,7 @@ def _volume_warnings(volumes: Iterable[JsonObject], field: str) -> Iterator[str]
 
 
 def claim_warnings(spec: JsonObject, field: str) -> Iterator[str]:
-    """What deserves a word about a claim: a size with a fraction of a byte."""
+    """Warnings about a claim: a size with a fraction of a byte."""
     for part in ("limits", "requests"):
         amounts = (spec.get("resources") or EMPTY).get(part) or EMPTY
         yield from _byte_warning(amounts, "storage", f"{field}.resources.{part}")

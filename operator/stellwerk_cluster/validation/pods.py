@@ -1,4 +1,4 @@
-"""What the API server refuses about pods, at create and at update, and about templates of pods.
+"""The rules of pods, at create and at update, and of templates of pods.
 
 Called through the strategies of pods and of what makes pods. Invariant: one `FieldError` for each
 wrong field, in the order and the wording of the API server.
@@ -33,10 +33,6 @@ from stellwerk_cluster.validation.checks import (
     search_domain,
     subdomain,
 )
-from stellwerk_cluster.validation.container_resources import (
-    container_resource_errors,
-    pod_resource_errors,
-)
 from stellwerk_cluster.validation.placement import (
     affinity_errors,
     spread_constraint_errors,
@@ -49,6 +45,10 @@ from stellwerk_cluster.validation.pod_security import (
     pod_security_errors,
 )
 from stellwerk_cluster.validation.pod_volumes import volume_errors
+from stellwerk_cluster.validation.resources import (
+    container_resource_errors,
+    pod_resource_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +66,7 @@ _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def validate_pod(pod: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a new pod."""
+    """Errors of a new pod."""
     spec = pod["spec"]
     yield from pod_errors(pod)
     if spec.get("ephemeralContainers"):
@@ -77,7 +77,7 @@ def validate_pod(pod: JsonObject) -> Iterator[FieldError]:
 
 
 def pod_errors(pod: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a pod, new or changed, apart from its labels and the like."""
+    """Errors of a pod, new or changed, apart from its labels and the like."""
     spec, metadata = pod["spec"], pod["metadata"]
     annotations = metadata.get("annotations") or EMPTY
     yield from pod_annotation_errors(annotations, spec, "metadata.annotations")
@@ -101,7 +101,7 @@ def _own_spec_errors(spec: JsonObject, pod_name: str) -> Iterator[FieldError]:
 
 
 def template_errors(template: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with a template of pods."""
+    """Errors of a template of pods."""
     metadata, spec = template.get("metadata") or EMPTY, template.get("spec") or EMPTY
     yield from labels_errors(metadata.get("labels") or {}, f"{field}.labels")
     annotations = metadata.get("annotations") or EMPTY
@@ -116,7 +116,7 @@ def template_errors(template: JsonObject, field: str) -> Iterator[FieldError]:
 def pod_annotation_errors(
     annotations: JsonObject, spec: JsonObject, field: str
 ) -> Iterator[FieldError]:
-    """What is wrong with annotations that mean something for a pod."""
+    """Errors of annotations that mean something for a pod."""
     if MIRROR in annotations and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
         yield bad_value(f"{field}[{MIRROR}]", annotations[MIRROR], text)
@@ -134,7 +134,7 @@ def _is_deletion_cost(text: str) -> bool:
 def pod_spec_errors(
     spec: JsonObject, field: str, *, pod_name: str = "", in_pod: bool = False
 ) -> Iterator[FieldError]:
-    """What is wrong with the specification of a pod, or of a template (`in_pod` False)."""
+    """Errors of the specification of a pod, or of a template (`in_pod` False)."""
     volumes, wrong = volume_errors(spec.get("volumes") or (), f"{field}.volumes", pod_name)
     yield from wrong
     claims = spec.get("resourceClaims") or ()
@@ -160,7 +160,7 @@ def pod_spec_errors(
 
 
 def _placement_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """Where the pod may run, and by what it is known there."""
+    """Errors of the place of a pod, and of its names there."""
     if spec.get("nodeSelector"):
         yield from labels_errors(spec["nodeSelector"], f"{field}.nodeSelector")
     yield from pod_security_errors(spec, field)
@@ -191,7 +191,7 @@ def _name_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def _late_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What the API looks at last."""
+    """Errors of the fields that the API looks at last."""
     yield from toleration_errors(spec.get("tolerations") or (), f"{field}.tolerations")
     for position, alias in enumerate(spec.get("hostAliases") or ()):
         where = f"{field}.hostAliases[{position}]"
@@ -309,7 +309,7 @@ def _token_errors(spec: JsonObject) -> Iterator[FieldError]:
 
 
 def scheduling_group_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with the group of a pod; that there is such a group is not asked."""
+    """Errors of the group of a pod; that there is such a group is not asked."""
     group = spec.get("schedulingGroup")
     if group is None:
         return

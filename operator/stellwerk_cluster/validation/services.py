@@ -47,7 +47,7 @@ _LONGEST_AFFINITY_SECONDS: Final = 86_400
 
 
 def validate_service(service: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a service."""
+    """Errors of a service."""
     spec = service["spec"]
     kind, ports = spec["type"], spec.get("ports") or ()
     headless = (spec.get("clusterIPs") or [""])[0] == "None"
@@ -176,7 +176,7 @@ def _repeated_port_errors(spec: JsonObject) -> Iterator[FieldError]:
 
 
 def _balancer_errors(spec: JsonObject) -> Iterator[FieldError]:
-    """What only balanced services say."""
+    """Errors of fields for balanced services alone."""
     balanced = spec["type"] == "LoadBalancer"
     only = "may only be used when `type` is 'LoadBalancer'"
     ranges = spec.get("loadBalancerSourceRanges") or ()
@@ -222,7 +222,7 @@ def _traffic_errors(spec: JsonObject) -> Iterator[FieldError]:
 def validate_service_update(
     new: JsonObject, old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
-    """What is wrong with a change: the first address and family stay, unless the name is a host."""
+    """Errors of a change: the first address and family stay, unless the name is a host."""
     if subresource == "status":
         return
     spec, was = new["spec"], old["spec"]

@@ -111,7 +111,7 @@ def _flocker(source: JsonObject, field: str) -> Iterator[FieldError]:
 
 
 def csi_driver_name(name: str, field: str) -> Iterator[FieldError]:
-    """What is wrong with the name of a storage driver."""
+    """Errors of the name of a storage driver."""
     if not name:
         yield required(field)
         return

@@ -1,4 +1,4 @@
-"""What no word says of Deployments, ReplicaSets, StatefulSets, DaemonSets and their like.
+"""The rules of Deployments, StatefulSets, DaemonSets and their like that no word of a table says.
 
 Called by their lines in the tables. Invariant: the pods of a template are those that the selector
 finds, and the selector does not change.
@@ -46,7 +46,7 @@ _STATEFUL_IMMUTABLE: Final = (
 
 
 def workload_warnings(workload: JsonObject, _old: JsonObject | None) -> Iterator[str]:
-    """What deserves a word about the pods of a workload."""
+    """Warnings about the pods of a workload."""
     return template_warnings(workload["spec"].get("template") or EMPTY, _TEMPLATE)
 
 
@@ -96,7 +96,7 @@ def longer_than_min_ready(value: int, field: str, spec: JsonObject) -> Iterator[
 
 
 def pod_management_policy(value: str, field: str, _spec: JsonObject) -> Iterator[FieldError]:
-    """How a StatefulSet makes its pods."""
+    """A known policy by which a StatefulSet makes its pods."""
     if value not in ("OrderedReady", "Parallel"):
         yield bad_value(field, value, "must be 'OrderedReady' or 'Parallel'")
 
@@ -104,7 +104,7 @@ def pod_management_policy(value: str, field: str, _spec: JsonObject) -> Iterator
 def stateful_update_strategy(
     value: JsonObject, field: str, _spec: JsonObject
 ) -> Iterator[FieldError]:
-    """How a StatefulSet replaces its pods."""
+    """A known strategy by which a StatefulSet replaces its pods."""
     kind, rolling = value.get("type", ""), value.get("rollingUpdate")
     if kind == "OnDelete":
         if rolling is not None:
@@ -121,7 +121,7 @@ def stateful_update_strategy(
 def daemon_update_strategy(
     value: JsonObject, field: str, _spec: JsonObject
 ) -> Iterator[FieldError]:
-    """How a DaemonSet replaces its pods."""
+    """A known strategy by which a DaemonSet replaces its pods."""
     kind = value.get("type", "")
     if kind == "RollingUpdate":
         yield from _daemon_rolling_errors(value.get("rollingUpdate") or EMPTY)
@@ -130,7 +130,7 @@ def daemon_update_strategy(
 
 
 def deployment_strategy(value: JsonObject, field: str, _spec: JsonObject) -> Iterator[FieldError]:
-    """How a Deployment replaces its pods."""
+    """A known strategy by which a Deployment replaces its pods."""
     kind, rolling = value.get("type", ""), value.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:

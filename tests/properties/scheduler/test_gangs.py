@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError
 from stellwerk.explain.pod_groups import explain_group
+from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
@@ -123,7 +124,8 @@ class Story:
         """What waits could not be placed now."""
         for name in self.min_counts:
             explanation = explained(self.world, name)
-            assert not explanation.get("wouldHappen", {}).get("placed"), explanation
+            would_happen = explanation.would_happen
+            assert would_happen is None or not would_happen.placed, explanation
 
 
 def group_of(pod: JsonObject) -> str:
@@ -131,14 +133,14 @@ def group_of(pod: JsonObject) -> str:
     return name
 
 
-def explained(world: InProcess, name: str) -> JsonObject:
+def explained(world: InProcess, name: str) -> GroupExplanation:
     steps_of = explain_group(world.operator.world, "default", name)
     assert steps_of is not None
     while True:
         try:
             next(steps_of)
         except StopIteration as ended:
-            result: JsonObject = ended.value
+            result: GroupExplanation = ended.value
             return result
 
 

@@ -9,10 +9,10 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk_simulation.current_placement import placement_of
 from stellwerk_simulation.defragmentation import Defragmentation, DefragPlan, Goal
-from stellwerk_simulation.movable import MoveRules
+from stellwerk_simulation.eviction_rules import MoveRules
 from stellwerk_simulation.ready_profiles import ready_manifest
-from stellwerk_simulation.standing import standing_of
 from tests.support.builders import make_node
 from tests.support.moving import budget, replica
 
@@ -107,9 +107,9 @@ def test_every_move_has_room_and_the_goal_is_reached(
     wanted: list[Wanted], budgets: dict[str, int], goal: Goal, *, cordon: bool
 ) -> None:
     pods = placed(wanted)
-    standing = standing_of(manifests(pods, budgets), PROFILE, "random")
+    placement = placement_of(manifests(pods, budgets), PROFILE, "random")
     search = Defragmentation(
-        standing, goal, MoveRules(bare_pods=False, max_priority=5), MOST_MOVES, cordon=cordon
+        placement, goal, MoveRules(bare_pods=False, max_priority=5), MOST_MOVES, cordon=cordon
     )
     try:
         plan = search.plan()

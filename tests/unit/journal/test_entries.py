@@ -13,11 +13,11 @@ from stellwerk.journal.entries import (
     GroupBegun,
     GroupDecided,
     Head,
-    Layout,
+    InitialState,
     Nominated,
-    Snapshot,
-    Turn,
+    SnapshotWritten,
     WatchEvent,
+    Yielded,
     encode,
 )
 
@@ -25,7 +25,7 @@ ENTRIES: list[Entry] = [
     Head("1.0", "2026-01-01T00:00:00Z", part=3, hashed=True, max_pod_complexity=7),
     WatchEvent(1.5, "Pod", None, {"metadata": {"name": "p"}}),
     WatchEvent(1.5, "Node", "DELETED", {"metadata": {"name": "n"}}),
-    Snapshot(),
+    SnapshotWritten(),
     Decided(2.0, "u", "default/p", "s", 1, "n1"),
     Decided(2.0, "u", "default/p", "s", 2, "", "n2", ["v"], "no", [(1, 3)], [True, [1, 2]]),
     Decided(2.0, "u", "default/p", "s", 2, "", message="no"),
@@ -35,14 +35,14 @@ ENTRIES: list[Entry] = [
     Answered([]),
     GroupBegun(2.0, "s", ["", "default", "g"], ["u1", "u2"], [], 1),
     GroupBegun(2.0, "s", ["", "default", "g"], ["u1"], ["u2"], 0, keeps_room=True, ending=["u3"]),
-    Turn(0),
+    Yielded(0),
     GroupDecided(2.0, [["u1", "default/p", 1, "n1", ""]], placed=True, draws=[(0, 2)]),
     GroupDecided(2.0, [["u1", "default/p", 1, "", "no"]], victims=["v"], nodes={"u1": "n"}),
     Forgotten(3.0, "u"),
     Nominated(3.0, "u", "n1"),
     Nominated(3.0, "u"),
-    Layout(["n1", "n2"], [("u", "n1")], []),
-    Layout(),
+    InitialState(["n1", "n2"], [("u", "n1")], []),
+    InitialState(),
 ]
 
 

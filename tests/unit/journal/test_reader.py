@@ -12,7 +12,7 @@ from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import (
     Entry,
     Head,
-    Layout,
+    InitialState,
     WatchEvent,
     encode,
 )
@@ -101,12 +101,14 @@ def test_a_full_journal_goes_on_in_another_part(tmp_path: Path) -> None:
             del living[f"u{number}"]
             writer.put(gone)
         if number % 500 == 499:
-            writer.put(Layout([]))
+            writer.put(InitialState([]))
     writer.close()
     assert part_before(file).is_file()
     both = read(open_journal(file))
     newest = read(Journal([file]))
-    assert [entry for entry in newest if isinstance(entry, Layout)], "it begins with a checkpoint"
+    assert [entry for entry in newest if isinstance(entry, InitialState)], (
+        "it begins with a checkpoint"
+    )
     for entries in (both, newest):
         found: dict[str, object] = {}
         for entry in entries:

@@ -8,8 +8,8 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation.budgets import Budgets
 from stellwerk_simulation.cluster import ActivePods, make_world
+from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.surroundings import Surroundings
 from tests.support.builders import pod_info
 
 
@@ -35,8 +35,8 @@ def budget(**spec: Any) -> JsonObject:
 def test_what_is_allowed_with_three_of_four_pods_on_nodes(
     spec: dict[str, Any], allowed: int
 ) -> None:
-    surroundings = Surroundings((budget(**spec),), "x")
-    world = make_world([], profile_of("default", []), 0, ActivePods(), surroundings)
+    cluster_objects = ClusterObjects((budget(**spec),), "x")
+    world = make_world([], profile_of("default", []), 0, ActivePods(), cluster_objects)
     budgets = Budgets(world, "x")
     others = (
         pod_info("other", labels={"app": "db"}),
@@ -56,8 +56,8 @@ def test_what_is_allowed_with_three_of_four_pods_on_nodes(
 
 
 def test_a_budget_that_is_wrong_is_named() -> None:
-    surroundings = Surroundings((budget(minAvailable="some"),), "x.yaml")
-    world = make_world([], profile_of("default", []), 0, ActivePods(), surroundings)
+    cluster_objects = ClusterObjects((budget(minAvailable="some"),), "x.yaml")
+    world = make_world([], profile_of("default", []), 0, ActivePods(), cluster_objects)
     message = r"x\.yaml, PodDisruptionBudget web: 'some' is neither a number of pods nor a perc"
     with pytest.raises(ConfigurationError, match=message):
         Budgets(world, "x.yaml")

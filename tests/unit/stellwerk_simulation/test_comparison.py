@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.comparison import Difference, comparison, differences
+from stellwerk_simulation.run_metrics import RunResult
 
 RUN = RunResult("a", 1, 0, (), placed=10, nodes_in_use=5, allocated={"cpu": 0.5})
 

@@ -1,14 +1,20 @@
 """Several runs side by side, and the published curves where the traces are."""
 
 import csv
+import io
 import lzma
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from stellwerk.clock import VirtualClock
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk_simulation.curve import curve
-from stellwerk_simulation.experiment import Experiment
+from stellwerk_simulation.experiment import Experiment, Progress, pods_that_never_fit
+from stellwerk_simulation.figures import curve
+from stellwerk_simulation.manifests import node_of, pod_of
+from stellwerk_simulation.trace import TraceNode, TracePod
+from tests.support.builders import make_node, make_pod
 from tests.support.gpu_cluster import trace_file
 from tests.support.repository import ROOT
 
@@ -112,3 +118,54 @@ def test_the_published_curve_of_a_seed_at_every_load() -> None:
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_the_published_curve_of_every_policy_on_every_workload(workload: str, profile: str) -> None:
     the_published_curve_comes_out(workload, profile, 43)
+
+
+SMALL = TraceNode("small", 4000, 8192, 2, "T4")
+LARGE = TraceNode("large", 96_000, 1024, 0, "")
+
+
+def names(pods: list[TracePod], nodes: list[TraceNode]) -> list[str]:
+    return [pod.name for pod in pods_that_never_fit(pods, nodes)]
+
+
+def test_no_node_has_enough_of_everything() -> None:
+    pods = [
+        TracePod("fits", 4000, 8192, 2, 1000, ("T4", "G2")),
+        TracePod("cpu", 97_000, 1, 0, 0, ()),
+        TracePod("cpu-and-memory", 5000, 2048, 0, 0, ()),
+        TracePod("devices", 1, 1, 3, 1000, ()),
+        TracePod("model", 1, 1, 1, 500, ("G2",)),
+    ]
+    assert names(pods, [SMALL, LARGE]) == ["cpu", "cpu-and-memory", "devices", "model"]
+
+
+def test_extended_resources_of_manifests_count() -> None:
+    resource = "example.com/card"
+    nodes = [node_of(make_node("n", allocatable={resource: "2"}))]
+    pods = [pod_of(make_pod(f"p{number}", requests={resource: str(number)})) for number in (2, 3)]
+    assert names(pods, nodes) == ["default/p3"]
+
+
+class Terminal(io.StringIO):
+    @override
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_line_has_share_rate_and_time_left() -> None:
+    clock, terminal = VirtualClock(), Terminal()
+    progress = Progress(200, terminal, clock)
+    assert progress.line(0).endswith("0 pods/s  …")
+    clock.advance(5)
+    progress.show(40, 10)
+    assert "[#######                       ]  25 %  10 pods/s  15 s left" in terminal.getvalue()
+    progress.end()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_nothing_is_written_to_a_file() -> None:
+    output = io.StringIO()
+    progress = Progress(200, output, VirtualClock())
+    progress.show(10)
+    progress.end()
+    assert output.getvalue() == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.cli import main
-from stellwerk_simulation.curve import CurvePoint
+from stellwerk_simulation.figures import CurvePoint
 from stellwerk_simulation.plot import drawn
 from tests.support.repository import ROOT
 

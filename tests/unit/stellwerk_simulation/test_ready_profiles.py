@@ -6,11 +6,10 @@ import pytest
 
 from stellwerk.cli import main
 from stellwerk_simulation.arrivals import typical_pods
-from stellwerk_simulation.conduct import Conduct
-from stellwerk_simulation.curve import curve
 from stellwerk_simulation.experiment import Experiment
+from stellwerk_simulation.figures import curve
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.simulation import Simulation, SimulationOptions
 from tests.support.gpu_cluster import trace_file
 from tests.support.repository import ROOT
 
@@ -41,7 +40,7 @@ def test_planned_patterns_allocate_more_than_gradient_descent() -> None:
     experiment = Experiment.read(nodes, pods, 1.3)
     typical, arrivals = typical_pods(experiment.pods), experiment.arrivals(42)
     profile = profile_of("pattern-plan", typical, experiment.pods)
-    simulation = Simulation(arrivals, profile, typical, 42, Conduct(plan_seconds=30.0))
+    simulation = Simulation(arrivals, profile, typical, 42, SimulationOptions(plan_seconds=30.0))
     found = curve(simulation.run(arrivals.pods, lambda _: None), 130)
     at_100, at_130 = found[100], found[130]
     assert at_100 is not None

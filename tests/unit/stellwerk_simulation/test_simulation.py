@@ -9,12 +9,11 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
-from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import as_listed, typical_pods
-from stellwerk_simulation.conduct import Conduct
 from stellwerk_simulation.manifests import nodes_of
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.run_metrics import RunResult
+from stellwerk_simulation.simulation import Simulation, SimulationOptions
 from stellwerk_simulation.trace import TraceNode, TracePod
 from tests.support.builders import make_node, make_pod
 
@@ -29,9 +28,9 @@ def simulate(
     pods: list[TracePod], *, queues: bool, nodes: tuple[TraceNode, ...] = (NODE,)
 ) -> RunResult:
     typical = typical_pods(pods)
-    conduct = Conduct(timed=True, queues=queues)
+    run_options = SimulationOptions(timed=True, queues=queues)
     profile = profile_of("best-fit", typical)
-    begun = Simulation(as_listed(nodes, pods), profile, typical, 1, conduct)
+    begun = Simulation(as_listed(nodes, pods), profile, typical, 1, run_options)
     return begun.run(pods, lambda _: None)
 
 
@@ -80,8 +79,8 @@ def test_a_pod_of_higher_priority_evicts() -> None:
         {"metadata": {"name": "d"}, "spec": {"schedulerName": "d"}}, known_plugins()
     )
     typical = typical_pods(pods)
-    conduct = Conduct(timed=True, queues=True)
-    result = Simulation(as_listed([NODE], pods), profile, typical, 1, conduct).run(
+    run_options = SimulationOptions(timed=True, queues=True)
+    result = Simulation(as_listed([NODE], pods), profile, typical, 1, run_options).run(
         pods, lambda _: None
     )
     assert (result.placed, result.preempted) == (2, 1)
@@ -103,8 +102,8 @@ def in_order(pods: list[TracePod], nodes: list[JsonObject]) -> list[str]:
             bound.append(f"{assumed.name} on {assumed.node_name}")
 
     arrivals = as_listed(nodes_of(nodes, "nodes"), pods)
-    conduct = Conduct(timed=True, queues=True)
-    Noting(arrivals, profile_of("default", []), [], 1, conduct).run(pods, lambda _: None)
+    run_options = SimulationOptions(timed=True, queues=True)
+    Noting(arrivals, profile_of("default", []), [], 1, run_options).run(pods, lambda _: None)
     return bound
 
 

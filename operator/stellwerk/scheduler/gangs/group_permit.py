@@ -1,8 +1,8 @@
-"""Bindings of one group begin together: none is asked of the API before enough can be.
+"""The permit of a group: none of its bindings is asked of the API before enough can be.
 
-The group cycle makes one for the members that it placed, binding cycles arrive at it after PreBind.
-Invariant: once the first binding of a group has been let through, all that arrive are; if too few
-can arrive, none is.
+The group cycle makes one for the members that it placed, binding cycles arrive at it after PreBind;
+it stands alone since these are below the one and above the other. Invariant: once the first binding
+of a group has been let through, all that arrive are; if too few can arrive, none is.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from stellwerk.journal.entries import Entry, GroupBegun, GroupDecided, Snapshot, Turn
+from stellwerk.journal.entries import Entry, GroupBegun, GroupDecided, SnapshotWritten, Yielded
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
@@ -52,12 +52,12 @@ class _Notes:
 
     def put(self, entry: Entry) -> None:
         """Take down what comes between two steps, behind how many there were."""
-        if isinstance(entry, Snapshot) and not self._is_changed:
+        if isinstance(entry, SnapshotWritten) and not self._is_changed:
             return  # written for the next member, which a replay decides, too
         self._is_changed = True
         if self._steps != self._said:
             self._said = self._steps
-            self._put(Turn(self._steps))
+            self._put(Yielded(self._steps))
         self._put(entry)
 
 

@@ -22,11 +22,11 @@ from stellwerk.journal.entries import (
     Entry,
     Forgotten,
     Head,
-    Held,
-    Layout,
-    LetGo,
+    InitialState,
     Nominated,
-    Snapshot,
+    PluginState,
+    PluginStateGone,
+    SnapshotWritten,
     WatchEvent,
 )
 from stellwerk.journal.writer import JournalOptions, JournalWriter
@@ -141,7 +141,7 @@ class Recording:
             self._is_followed = False
 
     def _before_write(self) -> None:
-        self.put(Snapshot())
+        self.put(SnapshotWritten())
 
     def _forgotten(self, uid: str) -> None:
         if not self._is_followed:
@@ -154,12 +154,12 @@ class Recording:
     def _hold(self, kind: str, obj: JsonObject) -> None:
         self._held[_identity(kind, obj)] = obj
         if not self._is_followed:
-            self.put(Held(kind, obj))
+            self.put(PluginState(kind, obj))
 
     def _let_go(self, kind: str, obj: JsonObject) -> None:
         identity = _identity(kind, obj)
         if self._held.pop(identity, None) is not None and not self._is_followed:
-            self.put(LetGo(*identity))
+            self.put(PluginStateGone(*identity))
 
     def decided(self, queued: QueuedPod, decision: Decision) -> None:
         """A decision, before it is applied."""
@@ -182,10 +182,10 @@ class Recording:
         )
 
 
-def layout(world: World, held: Sequence[tuple[str, JsonObject]]) -> Layout:
+def layout(world: World, held: Sequence[tuple[str, JsonObject]]) -> InitialState:
     """The state of a World beside its objects; `held`: what plugins hold, with their kinds."""
     nominator, snapshot = world.nominator, world.cache.update_snapshot()
-    return Layout(
+    return InitialState(
         nodes=sorted(snapshot.row_of, key=snapshot.row_of.__getitem__),
         assumed=[(uid, pod.node_name) for uid, pod in world.cache.assumed_pods.items()],
         nominated=[(uid, name) for name, pods in nominator.by_node.items() for uid in pods],

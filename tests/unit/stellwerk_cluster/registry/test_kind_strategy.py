@@ -4,7 +4,7 @@ import pytest
 
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, plugin_flags
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
-from stellwerk_cluster.apimachinery.strategy import Strategy
+from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.registry.kind_strategy import parse_rules, strategy_of
 from tests.support.embedded_rules import Rules, pod
 
@@ -297,7 +297,7 @@ def test_plugins_are_turned_on_and_off_by_name() -> None:
 
 @pytest.mark.parametrize("kind", [kind.type_name for kind in built_in_kinds()], ids=str)
 def test_the_tables_name_functions_that_there_are(kind: str) -> None:
-    assert isinstance(strategy_of(kind), Strategy)
+    assert isinstance(strategy_of(kind), KindStrategy)
 
 
 def test_a_change_is_valid_if_the_object_is_and_the_rule_for_changes_agrees() -> None:
@@ -311,8 +311,8 @@ def test_a_change_is_valid_if_the_object_is_and_the_rule_for_changes_agrees() ->
 @pytest.mark.parametrize(
     ("rules", "error"),
     [
-        pytest.param({"defaults": "defaults.pod_defaults.default_pod"}, TypeError, id="word"),
-        pytest.param({"default": "defaults.pod_defaults.nothing"}, AttributeError, id="function"),
+        pytest.param({"defaults": "defaults.pod_strategy.default_pod"}, TypeError, id="word"),
+        pytest.param({"default": "defaults.pod_strategy.nothing"}, AttributeError, id="function"),
         pytest.param({"default": "defaults.nowhere.default_pod"}, ImportError, id="module"),
     ],
 )

@@ -10,8 +10,8 @@ from stellwerk.cli import main
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation.cluster import ActivePods, make_world
+from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.surroundings import Surroundings, not_read
 from tests.support.builders import make_node, make_pod
 
 
@@ -140,6 +140,6 @@ def test_pods_of_groups_and_with_claims_are_placed_one_by_one_as_if_any_node_had
 
 
 def test_an_object_that_is_wrong_is_named() -> None:
-    surroundings = Surroundings((named("PriorityClass", "urgent", value="much"),), "x.yaml")
+    cluster_objects = ClusterObjects((named("PriorityClass", "urgent", value="much"),), "x.yaml")
     with pytest.raises(ConfigurationError, match=r"x\.yaml, PriorityClass urgent: .*much"):
-        make_world([], profile_of("default", []), 0, ActivePods(), surroundings)
+        make_world([], profile_of("default", []), 0, ActivePods(), cluster_objects)

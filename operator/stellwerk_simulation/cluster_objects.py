@@ -14,7 +14,7 @@ from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk.world.world import World
-from stellwerk_simulation.mistakes import made
+from stellwerk_simulation.manifest_errors import made
 
 _PRIORITY_CLASS: Final = "PriorityClass"
 _NAMESPACE: Final = "Namespace"
@@ -35,7 +35,7 @@ def not_read(objects: Iterable[JsonObject]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClusterObjects:
     """Such objects, and where they come from."""
 
     objects: Sequence[JsonObject] = ()

@@ -1,4 +1,4 @@
-"""Which pods a plan may move: what holds a pod where it is, and what budgets still allow.
+"""The rules of moving pods: what holds a pod where it is, and what budgets still allow.
 
 Plans of moves ask it. Invariant: the moves of one plan together never take more from a
 PodDisruptionBudget than its status allows now, for an eviction is not sure to be made good before

@@ -1,11 +1,12 @@
-"""Requests, limits and claims of containers and pods, and the policies by which they are resized.
+"""Resources: their names, their amounts, and the requests, limits and claims of containers.
 
-Called by the validation of pods, templates and RuntimeClasses. Invariant: one `FieldError` for each
-wrong name or amount, limits before requests.
+Called by the validation of pods, nodes, limits, quotas and RuntimeClasses. Invariant: a name
+without a slash is native, and so is one of kubernetes.io; limits are judged before requests.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
@@ -18,18 +19,14 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
     unsupported,
 )
+from stellwerk_cluster.apimachinery.names import qualified_name_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.pods import pod_amounts
-from stellwerk_cluster.validation.checks import label
-from stellwerk_cluster.validation.resource_names import (
-    CPU,
-    HUGE_PAGES,
-    MEMORY,
-    container_resource_name,
-    is_huge_pages,
-    is_overcommitted,
-    resource_name,
-    resource_quantity,
+from stellwerk_cluster.validation.checks import (
+    is_whole,
+    label,
+    qualified_name,
+    quantity_not_negative,
 )
 
 if TYPE_CHECKING:
@@ -39,18 +36,100 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import JsonValue
 
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+HUGE_PAGES: Final = "hugepages-"
+_CONTAINER: Final = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE))
+COUNTED_OBJECTS: Final = frozenset(
+    (
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    )
+)
+"""The resources of quotas that count objects."""
+_QUOTA: Final = (
+    _CONTAINER
+    | COUNTED_OBJECTS
+    | {f"{part}.{name}" for part in ("requests", "limits") for name in _CONTAINER}
+    | {"requests.storage"}
+)
+_STANDARD: Final = _QUOTA | {"storage"}
 _RESIZE_POLICIES: Final = ("NotRequired", "RestartContainer")
+
+
+def is_huge_pages(name: str) -> bool:
+    """Whether the resource is huge pages of some size."""
+    return name.startswith(HUGE_PAGES)
+
+
+def is_native(name: str) -> bool:
+    """Whether the resource is one of Kubernetes' own."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+@lru_cache(maxsize=1 << 12)
+def is_extended(name: str) -> bool:
+    """Whether the resource is an extended one, of a device plugin for example."""
+    if is_native(name) or name.startswith("requests."):
+        return False
+    return not qualified_name_errors(f"requests.{name}")
+
+
+def is_overcommitted(name: str) -> bool:
+    """Whether requests may be lower than limits."""
+    return is_native(name) and not is_huge_pages(name)
+
+
+def is_standard_for_quota(name: str) -> bool:
+    """Whether a quota may limit the resource without a domain before its name."""
+    return name in _QUOTA or name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))
+
+
+def resource_name(name: str, field: str) -> Iterator[FieldError]:
+    """Errors of the name of a resource, whatever it is for."""
+    if qualified_name_errors(name):
+        yield from qualified_name(name, field)
+    elif "/" not in name and name not in _STANDARD and not is_huge_pages(name):
+        text = "must be a standard resource type or fully qualified"
+        yield bad_value(field, name, text)
+
+
+def container_resource_name(name: str, field: str) -> Iterator[FieldError]:
+    """Errors of the name of a resource of containers."""
+    if name in _CONTAINER:
+        return
+    yield from resource_name(name, field)
+    if "/" not in name:
+        if not is_huge_pages(name):
+            yield bad_value(field, name, "must be a standard resource for containers")
+    elif not is_native(name) and not is_extended(name):
+        yield bad_value(field, name, "doesn't follow extended resource name standard")
+
+
+def resource_quantity(name: str, amount: JsonValue, field: str) -> Iterator[FieldError]:
+    """Errors of the amount of a resource: never negative, and some are whole."""
+    yield from quantity_not_negative(amount, field)
+    if (name in COUNTED_OBJECTS or is_extended(name)) and not is_whole(amount):
+        yield bad_value(field, amount, "must be an integer")
 
 
 def container_resource_errors(
     resources: JsonObject, field: str, claims: AbstractSet[str] = frozenset()
 ) -> Iterator[FieldError]:
-    """What is wrong with the requests and limits of a container of a pod with these claims."""
+    """Errors of the requests and limits of a container of a pod with these claims."""
     return _requirement_errors(resources, field, container_resource_name, claims)
 
 
 def pod_resource_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
-    """What is wrong with the requests and limits of a whole pod."""
+    """Errors of the requests and limits of a whole pod."""
     resources = spec.get("resources")
     if resources is None:
         return
@@ -177,7 +256,7 @@ def _claim_errors(
 def resize_policy_errors(
     policies: Iterable[JsonObject], field: str, restart_policy: str
 ) -> Iterator[FieldError]:
-    """What is wrong with the policies by which a container is resized."""
+    """Errors of the policies by which a container is resized."""
     seen = set()
     for position, policy in enumerate(policies):
         name, action = policy.get("resourceName", ""), policy.get("restartPolicy", "")

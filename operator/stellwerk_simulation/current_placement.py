@@ -1,4 +1,4 @@
-"""A cluster as it stands: its nodes, its pods where they are, and the objects that filters read.
+"""The current placement: nodes, pods where they are, and the objects that filters read.
 
 Plans of moves begin with it. Invariant: pods are where their manifests say; a pod that is to be
 placed anew asks what its manifest asks, without the node and the devices that it has now.
@@ -15,13 +15,13 @@ from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
 from stellwerk_simulation.cluster import ActivePods, make_world
+from stellwerk_simulation.cluster_objects import ClusterObjects
+from stellwerk_simulation.manifest_errors import made
 from stellwerk_simulation.manifests import nodes_of
-from stellwerk_simulation.mistakes import made
-from stellwerk_simulation.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class Rescheduled:
     """Where the scheduler puts a pod that was evicted."""
 
     pod: PodInfo
@@ -34,7 +34,7 @@ class Landing:
 
 
 @dataclass(slots=True)
-class Standing:
+class CurrentPlacement:
     """Nodes and pods, and what evictions make of them under one profile."""
 
     world: World
@@ -44,7 +44,7 @@ class Standing:
     waiting: int
     """So many pods have no node."""
 
-    def fork(self, seed: int) -> "Standing":
+    def fork(self, seed: int) -> "CurrentPlacement":
         """The same, to go on from here; ties are broken by the seed."""
         return replace(self, world=self.world.fork(Random(seed)))
 
@@ -57,7 +57,9 @@ class Standing:
         cache.set_node(replace(node, unschedulable=True))
         cache.update_snapshot()
 
-    def evict(self, pod: PodInfo, avoid: frozenset[str], *, hold: bool = False) -> Landing | None:
+    def evict(
+        self, pod: PodInfo, avoid: frozenset[str], *, hold: bool = False
+    ) -> Rescheduled | None:
         """Take a pod off its node and let the scheduler place it.
 
         None, and nothing has changed: it would wait, or come to a node that is to be avoided.
@@ -70,26 +72,26 @@ class Standing:
         if not hold or node is None or node.unschedulable:
             return self._evict(pod, avoid)
         self.cordon(pod.node_name)
-        landing = self._evict(pod, avoid)
+        moved = self._evict(pod, avoid)
         self.world.cache.set_node(node)
         self.world.cache.update_snapshot()
-        return None if landing is None else replace(landing, held=True)
+        return None if moved is None else replace(moved, held=True)
 
-    def _evict(self, pod: PodInfo, avoid: frozenset[str]) -> Landing | None:
+    def _evict(self, pod: PodInfo, avoid: frozenset[str]) -> Rescheduled | None:
         cache = self.world.cache
         cache.remove_pod(pod.uid)
         cache.update_snapshot()
         served = self.world.profiles.served[self.scheduler_name]
         decision = decide(self.world, self._anew(pod), served, thorough=True)
-        landing = Landing(pod, decision.node_name, _ties(decision))
-        if landing.node_name and not avoid.intersection((landing.node_name, *landing.ties)):
+        moved = Rescheduled(pod, decision.node_name, _ties(decision))
+        if moved.node_name and not avoid.intersection((moved.node_name, *moved.ties)):
             state = decision.search.found.state
-            assumed = decision.search.pod.with_node(landing.node_name)
+            assumed = decision.search.pod.with_node(moved.node_name)
             cache.assume_pod(assumed)
-            if served.framework.binding.reserve(state, assumed, landing.node_name).ok:
+            if served.framework.binding.reserve(state, assumed, moved.node_name).ok:
                 cache.update_snapshot()
-                return landing
-            served.framework.binding.unreserve(state, assumed, landing.node_name)
+                return moved
+            served.framework.binding.unreserve(state, assumed, moved.node_name)
             cache.forget_pod(pod.uid)
         cache.set_pod(pod)
         cache.update_snapshot()
@@ -102,15 +104,17 @@ class Standing:
         return _pod(self.world, bare)
 
 
-def standing_of(objects: Sequence[JsonObject], profile: LoadedProfile, source: str) -> Standing:
+def placement_of(
+    objects: Sequence[JsonObject], profile: LoadedProfile, source: str
+) -> CurrentPlacement:
     """The cluster that objects describe.
 
     Raises:
         ConfigurationError: there is no node, or an object is wrong.
         ProfileError: a plugin of the profile refuses its arguments.
     """
-    surroundings = Surroundings.among(objects, source)
-    world = make_world(nodes_of(objects, source), profile, 0, ActivePods(), surroundings)
+    cluster_objects = ClusterObjects.among(objects, source)
+    world = make_world(nodes_of(objects, source), profile, 0, ActivePods(), cluster_objects)
     manifests: dict[str, JsonObject] = {}
     waiting = 0
     for obj in objects:
@@ -122,7 +126,7 @@ def standing_of(objects: Sequence[JsonObject], profile: LoadedProfile, source: s
             manifests[pod.uid] = obj
         waiting += not pod.node_name and not pod.finished
     world.cache.update_snapshot()
-    return Standing(world, profile.scheduler_name, manifests, waiting)
+    return CurrentPlacement(world, profile.scheduler_name, manifests, waiting)
 
 
 def _pod(world: World, manifest: JsonObject) -> PodInfo:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stellwerk_simulation.account import Event, RunResult
-from stellwerk_simulation.curve import CurvePoint, curve
+from stellwerk_simulation.figures import CurvePoint, curve
+from stellwerk_simulation.run_metrics import Event, RunResult
 
 
 def result(*events: Event) -> RunResult:

@@ -3,7 +3,7 @@
 from random import Random
 
 from stellwerk.plugins.gpu.fragmentation import Fragmentation, TypicalPod, TypicalPods
-from stellwerk_simulation.fragmentation_record import FragmentationRecord
+from stellwerk_simulation.run_metrics import FragmentationRecord
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod_info
 
 TYPICAL = TypicalPods(

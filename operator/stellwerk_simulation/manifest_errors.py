@@ -1,4 +1,4 @@
-"""What is wrong with an object of a file, as one line that names file and object.
+"""The errors of manifests, each as one line that names file and object.
 
 Everything that is made of manifests is made by `made`. Invariant: an object that cannot be used
 ends in a ConfigurationError and in nothing else.

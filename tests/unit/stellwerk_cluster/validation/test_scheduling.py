@@ -12,7 +12,7 @@ from stellwerk_cluster.apimachinery.feature_gates import (
     GENERIC_WORKLOAD,
     NEEDS,
 )
-from stellwerk_cluster.defaults.group_strategy import FINALIZER
+from stellwerk_cluster.defaults.kind_defaults import FINALIZER
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.embedded_rules import Rules, pod
 
