@@ -35,7 +35,7 @@ _LONGEST_CHUNK_LINE: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a peer may send and how long it may take; the defaults are the operator's port's."""
+    """The most that a peer may send, and its time; the defaults are the operator's port's."""
 
     request_line_bytes: int = 8 << 10
     header_fields: int = 64
@@ -124,7 +124,7 @@ class LimitedSite(web.TCPSite):
 
 
 class _Refused(Exception):  # noqa: N818 no error of this process
-    """What was sent goes beyond a limit."""
+    """A request that goes beyond a limit."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -132,7 +132,7 @@ class _Refused(Exception):  # noqa: N818 no error of this process
 
 
 class _Framing:
-    """Where in a request a connection is, from the bytes that it has sent.
+    """The place in a request that a connection has reached, from the bytes that it has sent.
 
     It finds the ends of heads and bodies, and checks the sizes of heads.
     """

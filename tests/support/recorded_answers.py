@@ -32,7 +32,7 @@ from tests.support.builders import make_node, make_pod
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 from tests.support.explaining_port import ExplainingPort, explaining_port, two_nodes
 from tests.support.gpu_cluster import gpu_node, gpu_pod
-from tests.support.in_process import InProcess, make_profile, quiet
+from tests.support.in_process import InProcess, eventually, make_profile, quiet
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.repository import ROOT
 from tests.support.storage import claim_volume, make_claim, make_class, make_volume
@@ -436,6 +436,9 @@ async def of_groups(port: ExplainingPort) -> Sequence[Question]:
     world.apply(*(make_member(f"misspelt{n}", "misspelt", cpu="1") for n in range(2)))
     world.apply(make_member("orphan", "few-of-them", cpu="1"))
     world.apply(make_profile(NAME, gangScheduling=True))
+    # Conditions are written as time allows: of all groups but those that wait for pods.
+    await eventually(lambda: _groups_with_a_condition(world) == 6)
+    await asyncio.sleep(0.3)
     await quiet(300)
     names = (
         "first",
@@ -453,6 +456,11 @@ async def of_groups(port: ExplainingPort) -> Sequence[Question]:
         *explained("large0", "few0"),
         ("/queue", None),
     ]
+
+
+def _groups_with_a_condition(world: InProcess) -> int:
+    found = [each.group for each in world.operator.world.pod_groups.groups.values()]
+    return sum(group is not None and bool(group.conditions) for group in found)
 
 
 async def of_a_selector(port: ExplainingPort) -> Sequence[Question]:

@@ -378,9 +378,9 @@ class EditPod(Change):
 
 @dataclass(frozen=True, slots=True)
 class EditObject:
-    """An object of another kind is written otherwise; tried when no change of the others is left.
+    """An object of another kind is written otherwise: what plugins of Stellwerk alone propose.
 
-    Where none helps alone, pairs are tried.
+    Such edits are tried apart from changes, and in pairs where none helps alone.
     """
 
     kind: str

@@ -277,8 +277,8 @@ class ExplainPlugin(Plugin, Protocol):
     ) -> PluginPart | Generator[None, None, PluginPart | None] | None:
         """Return the plugin's part, None where it has none; a generator yields between steps.
 
-        `state` is that of an attempt up to Filter, and holds the FilterResults. A DevicesOfPod or
-        GpusOfPod is shown in the field of that name, PluginFacts under the plugin's name.
+        `state` is that of an attempt up to Filter, and holds the FilterResults. PluginFacts are
+        shown under the plugin's name; the others are for plugins that come with Stellwerk.
         """
         ...
 

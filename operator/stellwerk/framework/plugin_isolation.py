@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.changes import Change, Cost, EditObject, Proposal
+from stellwerk.framework.changes import Change, Cost
 from stellwerk.framework.events import (
     QUEUE,
     ClusterEventWithHint,
@@ -57,7 +57,6 @@ from stellwerk.framework.interface import (
     ExplainPlugin,
     PermitResult,
     Plugin,
-    PluginPart,
     PostFilterResult,
     PreFilterResult,
     ProposePlugin,
@@ -65,8 +64,6 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status
-from stellwerk.models.answers.devices import DevicesOfPod
-from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.models.answers.suggestion import ChangeFields
 from stellwerk.models.pod import PodInfo
@@ -179,7 +176,7 @@ class IsolatedPlugin:
 
     # --- explanations, a step at a time ---------------------------------------------------------
 
-    def _explain(self, *arguments: Any) -> Generator[None, None, PluginPart | None]:
+    def _explain(self, *arguments: Any) -> Generator[None, None, PluginFacts | None]:
         """The plugin's part, each step of it guarded.
 
         Raises:
@@ -196,7 +193,7 @@ class IsolatedPlugin:
             yield
         raise self._named("Explain", PluginViolation(f"took more than {_MOST_STEPS} steps"))
 
-    def _propose(self, *arguments: Any) -> Iterator[Proposal | None]:
+    def _propose(self, *arguments: Any) -> Iterator[Change | None]:
         """The plugin's proposals, each of them guarded.
 
         Raises:
@@ -213,26 +210,19 @@ class IsolatedPlugin:
             if count > MOST_PROPOSALS:
                 message = f"proposed more than {MOST_PROPOSALS} changes"
                 raise self._named("Propose", PluginViolation(message))
-            yield None if each is None else self._proposal(each)
+            yield None if each is None else self._guarded("Propose", partial(self._change, each))
         raise self._named("Propose", PluginViolation(f"took more than {_MOST_STEPS} steps"))
 
-    def _proposal(self, proposal: object) -> Proposal:
-        """The proposal, with whatever code of the plugin's is in it guarded."""
-        if isinstance(proposal, EditObject):
-            edit = proposal.edit
-            return replace(proposal, edit=lambda obj: self._guarded("Propose", lambda: edit(obj)))
-        return self._guarded("Propose", lambda: self._change(proposal))
-
     def _change(self, proposal: object) -> Change:
+        """The change, with whatever code of the plugin's is in it guarded."""
         if not isinstance(proposal, Change):
             raise PluginViolation(f"proposed {type(proposal).__name__}, not a Change")
-        if type(proposal).__module__ == Change.__module__ and not hasattr(proposal, "edit"):
-            return proposal
         return IsolatedChange(
             cost=Cost(proposal.cost),
             group=tuple(map(str, proposal.group)),
             target=str(proposal.target),
             text=str(proposal.describe()),
+            shown=_of_kind(proposal.fields(), ChangeFields),
             own=proposal,
             guarded=self._guarded,
         )
@@ -311,12 +301,13 @@ _END: Final = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolatedChange(Change):
-    """A change that a plugin makes with code of its own."""
+    """A change that a plugin has proposed, which may hold code of its own, or make no sense."""
 
     cost: Cost  # type: ignore[misc] # each change of a plugin has its own
     group: tuple[str, ...]
     target: str
     text: str
+    shown: ChangeFields = field(compare=False)
     own: Change = field(compare=False)
     guarded: Callable[[str, Callable[[], Any]], Any] = field(compare=False)
 
@@ -334,10 +325,7 @@ class IsolatedChange(Change):
 
     @override
     def fields(self) -> ChangeFields:
-        fields: ChangeFields = self.guarded(
-            "Propose", lambda: _of_kind(self.own.fields(), ChangeFields)
-        )
-        return fields
+        return self.shown
 
 
 def _step(steps: Generator[None, None, Any]) -> StopIteration | None:
@@ -355,9 +343,9 @@ def _iterable(answer: object) -> Iterable[object]:
     return answer
 
 
-def _part(answer: object) -> PluginPart | None:
-    if answer is None or isinstance(answer, DevicesOfPod | GpusOfPod):
-        return answer
+def _part(answer: object) -> PluginFacts | None:
+    if answer is None:
+        return None
     facts = _of_kind(answer, PluginFacts)
     if not _are_texts(facts.lines):
         raise PluginViolation(f"explained with lines {facts.lines!r}, not with texts")

@@ -99,7 +99,7 @@ class StatusReports:
             writer.add_done_callback(self._writers.discard)
 
     def drop(self, uid: str) -> None:
-        """What is pending about a pod is true no more."""
+        """Drop what is pending about a pod: it is true no more."""
         self.pending.pop(uid, None)
 
     async def cancel_or_flush(self, uid: str) -> None:

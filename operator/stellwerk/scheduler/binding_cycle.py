@@ -183,7 +183,7 @@ class BindingCycle:
         state: CycleState,
         by_extender: bool,  # noqa: FBT001
     ) -> Failure | None:
-        """What failed; None if the API has the binding all the same."""
+        """The failure; None if the API has the binding all the same."""
         unknown = by_extender or state.bind_outcome_unknown
         if unknown and await self.outcomes.is_bound(assumed):
             return None

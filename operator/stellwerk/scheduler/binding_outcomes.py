@@ -1,4 +1,4 @@
-"""What became of bindings that neither an answer nor the watch has told: the API is asked.
+"""Outcomes of bindings that neither an answer nor the watch has told, asked of the API.
 
 Binding tasks wait here for the outcome of a binding whose answer was lost; pods whose binding was
 answered, but that the watch has not shown bound in time, are asked about on their own account, and
@@ -144,7 +144,7 @@ class BindingOutcomes:
             pass
 
     def _put_off(self, asked: Iterable[_Question]) -> None:
-        """What could not be read is read again later, less and less often."""
+        """Read again later what could not be read, less and less often."""
         now = self._world.clock.monotonic()
         for question in asked:
             question.due_seconds = now + question.delay_seconds

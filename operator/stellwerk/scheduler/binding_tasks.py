@@ -87,7 +87,7 @@ class BindingTasks:
         return task.cancel()
 
     def cancelled_because(self, uid: str) -> str:
-        """Why a binding was cancelled; empty if it was not, or by the shutdown."""
+        """The reason for which a binding was cancelled; empty if it was not, or by the shutdown."""
         return self._cancellable.get(uid, "")
 
     async def drain(self, timeout_seconds: float) -> None:

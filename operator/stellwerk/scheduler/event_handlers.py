@@ -107,7 +107,7 @@ class SyncBarrier:
             self._complete.set()
 
     def unready(self) -> str | None:
-        """Why there is nothing to decide on yet; None: there is."""
+        """The reason for which nothing can be decided yet; None: it can."""
         missing = ", ".join(sorted(self._missing))
         return f"waiting for the first list of {missing}" if missing else None
 
@@ -165,7 +165,7 @@ class EventHandlers(WatchHandlers):
         self._handled(change, started)
 
     def _pod(self, event_type: str | None, obj: JsonObject, now: float) -> str:
-        """What happened to the pod, as the metric calls it."""
+        """Take a pod event; returns what happened to the pod, as the metric calls it."""
         if event_type == DELETED:
             return self._pod_gone(obj, now, deleted=True)
         pod = self._parsed(self._parse, obj)
@@ -209,7 +209,7 @@ class EventHandlers(WatchHandlers):
         return prepared
 
     def _parsed(self, parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Parsed:
-        """What the object says, parsed now unless it has been."""
+        """The object, parsed now unless it has been."""
         prepared = self._prepared.get(id(obj))
         return _well_formed(parse, obj) if prepared is None else prepared.parsed()
 
@@ -332,7 +332,7 @@ class EventHandlers(WatchHandlers):
         self._observe(change, started)
 
     def _node(self, event_type: str | None, obj: JsonObject, started: float) -> str:
-        """What happened to the node, as the metric calls it."""
+        """Take a node event; returns what happened to the node, as the metric calls it."""
         world = self.world
         if event_type == DELETED:
             metadata = obj["metadata"]
@@ -414,7 +414,7 @@ class EventHandlers(WatchHandlers):
     # --- after each -----------------------------------------------------------------------------
 
     def _handled(self, label: str, started: float) -> None:
-        """What plugins wait for may have come."""
+        """Have waiting plugins look: what they wait for may have come."""
         if self.predicates.pending:
             self.predicates.look()
         self._observe(label, started)

@@ -41,7 +41,7 @@ class FailureHandler:
         self._without_profile = without_profile
 
     def unexpected(self, failure: Exception, pod: PodInfo, profile: ServedProfile) -> Failure:
-        """What was raised during an attempt, as a failure of the attempt; logged and counted."""
+        """Make a failure of the attempt of what was raised during it; log and count it."""
         if isinstance(failure, PluginFailure):
             logger.error("%s: %s", pod.key, failure, exc_info=failure)
             self.count(failure, profile)

@@ -143,7 +143,7 @@ class Evictor:
 
 
 def _asked_delay(failure: ApiError) -> float:
-    """How long the server wants to be left alone."""
+    """The pause that the server asks for."""
     return failure.retry_after_seconds or 0.0
 
 
@@ -322,7 +322,7 @@ def _reason(eviction: Eviction) -> EvictionReason:
 
 
 def _scope(chosen: Candidate) -> str:
-    """What an event adds when victims are taken from other nodes than the one that is made free."""
+    """The addition to an event where victims are on other nodes than the one that is made free."""
     nodes = sorted({victim.node_name for victim in chosen.victims})
     if nodes == [chosen.node_name]:
         return ""

@@ -181,7 +181,7 @@ class ScheduleOne:
         decision: Decision,
         started_and_decided_seconds: tuple[float, float],
     ) -> None:
-        """What follows where there is no node: victims, a condition, an event."""
+        """Carry out what follows where there is no node: victims, a condition, an event."""
         started_seconds, decided_seconds = started_and_decided_seconds
         if effects.evict is not None:
             now = self._world.clock.now()
@@ -189,7 +189,7 @@ class ScheduleOne:
         self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
 
     def _throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
-        """Why a pod has to leave time to others, or an empty text."""
+        """The reason for which a pod has to leave time to others, or an empty text."""
         slow = ""
         if len(self._world.profiles.served) > 1:
             slow = self._budget.exceeded(profile.scheduler_name)

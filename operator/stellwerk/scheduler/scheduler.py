@@ -94,7 +94,7 @@ class Scheduler(Waits):
         return self._schedule_one.deciding
 
     def heartbeat(self) -> float:
-        """When the loop last turned; now, while the scheduling coroutine is not running yet.
+        """The last time that the loop ran; now, while the scheduling coroutine is not running yet.
 
         A cycle that hangs holds up the loop, and the beat with it. A coroutine that waits, for a
         slot, an extender or the API server, is alive: killing it would mend none of these.

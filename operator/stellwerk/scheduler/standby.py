@@ -1,4 +1,4 @@
-"""What a process does that stands by: it stays ready to decide within milliseconds.
+"""The work of a process that stands by: it stays ready to decide within milliseconds.
 
 `app` waits here for the lease. Events go on filling cache and queue, and what they leave to be done
 in slices is done; nothing takes pods out of activeQ, so that what other processes bind stays in it

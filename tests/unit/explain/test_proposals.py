@@ -10,6 +10,7 @@ from stellwerk.cases.decide import Case
 from stellwerk.explain.report import explain_on
 from stellwerk.plugin_api import (
     ChangeFields,
+    DeletePod,
     EditPod,
     FilterResult,
     FilterResults,
@@ -22,7 +23,7 @@ from stellwerk.plugin_api import (
 )
 from stellwerk.plugins import registry
 from tests.support.answers import written
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, pod_info
 
 
 class Pools:
@@ -156,6 +157,16 @@ def too_many(*_: Any) -> Any:
         pytest.param({"propose": too_many}, "more than 32 changes", id="too many proposals"),
         pytest.param({"propose": lambda *_: ["grow"]}, "proposed str", id="no change"),
         pytest.param({"propose": lambda *_: 7}, "answered int", id="no list"),
+        pytest.param(
+            {"propose": lambda *_: [SetLabels("nowhere", (("pool", "x"),))]},
+            "KeyError",
+            id="a node that is not there",
+        ),
+        pytest.param(
+            {"propose": lambda *_: [DeletePod(pod_info("other", node_name="n"))]},
+            "KeyError",
+            id="a pod that is not on its node",
+        ),
         pytest.param(
             {"propose": lambda *_: [BrokenChange("n")]}, "LookupError", id="it cannot be made"
         ),

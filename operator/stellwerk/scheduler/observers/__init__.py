@@ -1,1 +1,1 @@
-"""What observes: metrics, the audit, the debugger, the decision log."""
+"""Observers: metrics, the audit, the debugger, the decision log."""

@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 
 class _Listed(NamedTuple):
-    """What is compared of a pod as the API has it."""
+    """The part of a pod, as the API has it, that is compared."""
 
     key: str
     node_name: str
@@ -42,7 +42,7 @@ class _Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Discrepancies:
-    """What does not agree, by name; nothing, if all is well."""
+    """The objects that do not agree, by name; none, if all is well."""
 
     missed_nodes: frozenset[str] = frozenset()
     """In the API, not in the cache."""

@@ -1,4 +1,4 @@
-"""What the scheduler knows, written to the log on SIGUSR2: cache, queues, and how true they are.
+"""The scheduler's cache and queues, and how true they are, written to the log on SIGUSR2.
 
 Invariant: nothing is changed by looking, and a signal that comes while the last one is being
 answered is not answered again.

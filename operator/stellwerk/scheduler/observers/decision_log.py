@@ -1,4 +1,4 @@
-"""What a decision looks like in the log: one line at debug, and at trace every verdict and score.
+"""Decisions in the log: one line at debug, and at trace every verdict and score.
 
 The scheduling coroutine calls it only where debug is on. Invariant: a decision is read, not made;
 verdicts that it did not need are asked for on the snapshot it was made on.

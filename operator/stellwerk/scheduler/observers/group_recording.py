@@ -1,4 +1,4 @@
-"""What a recording operator takes down of decisions on groups.
+"""Journal entries of a recording operator about decisions on groups.
 
 It stands in for `decide_group` in the group cycle. Invariant: what a replay cannot work out again
 is in the journal: what was asked for, what came between two steps, random numbers, and
@@ -30,7 +30,7 @@ class GroupRecorder(Protocol):
 
 
 class _Notes:
-    """What is put into the journal while one group is decided."""
+    """The entries that are put into the journal while one group is decided."""
 
     def __init__(self, put: Callable[[Entry], None]) -> None:
         self._put = put

@@ -195,7 +195,7 @@ class DeviceCounters(DeviceCounts):
 
 
 class Gauges:
-    """What is only looked at when metrics are scraped."""
+    """Values that are only looked at when metrics are scraped."""
 
     def __init__(self, world: World, metrics: Metrics, bindings: BindingTasks) -> None:
         self._bindings = bindings
@@ -240,7 +240,7 @@ class Gauges:
         return 0.0 if oldest is None else self._world.clock.monotonic() - oldest
 
     def _cache_age_seconds(self) -> float:
-        """How long the watches of what no decision goes without have been silent."""
+        """The silence of the watches that no decision goes without, in seconds."""
         heard = dict(self._metrics.watch_silence.items())
         return max((heard[kind,].current() for kind in _ESSENTIAL if (kind,) in heard), default=0.0)
 
