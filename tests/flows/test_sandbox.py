@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.demo import demo
-from stellwerk.demo.demo import run_demo
-from stellwerk.demo.examples import Example
+from stellwerk.demo.demo import Example, run_demo
 from tests.support.builders import make_node, make_pod
 from tests.support.processes import fetch, running, server_of, until
 

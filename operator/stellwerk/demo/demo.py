@@ -1,25 +1,98 @@
 """The main job in one command: a cluster, the operator, examples, which pod runs where, and why.
 
-The command line calls `run_demo`. Invariant: it ends with status 0 only if every example behaved as
-its file says, and it leaves nothing running.
+The command line calls `run_demo`. A manifest of `examples/` begins with a comment line, its title,
+and perhaps a second one, "unschedulable": its pods go nowhere. Files are applied in the order of
+their names. Invariant: it ends with status 0 only if every example behaved as its file says, which
+is judged without the scheduler's own columns, and it leaves nothing running.
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from textwrap import wrap
 from typing import Final, TextIO
 
-from stellwerk.demo.examples import Example, load_examples, load_nodes, resource_of
-from stellwerk.demo.reasons import forbidden, reason
+import yaml
+
 from stellwerk.demo.sandbox import Sandbox, open_sandbox, own_command
 from stellwerk.explain.report import scheduled_message
+from stellwerk.models.answers.pod import DecisionFields, PodExplanation
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
+from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_affinity import AffinityTerm
+from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from stellwerk_cluster.cluster import EmbeddedCluster
+
+_RESOURCES: Final = {
+    "Pod": ("pods", "", "default"),
+    "Deployment": ("deployments", "apps", "default"),
+    "PriorityClass": ("priorityclasses", "scheduling.k8s.io", ""),
+}
+_UNSCHEDULABLE: Final = "# unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One file: its title, its objects, and what is to become of its pods."""
+
+    title: str
+    schedulable: bool
+    """Whether its pods are to get a node; the others get a condition that says why not."""
+    objects: tuple[JsonObject, ...]
+
+    @property
+    def workloads(self) -> list[JsonObject]:
+        """Its pods and deployments."""
+        return [obj for obj in self.objects if obj["kind"] in {"Pod", "Deployment"}]
+
+    @property
+    def pod_count(self) -> int:
+        """The number of pods that it makes."""
+        return sum(obj["spec"].get("replicas", 1) for obj in self.workloads)
+
+    def owns(self, pod: PodInfo) -> bool:
+        """Whether a pod is one of the example's."""
+        names = [(obj["metadata"]["name"], obj["kind"] == "Pod") for obj in self.workloads]
+        return any(
+            pod.name == name if is_pod else pod.name.startswith(f"{name}-")
+            for name, is_pod in names
+        )
+
+
+def resource_of(obj: JsonObject) -> tuple[str, str, str]:
+    """(plural, group, namespace) of an object of the demo."""
+    return _RESOURCES[obj["kind"]]
+
+
+def load_examples() -> list[Example]:
+    """Every example, in the order of the file names."""
+    return list(_read())
+
+
+def load_nodes() -> list[JsonObject]:
+    """The demo's nodes."""
+    listed = yaml.safe_load(_text("nodes.yaml"))
+    return list(listed["items"])
+
+
+def _read() -> Iterator[Example]:
+    directory = files(__package__) / "examples"
+    for name in sorted(entry.name for entry in directory.iterdir()):
+        if name[0].isdigit():
+            text = _text(name)
+            title, second, _ = text.split("\n", 2)
+            objects = tuple(yaml.safe_load_all(text))
+            yield Example(title.removeprefix("# "), second != _UNSCHEDULABLE, objects)
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / "examples" / name).read_text(encoding="utf-8")
+
 
 _WIDTH: Final = 100
 _DEADLINE_SECONDS: Final = 60.0
@@ -180,3 +253,92 @@ def _row(pod: PodInfo, why: str, width: int) -> Iterator[str]:
     yield f"{pod.name:<{width}}  {pod.node_name or '-':<8}  {first}"
     for line in rest:
         yield f"{'':<{width}}  {'':<8}  {line}"
+
+
+_HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
+_SCORES: Final = 2
+"""So many scores are named."""
+
+
+def reason(explanation: PodExplanation | None) -> str:
+    """The reason for which a bound pod is where it is."""
+    if explanation is None:
+        return "not explained"
+    decision = explanation.decision
+    if decision is None:
+        return explanation.note or "not explained"
+    words = [f"{decision.feasible} of {decision.nodes} nodes fit"]
+    others = decision.others
+    if others is not None and others.nodes == decision.nodes - decision.feasible:
+        words += (f"{each.nodes}: {', '.join(each.reasons)}" for each in others.reasons)
+    if len(decision.best) > 1:
+        words.append(_choice(decision))
+    return "; ".join(words)
+
+
+def _choice(decision: DecisionFields) -> str:
+    """The scores that put the chosen node before the next one."""
+    chosen, second = decision.best[:2]
+    if decision.tied > 1:
+        return f"{decision.tied} tied at {chosen.total}, one of them drawn"
+    leads = {
+        plugin: score.weighted - second.scores[plugin].weighted
+        for plugin, score in chosen.scores.items()
+    }
+    ahead = sorted((plugin for plugin, lead in leads.items() if lead > 0), key=leads.__getitem__)
+    named = ", ".join(f"{plugin} +{leads[plugin]}" for plugin in reversed(ahead[-_SCORES:]))
+    return f"best by {chosen.total} to {second.total} ({named})"
+
+
+def forbidden(pod: PodInfo, pods: Sequence[PodInfo], nodes: Mapping[str, NodeInfo]) -> str:
+    """The first objection of the pod's manifest to its node; empty: none."""
+    return next(_objections(pod, pods, nodes), "")
+
+
+def _objections(
+    pod: PodInfo, pods: Sequence[PodInfo], nodes: Mapping[str, NodeInfo]
+) -> Iterator[str]:
+    node, spec = nodes[pod.node_name], pod.spec
+    for key, value in spec.node_selector.items():
+        if node.labels.get(key) != value:
+            yield f"{node.name} is not labelled {key}={value}"
+    required = spec.required_node_affinity
+    if required is not None and not required.matches(node.labels, node.name):
+        yield f"{node.name} does not match the required node affinity"
+    for taint in untolerated(node.taints, spec.tolerations, _HARD):
+        yield f"{node.name} has the taint {taint.key}, which is not tolerated"
+    others = [other for other in pods if other.uid != pod.uid and other.node_name]
+    for term in spec.pod_affinity.required_anti:
+        if any(_together(term, pod, other, nodes) for other in others):
+            yield f"{node.name} shares its {term.topology_key} with a pod that is to be avoided"
+    for term in spec.pod_affinity.required:
+        if not any(_together(term, pod, other, nodes) for other in pods):
+            yield f"{node.name} shares its {term.topology_key} with no pod that is asked for"
+    yield from _uneven(pod, pods, nodes)
+
+
+def _together(
+    term: AffinityTerm, pod: PodInfo, other: PodInfo, nodes: Mapping[str, NodeInfo]
+) -> bool:
+    key = term.topology_key
+    value = nodes[pod.node_name].labels.get(key)
+    return (
+        bool(other.node_name)
+        and value is not None
+        and nodes[other.node_name].labels.get(key) == value
+        and term.matcher.matches(other.namespace, other.labels, {})
+    )
+
+
+def _uneven(pod: PodInfo, pods: Sequence[PodInfo], nodes: Mapping[str, NodeInfo]) -> Iterator[str]:
+    for constraint in pod.spec.spread_constraints:
+        if not constraint.hard or constraint.selector is None:
+            continue
+        key, selector = constraint.topology_key, constraint.selector
+        counts = Counter({node.labels[key]: 0 for node in nodes.values() if key in node.labels})
+        for other in pods:
+            if other.node_name and selector.matches(other.labels):
+                counts[nodes[other.node_name].labels[key]] += 1
+        skew = counts[nodes[pod.node_name].labels[key]] - min(counts.values())
+        if skew > constraint.max_skew:
+            yield f"{key} differs by {skew} pods, more than {constraint.max_skew}"

@@ -1,7 +1,8 @@
 """Writes a journal beside the event loop: lines are made, compressed and written in a thread.
 
 `scheduler.observers.recording` puts entries in. Invariant: `put` never waits and never raises; when
-the disk is full or too slow the recording ends, and scheduling goes on.
+the disk is full or too slow the recording ends, and scheduling goes on. Replaying the checkpoint
+that a part begins with gives the objects that replaying all parts before it would have given.
 """
 
 import errno
@@ -14,15 +15,24 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 from stellwerk.errors import SchedulerError
-from stellwerk.journal.checkpoint import checkpoint
-from stellwerk.journal.entries import Entry, Head, InitialState, WatchEvent, encode
+from stellwerk.journal.entries import (
+    Decided,
+    Entry,
+    GroupDecided,
+    Head,
+    InitialState,
+    WatchEvent,
+    encode,
+)
 from stellwerk.journal.hashing import Hashing
-from stellwerk.journal.reader import is_journal, part_before
+from stellwerk.journal.reader import Journal, is_journal, part_before
 
-logger = logging.getLogger(__name__)
+_Key: TypeAlias = tuple[str, str]
+"""(kind, uid of a pod or name)."""
+
 
 DEFAULT_MOST_BYTES: Final = 256 << 20
 BLOCK_BYTES: Final = 1 << 18
@@ -272,3 +282,64 @@ class _Part:
     def abandon(self) -> None:
         """Close without writing any more."""
         self._file.close()
+
+
+def checkpoint(part: Path, layout: InitialState) -> Iterator[bytes]:
+    """The lines with which the part after this one begins.
+
+    The pods and nodes of the part and of its own checkpoint; its damage is left out.
+    """
+    living = _Living()
+    for entry in Journal([part]):
+        living.take(entry)
+    for name in layout.nodes:
+        line = living.lines.pop(("Node", name), None)
+        if line is not None:
+            yield line
+    yield from living.lines.values()
+    yield encode(layout)
+
+
+class _Living:
+    """The newest line of each object; pods in the order in which they came to count on nodes."""
+
+    def __init__(self) -> None:
+        self.lines: dict[_Key, bytes] = {}
+        self._placed: set[_Key] = set()
+
+    def take(self, entry: Entry) -> None:
+        if isinstance(entry, Decided) and entry.node_name:
+            self._place(("Pod", entry.uid))
+        elif isinstance(entry, GroupDecided):
+            for uid, _, _, node_name, _ in entry.members:
+                if node_name:
+                    self._place(("Pod", uid))
+        elif isinstance(entry, WatchEvent):
+            self._event(entry)
+
+    def _event(self, event: WatchEvent) -> None:
+        key = _key(event)
+        if event.event_type == "DELETED":
+            self.lines.pop(key, None)
+            self._placed.discard(key)
+            return
+        if event.kind == "Pod" and key not in self._placed and event.obj["spec"].get("nodeName"):
+            self._place(key)
+        self.lines[key] = encode(WatchEvent(event.seconds, event.kind, None, event.obj))
+
+    def _place(self, key: _Key) -> None:
+        line = self.lines.pop(key, None)
+        if line is not None:
+            self.lines[key] = line
+        self._placed.add(key)
+
+
+def _key(event: WatchEvent) -> _Key:
+    metadata = event.obj["metadata"]
+    if event.kind == "Pod":
+        return event.kind, str(metadata.get("uid") or "")
+    namespace = metadata.get("namespace") or ""
+    return event.kind, f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+logger = logging.getLogger(__name__)

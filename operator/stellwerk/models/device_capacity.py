@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from stellwerk.models.canonical_quantity import binary_quantity, canonical_quantity
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.quantity import parse_quantity
+from stellwerk.models.quantity import binary_quantity, canonical_quantity, parse_quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.canonical_quantity import quantity_text
-from stellwerk.models.quantity import parse_quantity
+from stellwerk.models.quantity import parse_quantity, quantity_text
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:

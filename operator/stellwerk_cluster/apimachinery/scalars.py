@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from stellwerk.models.canonical_quantity import canonical_quantity
+from stellwerk.models.quantity import canonical_quantity
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, MismatchError
 from stellwerk_cluster.apimachinery.objects import JsonValue, parse_timestamp
 

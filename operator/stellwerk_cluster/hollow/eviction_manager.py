@@ -3,12 +3,13 @@
 One worker plays this side of all kubelets, with the texts of the kubelet of v1.36. Nodes that are
 not short cost nothing while what they and their pods use stays the same.
 Invariant: one pod is evicted at a time, after what the node itself can give back, and none that is
-critical. Usage up to a limit of storage exceeds none.
+critical; a condition of a node holds from the look that finds a threshold met until the transition
+period has passed since the last one that does. Usage up to a limit of storage exceeds none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from typing_extensions import override
@@ -17,11 +18,16 @@ from stellwerk.models.quantity import resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, pick, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.hollow import pod_status
-from stellwerk_cluster.hollow.eviction_ranking import EvictionCandidate, oom_victim, ranked
-from stellwerk_cluster.hollow.eviction_state import EvictionState
 from stellwerk_cluster.hollow.eviction_thresholds import (
+    CONDITION_OF,
+    CONTAINERFS,
+    CONTAINERFS_INODES,
     IMAGEFS,
+    IMAGEFS_INODES,
     MEMORY,
+    NODEFS,
+    NODEFS_INODES,
+    PIDS,
     RESOURCE_OF,
     KubeletConfiguration,
     Threshold,
@@ -48,7 +54,7 @@ from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorde
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.hollow.lifecycle import Lifecycle, Lifecycles
     from stellwerk_cluster.hollow.node_usage import Observation
     from stellwerk_cluster.registry.api import Api
+
 
 _STORAGE: Final = "ephemeral-storage"
 _LIMIT: Final = ("resources", "limits", _STORAGE)
@@ -427,3 +434,137 @@ def _exceeded(pod: JsonObject, used: Mapping[str, int]) -> Iterator[str]:
 
 def _bytes(quantity: object) -> int:
     return resource_amount(_STORAGE, str(quantity))
+
+
+_ORDER: Final = (
+    MEMORY,
+    IMAGEFS,
+    IMAGEFS_INODES,
+    CONTAINERFS,
+    CONTAINERFS_INODES,
+    NODEFS,
+    NODEFS_INODES,
+    PIDS,
+)
+"""Which signal is dealt with first: memory before disk."""
+
+
+@dataclass(slots=True)
+class EvictionState:
+    """Of one node."""
+
+    configuration: KubeletConfiguration
+    first_met: dict[Threshold, float] = field(default_factory=dict)
+    last_seen: dict[str, float] = field(default_factory=dict)
+    """Condition → when a threshold of it was last met, monotonic."""
+    acting: tuple[Threshold, ...] = ()
+    """Thresholds that were dealt with at the last look: to be reclaimed beyond."""
+
+    def look(
+        self, signals: Mapping[str, Observation], now: float
+    ) -> tuple[frozenset[str], Threshold | None]:
+        """(conditions that hold, the threshold to deal with) at a look."""
+        met = [
+            each
+            for each in self.configuration.thresholds
+            if _is_met(each, signals, until_reclaimed=each in self.acting)
+        ]
+        self.first_met = {each: self.first_met.get(each, now) for each in met}
+        for each in met:
+            self.last_seen[CONDITION_OF[each.signal]] = now
+        period = self.configuration.transition_seconds
+        # What is met now holds, even with a transition period of nothing.
+        self.last_seen = {
+            condition: since
+            for condition, since in self.last_seen.items()
+            if since == now or now - since < period
+        }
+        due = [each for each in met if now - self.first_met[each] >= (each.grace_seconds or 0.0)]
+        self.acting = tuple(due)
+        # The sort is stable: of one signal, the hard threshold comes first.
+        due.sort(key=lambda each: (_ORDER.index(each.signal), not each.hard))
+        return frozenset(self.last_seen), due[0] if due else None
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is met and no condition holds."""
+        return not self.first_met and not self.last_seen
+
+
+def _is_met(
+    threshold: Threshold, signals: Mapping[str, Observation], *, until_reclaimed: bool
+) -> bool:
+    observed = signals.get(threshold.signal)
+    return observed is not None and threshold.is_met(*observed, until_reclaimed=until_reclaimed)
+
+
+_SYSTEM_CRITICAL: Final = 2_000_000_000
+_GUARANTEED_SCORE: Final = -997
+_BEST_EFFORT_SCORE: Final = 1000
+_LOWEST_BURSTABLE: Final = 3
+"""One above what a Guaranteed pod could get with the pod's own sandbox, since v1.30."""
+_HIGHEST_BURSTABLE: Final = 999
+NODE_CRITICAL: Final = 2_000_001_000
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionCandidate:
+    """A running pod: what it uses, what it asks for, and how much it matters."""
+
+    name: str
+    priority: int = 0
+    usage: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """With overhead."""
+    static: bool = False
+    qos: str = "BestEffort"
+
+    @property
+    def critical(self) -> bool:
+        """Whether the kubelet evicts it in no case (`IsCriticalPod`)."""
+        return self.static or self.priority >= _SYSTEM_CRITICAL
+
+    def used(self, parts: Iterable[str]) -> int:
+        """The sum of these parts of its usage."""
+        return sum(self.usage.get(part, 0) for part in parts)
+
+
+def ranked(
+    candidates: Iterable[EvictionCandidate], signal: str, parts: tuple[str, ...]
+) -> list[EvictionCandidate]:
+    """The pods that may be evicted, first to go first; `parts` of their usage count.
+
+    Of memory and storage: those above their request first, then by priority, then by how much
+    they are above. Processes and inodes have no requests: by priority, then by usage.
+    """
+    resource = RESOURCE_OF[signal]
+
+    def order(pod: EvictionCandidate) -> tuple[bool, int, int]:
+        used = pod.used(parts)
+        if resource in {"pids", "inodes"}:
+            return False, pod.priority, -used
+        above = used - pod.requests.get(resource, 0)
+        return above <= 0, pod.priority, -above
+
+    return sorted((pod for pod in candidates if not pod.critical), key=order)
+
+
+def oom_score_adjust(pod: EvictionCandidate, memory_request: int, capacity: int) -> int:
+    """`oom_score_adj` of a container of the pod that asks for so much memory."""
+    if pod.static or pod.priority >= NODE_CRITICAL or pod.qos == "Guaranteed":
+        return _GUARANTEED_SCORE
+    if pod.qos == "BestEffort":
+        return _BEST_EFFORT_SCORE
+    score = 1000 - (1000 * memory_request) // capacity
+    return min(max(_LOWEST_BURSTABLE, score), _HIGHEST_BURSTABLE)
+
+
+def oom_victim(candidates: Iterable[EvictionCandidate], capacity: int) -> EvictionCandidate | None:
+    """The pod whose process the kernel kills: the largest share of memory, adjusted."""
+
+    def score(pod: EvictionCandidate) -> int:
+        request = pod.requests.get("memory", 0)
+        share = 1000 * pod.usage.get("memory", 0) // max(1, capacity)
+        return share + oom_score_adjust(pod, request, capacity)
+
+    return max((pod for pod in candidates if pod.usage.get("memory", 0)), key=score, default=None)

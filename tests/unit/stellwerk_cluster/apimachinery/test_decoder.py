@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.models.canonical_quantity import canonical_quantity
-from stellwerk.models.quantity import parse_quantity
+from stellwerk.models.quantity import canonical_quantity, parse_quantity
 from stellwerk_cluster.apimachinery.decoder import decode, zero
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.schema.types import types

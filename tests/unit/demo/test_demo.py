@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.demo.reasons import forbidden
+from stellwerk.demo.demo import forbidden
 from stellwerk.models.node import parse_node
 from tests.support.builders import make_node, pod_info
 
