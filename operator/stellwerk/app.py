@@ -40,9 +40,12 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
-from stellwerk.scheduler.binding_cycle import BindingCycle
-from stellwerk.scheduler.binding_outcomes import BindingOutcomes
-from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.binding_cycle import (
+    BindingCycle,
+    BindingOutcomes,
+    BindingTasks,
+    WaitingPodsMap,
+)
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
@@ -76,7 +79,6 @@ from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
-from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
