@@ -65,7 +65,7 @@ from stellwerk.scheduler.observers.instruments import (
 )
 from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.observers.silent_watches import SilentWatches
+from stellwerk.scheduler.observers.stale_watches import StaleWatches
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.new_plugins import NewPlugins
@@ -341,7 +341,7 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
             live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
             ready={
                 "lists": operator.barrier.unready,
-                "watches": SilentWatches(operator.metrics),
+                "watches": StaleWatches(operator.metrics),
                 "leaderElection": leadership.watchdog,
             },
             healthy={"leaderElection": leadership.watchdog},
