@@ -40,9 +40,12 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
-from stellwerk.scheduler.binding_cycle import BindingCycle
-from stellwerk.scheduler.binding_outcomes import BindingOutcomes
-from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.binding_cycle import (
+    BindingCycle,
+    BindingOutcomes,
+    BindingTasks,
+    WaitingPodsMap,
+)
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
@@ -62,7 +65,7 @@ from stellwerk.scheduler.observers.instruments import (
 )
 from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.observers.silent_watches import SilentWatches
+from stellwerk.scheduler.observers.stale_watches import StaleWatches
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.new_plugins import NewPlugins
@@ -76,7 +79,6 @@ from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
-from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
@@ -339,7 +341,7 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
             live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
             ready={
                 "lists": operator.barrier.unready,
-                "watches": SilentWatches(operator.metrics),
+                "watches": StaleWatches(operator.metrics),
                 "leaderElection": leadership.watchdog,
             },
             healthy={"leaderElection": leadership.watchdog},

@@ -18,7 +18,7 @@ import pytest
 from stellwerk.cli import USAGE_ERROR
 from stellwerk.clock import SystemClock
 from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk.scheduler.observers.silent_watches import SilentWatches
+from stellwerk.scheduler.observers.stale_watches import StaleWatches
 from stellwerk.supervision import ENDED_AT_ONCE
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
@@ -182,7 +182,7 @@ async def test_an_operator_whose_service_account_is_deleted_goes_on_and_is_not_r
 ) -> None:
     """A quiet kind is asked about once a second here, and may be silent for five."""
     monkeypatch.setattr("stellwerk.handlers.lifecycle._INACTIVITY_SECONDS", 1.0)
-    monkeypatch.setattr("stellwerk.app.SilentWatches", partial(SilentWatches, limit_seconds=5.0))
+    monkeypatch.setattr("stellwerk.app.SilentWatches", partial(StaleWatches, limit_seconds=5.0))
     ports: list[int] = []
 
     async def probe(path: str) -> str:

@@ -24,13 +24,12 @@ from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.api_dispatcher import StatusReports
-from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.gangs.group_events import GROUP_KINDS, GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.series import Histogram
 from stellwerk.world.world import World
 

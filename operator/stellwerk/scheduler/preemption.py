@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate
@@ -20,8 +20,6 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
-from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.world.effects import (
     Eviction,
     VictimOutcome,
@@ -48,6 +46,30 @@ class PreemptorDeleted(SchedulerError):  # noqa: N818 named for what happened
     """The pod that preempts was deleted meanwhile."""
 
 
+class CancellableBindings(Protocol):
+    """The bindings under way."""
+
+    def cancel(self, uid: str, reason: str) -> bool:
+        """Cancel a binding; False if there is none, or if it has gone too far."""
+        ...
+
+
+class PreemptiblePod(Protocol):
+    """A pod that waits on Permit."""
+
+    def preempt(self, plugin: str, message: str) -> bool:
+        """Send the pod back without calling it unschedulable; False if it is decided already."""
+        ...
+
+
+class PreemptiblePods(Protocol):
+    """The pods that wait on Permit."""
+
+    def get_waiting(self, uid: str) -> PreemptiblePod | None:
+        """One of them; None: it does not wait."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionReason:
     """The preemptor of a victim, as the victim's condition and its event name it."""
@@ -70,8 +92,8 @@ class Evictor:
 
     world: World
     dispatcher: APIDispatcher
-    bindings: BindingTasks
-    waiting_pods: WaitingPodsMap
+    bindings: CancellableBindings
+    waiting_pods: PreemptiblePods
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def evict(self, victim: PodInfo, reason: EvictionReason) -> VictimOutcome:
@@ -166,8 +188,8 @@ class PreemptionExecutor:
         world: World,
         dispatcher: APIDispatcher,
         metrics: Metrics,
-        bindings: BindingTasks,
-        waiting_pods: WaitingPodsMap,
+        bindings: CancellableBindings,
+        waiting_pods: PreemptiblePods,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

@@ -10,8 +10,7 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
-from stellwerk.scheduler.binding_cycle import BindingCycle
-from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter

@@ -16,8 +16,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT, Place, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
-from stellwerk.scheduler.binding_outcomes import BindingOutcomes
-from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingOutcomes, BindingTasks
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.world import World
 

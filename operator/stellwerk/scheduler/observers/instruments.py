@@ -25,7 +25,7 @@ from stellwerk.framework.types import CODE_NAMES, Code, CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingTasks
 from stellwerk.series import Counter, Gauge, Histogram
 from stellwerk.world.profiles import OnPluginFailure
 from stellwerk.world.world import World

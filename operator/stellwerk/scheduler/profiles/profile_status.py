@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
@@ -23,8 +23,8 @@ from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
-from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap, pods_of
 from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
+from stellwerk.world.profiles import Profiles
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,12 @@ _QUEUES: Final = {
     Place.UNSCHEDULABLE: "unschedulable",
     Place.GATED: "gated",
 }
+OVERLAPPING: Final = "Overlapping"
+_NAMED: Final = 3
+"""So many other profiles are named."""
+
+Statement: TypeAlias = tuple[str, str, str, str]
+"""(type, status, reason, message) of a condition."""
 
 
 @dataclass(slots=True)
@@ -230,6 +236,42 @@ class ProfileStatusWriter:
             accepted["message"] or "the profile is accepted",
             reporting_controller=_CONTROLLER,
         )
+
+
+def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
+    """The pods that a profile schedules, in words."""
+    name, selector = serving.scheduler_name, serving.spec.selector
+    listing = profiles.selectors.by_scheduler_name.get(name, ())
+    others = any(each.profile_name != name for each in listing)
+    unless = ", unless the selector of another profile has them" if others else ""
+    too = "" if selector is None else ", and those that its selector matches"
+    return f'pods with schedulerName "{name}"{unless}{too}'
+
+
+def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | None:
+    """The statement on a profile's selector; None: it serves no pods by one."""
+    if serving is None or serving.spec.selector is None:
+        return None
+    got, lost = profiles.overlaps.of(serving.scheduler_name)
+    said = [
+        *_said(profiles, got, 'the younger SchedulerProfile "{}" matches {} of this selector, too'),
+        *_said(profiles, lost, 'the older SchedulerProfile "{}" got {} of this selector'),
+    ]
+    if not said:
+        return OVERLAPPING, "False", "NoOverlap", "no pod was matched by another selector, too"
+    more = len(said) - _NAMED
+    if more > 0:
+        said[_NAMED:] = [f"and {more} more profiles"]
+    return OVERLAPPING, "True", "SelectorsOverlap", "; ".join(said)
+
+
+def _said(profiles: Profiles, pods: Counter[str], sentence: str) -> list[str]:
+    lines = []
+    for name, count in pods.most_common():
+        served = profiles.served.get(name)
+        shown = name if served is None else served.loaded.name
+        lines.append(sentence.format(shown, "1 pod" if count == 1 else f"{count} pods"))
+    return lines
 
 
 def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> Statement:

@@ -17,7 +17,7 @@ LIMIT_SECONDS: Final = 90.0
 _NAMED_KINDS: Final = 3
 
 
-class SilentWatches:
+class StaleWatches:
     """Fails while the API server says nothing of what is watched; scheduling goes on meanwhile."""
 
     def __init__(self, metrics: Metrics, limit_seconds: float = LIMIT_SECONDS) -> None:

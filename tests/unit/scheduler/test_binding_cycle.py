@@ -11,7 +11,7 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import OutcomeUnknown, Unavailable
 from stellwerk.models.json_values import JsonObject
-from stellwerk.scheduler.binding_outcomes import CONFIRMATION_SECONDS, LOOK_SECONDS
+from stellwerk.scheduler.binding_cycle import CONFIRMATION_SECONDS, LOOK_SECONDS
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping
