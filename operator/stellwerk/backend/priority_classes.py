@@ -37,7 +37,10 @@ _SYSTEM: Final = {
 
 
 class PriorityClasses:
-    """Priorities and preemption policies by class name, and by pod where they were resolved."""
+    """Priorities and preemption policies by class name, and by pod where they were resolved.
+
+    Of a pod with a priority of its own the name of the class is not kept.
+    """
 
     def __init__(self) -> None:
         self._classes: dict[str, PriorityClass] = dict(_SYSTEM)

@@ -37,8 +37,8 @@ _USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 """Linux: how long sent data may stay without acknowledgement."""
 _DISCARD_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER for no time at all: what is not delivered when the connection closes is not sent."""
-_NEVER: Final = float("-inf")
-_ALWAYS: Final = float("inf")
+_CLOSED: Final = float("-inf")
+_OPEN: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,14 +358,14 @@ class Fence:
         self._now = now_seconds
         self.guarding = guarding
         self.margin_seconds = margin_seconds
-        self.closes_at_seconds = _NEVER if guarding else _ALWAYS
+        self.closes_at_seconds = _CLOSED if guarding else _OPEN
         """The renew deadline: no write is begun from then on."""
         self._lease_ends_at_seconds = self.closes_at_seconds
         self.in_flight = 0
         """Writes that were begun and are not answered yet."""
         self._has_been_open = not guarding
         self._is_closed = False
-        self._unanswered_at_seconds = _NEVER
+        self._unanswered_at_seconds = float("-inf")
         self._on_closed: list[Callable[[], None]] = []
 
     @property
@@ -413,7 +413,7 @@ class Fence:
     def close(self) -> None:
         """Begin no write any more, and drop those that are queued."""
         self._is_closed = True
-        self.closes_at_seconds = _NEVER
+        self.closes_at_seconds = _CLOSED
         for notify in self._on_closed:
             notify()
 

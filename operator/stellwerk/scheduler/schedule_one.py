@@ -1,6 +1,6 @@
 """One pod's way from the head of the queue to its node. START HERE.
 
-`schedule_one` reads like the diagram in the design: a decision is made on the snapshot
+`schedule_one` reads like docs/the-way-of-a-pod.md: a decision is made on the snapshot
 (`world.decide`), applied to the World (`world.effects`), and a task of its own binds
 (`binding_cycle`). Called by the scheduling coroutine, in series. Invariant: whatever happens, the
 pod ends in exactly one place: bound, in a queue, or gone.

@@ -261,7 +261,7 @@ class ClaimBinding:
 
     # --- Unreserve ------------------------------------------------------------------------------
 
-    def is_written(self, decided: PendingAllocation) -> bool:
+    def may_be_written(self, decided: PendingAllocation) -> bool:
         """Whether the API has the allocation, or may have it: then it stays in flight."""
         return self.in_flight.may_be_written(decided.uid, self.pod.namespace)
 
@@ -286,7 +286,7 @@ class ClaimBinding:
         return read
 
     def undo(self) -> Iterator[APICall]:
-        """The writes that take the pod's reservations back; allocations stay, and its group's."""
+        """Writes that take the pod's reservations back, not those of its group, nor allocations."""
         generated, own = self.state_data.generated, consumer_of(self.pod)
         for each in self.state_data.decided:
             if self.in_flight.is_in_doubt(each.uid, self.pod.namespace):
@@ -297,7 +297,8 @@ class ClaimBinding:
                 continue
             shown = self.handle.objects.get(RESOURCE_CLAIM, namespace, name)
             written = any(
-                each.claim is claim and self.is_written(each) for each in self.state_data.decided
+                each.claim is claim and self.may_be_written(each)
+                for each in self.state_data.decided
             )
             if written or (shown is not None and is_reserved_for(shown, own)):
                 yield unreserving(claim, own)

@@ -427,7 +427,7 @@ class DynamicResources(
         for claim in state_data.joined_alone:
             self.node_allocator.in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
         for each in state_data.decided:
-            if not binding.is_written(each):
+            if not binding.may_be_written(each):
                 self.node_allocator.in_flight.forget(each.uid, pod.namespace)
         for api_call in binding.undo():
             self._handle.write_later(api_call)
