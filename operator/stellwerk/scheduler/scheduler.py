@@ -142,12 +142,14 @@ class Scheduler(Waits):
         if in_hand is not None:
             self._schedule_one.deciding = in_hand.pod.uid
         await asyncio.sleep(0)
-        await self._ready()
+        if self._barrier.is_applying:
+            await self._barrier.applied()
 
     async def _ready(self) -> None:
         """Enter pods with thousands of terms, and wait while a later list is being applied."""
         cache = self._world.cache
-        for _ in range(cache.unindexed):
+        if cache.unindexed:
+            # Once: what is left to be done comes after the snapshot has been written.
             for _ in cache.index_terms():
                 await asyncio.sleep(0)
         if self._barrier.is_applying:
