@@ -182,7 +182,7 @@ async def test_an_operator_whose_service_account_is_deleted_goes_on_and_is_not_r
 ) -> None:
     """A quiet kind is asked about once a second here, and may be silent for five."""
     monkeypatch.setattr("stellwerk.handlers.lifecycle._INACTIVITY_SECONDS", 1.0)
-    monkeypatch.setattr("stellwerk.app.SilentWatches", partial(StaleWatches, limit_seconds=5.0))
+    monkeypatch.setattr("stellwerk.app.StaleWatches", partial(StaleWatches, limit_seconds=5.0))
     ports: list[int] = []
 
     async def probe(path: str) -> str:
