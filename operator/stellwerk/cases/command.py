@@ -13,6 +13,7 @@ import orjson
 
 from stellwerk.cases.case_files import cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
+from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.devices import DevicesOfPod
@@ -56,8 +57,12 @@ class _PlacedError(ConfigurationError):
 def _decide(
     case: Mapping[str, Any], place: str, *, human: bool, output: TextIO | None = None
 ) -> None:
+    if is_plugin_case(case):
+        decide_case, human = decide_plugin_case, False
+    else:
+        decide_case = decide
     try:
-        result = decide(case)
+        result = decide_case(case)
     except (CaseError, ProfileError) as error:
         raise _PlacedError(f"{place}: {error}") from error
     text = _table(result) if human else orjson.dumps(result).decode()

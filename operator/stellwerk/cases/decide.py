@@ -97,12 +97,12 @@ class Case:
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
-            self.world.cache.set_node(_parsed(f"nodes[{index}]", partial(parse_node, node)))
+            self.world.cache.set_node(parsed(f"nodes[{index}]", partial(parse_node, node)))
         for field, kind in OBJECT_KINDS.items():
             for index, obj in enumerate(case.get(field) or ()):
-                _parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
+                parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
         for index, obj in enumerate(case.get("priorityclasses") or ()):
-            _parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
+            parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
         for namespace in case.get("namespaces") or ():
             metadata = namespace["metadata"]
             self.world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
@@ -117,7 +117,7 @@ class Case:
 
     def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
-        pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
+        pod: PodInfo = parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
         return pod
 
 
@@ -173,7 +173,7 @@ class _Written:
         post = decision.post_filter or PostFilterResult(OK)
         return result | {
             "message": decision.failure.message if decision.failure else "",
-            "preemption": _preemption(post),
+            "preemption": preemption_fields(post),
         }
 
     def _all_filters(self) -> JsonObject:
@@ -219,7 +219,7 @@ def _without_nodes() -> JsonObject:
         "allFilters": {},
         "selected": [],
         "message": fit_error(Diagnosis((), StatusColumn.of(()))),
-        "preemption": _preemption(PostFilterResult(OK)),
+        "preemption": preemption_fields(PostFilterResult(OK)),
     }
 
 
@@ -262,7 +262,8 @@ def _verdict(status: Status) -> JsonObject:
     return verdict | {"code": CODE_NAMES[status.code], "reasons": list(status.reasons)}
 
 
-def _preemption(post: PostFilterResult) -> JsonObject:
+def preemption_fields(post: PostFilterResult) -> JsonObject:
+    """The node to clear, its victims, and every candidate, as PostFilter answered."""
     best = post.best(post.candidates) if post.best is not None and post.candidates else ()
     chosen = min(best, key=lambda candidate: candidate.node_name, default=None)
     return {
@@ -290,7 +291,12 @@ def _check_fields(case: Mapping[str, Any]) -> None:
             raise CaseError(field, "required field is missing")
 
 
-def _parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
+def parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
+    """What a parser makes of a field of the case.
+
+    Raises:
+        CaseError: the field is malformed.
+    """
     try:
         return parse()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
