@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
-from stellwerk.errors import ConfigurationError, NotFound
+from stellwerk.errors import ConfigurationError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.models.json_values import JsonObject
@@ -137,9 +137,15 @@ async def roll_back(client: ClusterClient, rollback: Rollback, *, dry_run: bool)
         Conflict: the profile was written meanwhile.
         ApiError: the API server refuses.
     """
-    if rollback.changes:
-        path = _path(rollback.after["metadata"]["name"])
-        await client.replace(f"{path}{'?dryRun=All' if dry_run else ''}", rollback.after)
+    if not rollback.changes:
+        return
+    path = _path(rollback.after["metadata"]["name"])
+    # The operator writes the status all the time: only another spec is an edit in between.
+    present = await client.get(path)
+    if present.get("spec") != rollback.before.get("spec"):
+        raise Conflict(f"replace {path}", 409, "Conflict", "it was edited meanwhile: look again")
+    query = "?dryRun=All" if dry_run else ""
+    await client.replace(f"{path}{query}", {**present, "spec": rollback.after["spec"]})
 
 
 def _path(name: str) -> str:

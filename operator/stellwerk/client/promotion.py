@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from stellwerk.errors import ConfigurationError, NotFound
+from stellwerk.errors import ConfigurationError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
@@ -73,18 +73,28 @@ async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = 
         Conflict: another client has written meanwhile; promoting again goes on.
         ApiError: the API server refuses.
     """
-    shadow, query = planned.shadow, "?dryRun=All" if dry_run else ""
-    active_name, name = planned.active["metadata"]["name"], shadow["metadata"]["name"]
+    active_name, name = (each["metadata"]["name"] for each in (planned.active, planned.shadow))
+    # The operator writes the status all the time: only other specs are an edit in between.
+    present = await prepare_promotion(client, name)
+    if _written(present) != _written(planned):
+        raise Conflict(f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: look again")
+    shadow, query = present.shadow, "?dryRun=All" if dry_run else ""
     if not (planned.resumed or dry_run):
         plan = {"active": active_name, "spec": planned.former_spec}
         shadow = await client.replace(
             _path(name), _annotation_set(shadow, orjson.dumps(plan).decode())
         )
     if planned.active["spec"] != planned.active_spec:
-        changed = {**planned.active, "spec": planned.active_spec}
+        changed = {**present.active, "spec": planned.active_spec}
         await client.replace(f"{_path(active_name)}{query}", changed)
     changed = {**_annotation_set(shadow, None), "spec": planned.shadow_spec}
     await client.replace(f"{_path(name)}{query}", changed)
+
+
+def _written(promotion: Promotion) -> tuple[JsonObject, ...]:
+    """The specs of both profiles before and after it."""
+    specs = (promotion.active["spec"], promotion.shadow["spec"])
+    return (*specs, promotion.active_spec, promotion.shadow_spec)
 
 
 def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from stellwerk.client.promotion import Promotion, prepare_promotion
 from stellwerk.client.promotion import promote as carry_out
-from stellwerk.errors import ApiError, ConfigurationError
+from stellwerk.errors import ApiError, ConfigurationError, Conflict
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from tests.support.memory_client import MemoryClient
@@ -66,6 +66,25 @@ async def test_a_dry_run_has_the_api_server_try_both_writes() -> None:
         ("PUT", f"{PATH}/packing?dryRun=All"),
         ("PUT", f"{PATH}/next?dryRun=All"),
     ]
+
+
+async def test_a_status_that_is_written_meanwhile_is_no_edit() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    for name in ("packing", "next"):
+        stored.put(f"{PATH}/{name}", {**stored.objects[f"{PATH}/{name}"], "status": {"x": 1}})
+    await carry_out(stored, planned)
+    assert specs(stored) == EXCHANGED
+
+
+async def test_an_edit_in_between_is_not_overwritten() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    edited = {**ACTIVE, "weights": {"NodeResourcesFit": 9}}
+    stored.put(f"{PATH}/packing", {**stored.objects[f"{PATH}/packing"], "spec": edited})
+    with pytest.raises(Conflict, match="edited meanwhile"):
+        await carry_out(stored, planned)
+    assert specs(stored) == [edited, SHADOW]
 
 
 class Failing(MemoryClient):
