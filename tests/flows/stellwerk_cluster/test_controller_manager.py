@@ -66,7 +66,7 @@ def initial_events(url: str, path: str, accept: str) -> list[dict[str, Any]]:
     connection.request("GET", f"{path}?{query}", headers={"Accept": accept, "User-Agent": AGENT})
     answer = connection.getresponse()
     assert answer.status == 200, (path, answer.read())
-    events = []
+    events: list[dict[str, Any]] = []
     while not events or events[-1]["type"] != "BOOKMARK":
         events.append(json.loads(answer.readline()))
     connection.close()
