@@ -479,3 +479,19 @@ def _deleted_status(target: RequestInfo, entry: Entry) -> JsonObject:
             "uid": entry.obj["metadata"]["uid"],
         },
     }
+
+
+def while_connected(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """Return a handler that raises no error of a connection once its client is gone."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ConnectionError:
+            if request.transport is None or request.transport.is_closing():
+                return web.Response()  # aiohttp finds that it cannot be sent, which is no error
+            raise
+
+    return handle
