@@ -9,11 +9,11 @@ from typing import Any
 
 from stellwerk.app import RunOptions, run
 from stellwerk.garbage import collect_seldom
-from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support.definitions import profile_definition
 from tests.support.rights import write_operator_kubeconfig
 
 
@@ -53,7 +53,7 @@ def install(cluster: EmbeddedCluster, *profiles: JsonObject) -> None:
     """Create the definition and these profiles."""
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
-    api.create(definitions, "", crd_manifest())
+    api.create(definitions, "", profile_definition())
     for profile in profiles:
         api.create(api.kinds.resource(PLURAL, GROUP), "", profile)
 
