@@ -14,7 +14,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
     PlacedPod,
     Supposition,
@@ -29,9 +29,8 @@ from stellwerk.models.profile import load_profile
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.decide import decide
-from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import ServedProfile
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_profile
 
 if TYPE_CHECKING:
     from stellwerk.models.answers.pod import RecomputedExplanation
