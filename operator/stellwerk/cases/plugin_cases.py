@@ -34,9 +34,8 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.decide import Decision, find_nodes, is_broken
 from stellwerk.world.decide import decide as decide_pod
-from stellwerk.world.offline import offline_queue
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_queue
 
 OBJECT_FIELDS: Final = {
     "pdbs": "PodDisruptionBudget",
