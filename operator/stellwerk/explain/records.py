@@ -17,6 +17,7 @@ import numpy as np
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.runtime import PluginScore, Scores
 from stellwerk.framework.types import Status
+from stellwerk.models.compatibility import Release
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
 
@@ -103,6 +104,8 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
+    release: Release
+    """The release that the decision followed."""
 
     @property
     def key(self) -> str:
@@ -193,6 +196,7 @@ class DecisionRecords:
             kept,
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
+            search.profile.compatibility.release,
         )
 
     def put(self, record: DecisionRecord) -> None:

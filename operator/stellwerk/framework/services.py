@@ -15,6 +15,7 @@ from stellwerk.framework.api_call import APICall
 from stellwerk.framework.interface import PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
 from stellwerk.framework.worker import Worker
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -249,6 +250,8 @@ class Handle(Protocol):
 
     profile_name: str
     """The schedulerName that this framework serves."""
+    compatibility: Compatibility
+    """The release that this framework decides as; the same for as long as the plugin lives."""
     snapshot: Snapshot
     objects: ObjectStore
     nominations: Nominations

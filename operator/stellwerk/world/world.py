@@ -75,7 +75,10 @@ class World:
             ProfileError: a plugin that was made once refuses to be made again.
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
-        profiles = Profiles(namespace=partial(objects.get, "Namespace", ""))
+        profiles = Profiles(
+            namespace=partial(objects.get, "Namespace", ""),
+            compatibility=self.profiles.compatibility,
+        )
         random = RecordedRandom(numbers)
         pod_groups = self.pod_groups.fork(cache.assumed_pods)
         fork = type(self)(
@@ -94,7 +97,14 @@ class World:
         profiles.serve(
             [
                 offline_profile(
-                    each.loaded, cache, objects, nominator, random, fork.clock, pod_groups
+                    each.loaded,
+                    cache,
+                    objects,
+                    nominator,
+                    random,
+                    fork.clock,
+                    pod_groups,
+                    compatibility=profiles.compatibility,
                 )
                 for each in served
             ],
