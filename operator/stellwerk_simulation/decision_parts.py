@@ -17,7 +17,7 @@ from stellwerk.journal.entries import (
     GroupDecided,
     InitialState,
 )
-from stellwerk.world.extender_answers import is_failure
+from stellwerk.world.extenders import is_failure
 
 _MOST_HELD: Final = 200_000
 """Entries; no decision takes longer."""

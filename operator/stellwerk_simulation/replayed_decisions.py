@@ -21,10 +21,8 @@ from stellwerk.journal.entries import GroupBegun, GroupDecided
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.world.decide import Decision
-from stellwerk.world.effects import requeue
-from stellwerk.world.extender_answers import Answer, AnswersMissing, ReplayedExtenders
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure, requeue
+from stellwerk.world.extenders import Answer, AnswersMissing, ReplayedExtenders
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberRequest,

@@ -39,9 +39,7 @@ from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import apply, release, requeue
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile

@@ -18,8 +18,7 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
-from stellwerk.world.decide import decide
-from stellwerk.world.effects import apply
+from stellwerk.world.decide import apply, decide
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.budgets import Budgets
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world

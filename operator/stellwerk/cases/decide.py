@@ -33,9 +33,8 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
-from stellwerk.world.offline import offline_profile, offline_queue
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_profile, offline_queue
 
 Parsed = TypeVar("Parsed")
 

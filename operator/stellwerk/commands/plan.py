@@ -31,6 +31,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:
+    from stellwerk.commands.confirmation import is_confirmed  # noqa: PLC0415 as run
     from stellwerk.commands.moving import carry_out  # noqa: PLC0415 as run
 
-    return carry_out(options.kubeconfig, options.context, plan, options.wait_seconds)
+    pods = "1 pod" if len(plan.moves) == 1 else f"{len(plan.moves)} pods, one after the other"
+    cordon = f"Cordon {', '.join(plan.cordons)} and evict" if plan.cordons else "Evict"
+    if not (options.dry_run or is_confirmed(options, f"{cordon} {pods}?")):
+        return 1
+    return carry_out(
+        options.kubeconfig,
+        options.context,
+        plan,
+        options.wait_seconds,
+        dry_run=options.dry_run,
+    )

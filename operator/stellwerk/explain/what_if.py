@@ -29,9 +29,8 @@ from stellwerk.models.profile import load_profile
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.decide import decide
-from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import ServedProfile
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_profile
 
 if TYPE_CHECKING:
     from stellwerk.models.answers.pod import RecomputedExplanation

@@ -15,8 +15,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
-from stellwerk.world.effects import Effects, requeue
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Effects, Failure, requeue
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 

@@ -30,9 +30,7 @@ from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, THROTTLED, Fairness
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
-from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import Effects, apply
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 

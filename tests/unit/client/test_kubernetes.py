@@ -352,6 +352,30 @@ async def test_a_binding_refused_for_its_token_is_sent_again_with_the_newest(
     assert len(api.asked) == 2
 
 
+async def test_bindings_carry_the_token_file_of_the_last_minute(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(orjson.dumps(kubeconfig(api.url, {"tokenFile": str(token)})))
+    clock = VirtualClock()
+    api.decide = lambda _: Answer(201)
+    async with KubernetesClient(
+        await load_credentials(str(path), clock=clock),
+        clock=clock,
+        metrics=Metrics(),
+        jitter=lambda: 0.0,
+    ) as client:
+        token.write_text("second")
+        await bind(client)
+        clock.advance(61)
+        await bind(client)
+        await bind(client)
+    sent = [asked.headers["Authorization"] for asked in api.asked]
+    assert sent == ["Bearer first", "Bearer second", "Bearer second"]
+
+
 async def test_a_refused_token_without_a_newer_one_is_told(api: FakeApi, tmp_path: Path) -> None:
     api.decide = lambda _: refusal(401, "Unauthorized")
     async with client_of(api, tmp_path) as client:

@@ -17,8 +17,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.untrusted_text import shown
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot
-from stellwerk.world.decide import Decision
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure
 
 logger = logging.getLogger(__name__)
 

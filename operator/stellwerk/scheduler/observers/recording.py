@@ -39,7 +39,7 @@ from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.observers.group_recording import GroupRecording
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.world.decide import Decision
-from stellwerk.world.extender_answers import Answer
+from stellwerk.world.extenders import Answer
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)

@@ -26,9 +26,7 @@ from stellwerk.models.pod_resources import PODS
 from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
-from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import release
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure, decide, release
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

@@ -15,13 +15,14 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
-from stellwerk.world.extender_answers import (
+from stellwerk.world.extenders import (
     AnswerSink,
     AnswersMissing,
+    ExtenderFilterResult,
+    Extenders,
     RecordedExtenders,
     ReplayedExtenders,
 )
-from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 from tests.support.builders import make_node, make_pod
 from tests.unit.scheduler.extenders.test_decide import Refusing, decided
 
