@@ -27,7 +27,7 @@ from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
-from stellwerk.explain.queue_history import QueueHistory
+from stellwerk.explain.queue_facts import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
@@ -53,7 +53,7 @@ from stellwerk.scheduler.binding_cycle import (
     BindingTasks,
     WaitingPodsMap,
 )
-from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
+from stellwerk.scheduler.event_handlers import EventHandlers, Predicates, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.failure_handler import FailureHandler
@@ -67,31 +67,26 @@ from stellwerk.scheduler.observers.instruments import (
     Gauges,
     ProfileMetricsRecorder,
     QueueMetrics,
+    StaleWatches,
     VolumeCounters,
     plugin_failure_counter,
+    sample_queues,
 )
-from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.observers.stale_watches import StaleWatches
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.default_profile import ensure_profile
-from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
-from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_history import RevisionHistory
-from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ProfileLoader, ensure_profile
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
-from stellwerk.scheduler.standby import stand_by
+from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
-from stellwerk.serving.log_level import log_level_routes
-from stellwerk.serving.port import PortOptions, guarded_port
+from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, announced, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom

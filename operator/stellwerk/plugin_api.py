@@ -4,7 +4,6 @@ Packages of users import it. Invariant: what is here stays; where a name's modul
 plugin notices. Everything is re-exported, and nothing is defined here.
 """
 
-from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import (
     Change,
     Cost,
@@ -40,6 +39,7 @@ from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
     SKIP_FILTER,
+    APICall,
     BindPlugin,
     Candidate,
     EnqueueExtensions,

@@ -43,12 +43,6 @@ from stellwerk.world.decide import Decision, Failure, apply, decide, release, re
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
-from stellwerk_simulation.decision_parts import (
-    DecisionParts,
-    GroupsDecision,
-    Part,
-    PodDecision,
-)
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.replay_result import (
     ReplayResult,
@@ -59,7 +53,11 @@ from stellwerk_simulation.replay_result import (
 )
 from stellwerk_simulation.replayed_decisions import (
     Asking,
+    DecisionParts,
     GroupEffects,
+    GroupsDecision,
+    Part,
+    PodDecision,
     ReplayedGroup,
     ScriptedNumbers,
     request_of,

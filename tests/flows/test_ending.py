@@ -18,7 +18,7 @@ import pytest
 from stellwerk.cli import USAGE_ERROR
 from stellwerk.clock import SystemClock
 from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk.scheduler.observers.stale_watches import StaleWatches
+from stellwerk.scheduler.observers.instruments import StaleWatches
 from stellwerk.supervision import ENDED_AT_ONCE
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan

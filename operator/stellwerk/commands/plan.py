@@ -7,7 +7,7 @@ cluster is done here and in `moving`.
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.commands.live_input import live_input
+from stellwerk.commands.live_objects import read_live_objects
 
 if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    return plan(options, live_input, _carry_out)
+    return plan(options, read_live_objects, _carry_out)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

@@ -14,7 +14,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
     PlacedPod,
     Supposition,

@@ -13,8 +13,8 @@ from typing import Final, Protocol, TypeAlias
 from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
-from stellwerk.framework.api_call import APICall
 from stellwerk.framework.extension_points import PluginsByPoint
+from stellwerk.framework.interface import APICall
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
 from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard
 from stellwerk.framework.services import (

@@ -48,7 +48,6 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.result_cache import CachedStatuses, ResultCache
 from stellwerk.framework.services import FilterRunner, Nominations
@@ -60,6 +59,7 @@ from stellwerk.framework.types import (
     CycleState,
     Feasibility,
     FilterResult,
+    PluginFailure,
     PointRun,
     Status,
     StatusColumn,

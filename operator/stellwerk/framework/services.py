@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from stellwerk.framework.api_call import APICall
-from stellwerk.framework.interface import PlacedPods
+from stellwerk.framework.interface import APICall, PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
 from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import Compatibility

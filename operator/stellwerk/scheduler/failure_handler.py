@@ -8,7 +8,7 @@ import logging
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo

@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.queue_facts import rfc3339
-from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.records import DecisionRecords, Evictions
 from stellwerk.framework.types import CycleState
 from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics

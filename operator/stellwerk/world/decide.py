@@ -17,12 +17,18 @@ from typing import Final
 import numpy as np
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.api_call import APICall
 from stellwerk.framework.diagnosis import Diagnosis, fit_error, rejecting_plugins
-from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.interface import APICall, Candidate, PostFilterResult
 from stellwerk.framework.runtime import Framework, Scores
-from stellwerk.framework.types import OK, Code, CycleState, Feasibility, Status, StatusColumn
+from stellwerk.framework.types import (
+    OK,
+    Code,
+    CycleState,
+    Feasibility,
+    PluginFailure,
+    Status,
+    StatusColumn,
+)
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.untrusted_text import shown

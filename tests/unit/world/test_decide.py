@@ -7,8 +7,7 @@ import pytest
 from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
 from stellwerk.cases.decide import Case
 from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.types import CycleState, unresolvable, unschedulable
+from stellwerk.framework.types import CycleState, PluginFailure, unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.world.decide import (

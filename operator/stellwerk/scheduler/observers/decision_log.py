@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Scores
-from stellwerk.framework.types import CODE_NAMES
+from stellwerk.framework.types import CODE_NAMES, PluginFailure
 from stellwerk.logs import TRACE
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.untrusted_text import shown

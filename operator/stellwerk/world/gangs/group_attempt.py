@@ -15,10 +15,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.api_call import APICall
-from stellwerk.framework.interface import Reuse
-from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.types import CycleState
+from stellwerk.framework.interface import APICall, Reuse
+from stellwerk.framework.types import CycleState, PluginFailure
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo

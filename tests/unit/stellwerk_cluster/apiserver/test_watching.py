@@ -66,7 +66,7 @@ async def test_a_long_list_comes_whole() -> None:
             body = {"metadata": {"name": f"large-{number}"}, "data": data}
             cluster.api.create(kind, "default", body)
         content = b""
-        async with opened(cluster, "/api/v1/configmaps") as reader:
+        async with opened(cluster, "/api/v1/namespaces/default/configmaps") as reader:
             while size := int(await reader.readline(), 16):
                 content += await reader.readexactly(size)
                 await reader.readexactly(2)

@@ -8,7 +8,7 @@ import pytest
 
 from stellwerk.cli import main
 from stellwerk_simulation.figures import CurvePoint
-from stellwerk_simulation.plot import drawn
+from stellwerk_simulation.html_report import drawn
 from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data" / "simulation"

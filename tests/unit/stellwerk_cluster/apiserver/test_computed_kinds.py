@@ -2,7 +2,7 @@
 
 import socket
 
-from stellwerk_cluster.apiserver.component_statuses import ComponentStatuses, port_health
+from stellwerk_cluster.apiserver.computed_kinds import ComponentStatuses, port_health
 
 
 def test_each_look_asks_anew() -> None:

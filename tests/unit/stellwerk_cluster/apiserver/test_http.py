@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from stellwerk_cluster.apiserver.disconnected_clients import while_connected
+from stellwerk_cluster.apiserver.http import while_connected
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.in_process import eventually
 
