@@ -14,6 +14,10 @@ from stellwerk.commands.arguments import (
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
+EXAMPLES: Final = (
+    "decide cluster.json --human",
+    "decide --kubeconfig ~/.kube/config --pod team/web-0",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

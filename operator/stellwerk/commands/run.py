@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from stellwerk.serving.port import PortOptions
 
 HELP: Final = "schedule the pods of a cluster (the operator)"
+EXAMPLES: Final = (
+    "run --kubeconfig ~/.kube/config --plain-http",
+    "run --leader-elect --leader-elect-resource-name stellwerk",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
