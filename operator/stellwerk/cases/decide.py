@@ -23,6 +23,7 @@ from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
+from stellwerk.models.compatibility import AS_RECORDED, RELEASES, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -71,10 +72,13 @@ class CaseError(SchedulerError):
 class Case:
     """A World loaded from JSON, the pod to decide, and the profile that decides."""
 
-    def __init__(self, case: Mapping[str, Any]) -> None:
+    def __init__(self, case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) -> None:
+        """`compatibility`: the release to decide as, unless the case's profile names one."""
         _check_fields(case)
         self.id = str(case["id"])
-        self.world = _empty_world()
+        named = (case.get("profile") or {}).get("compatibility")
+        # Of the whole case, for it is by the release that pods are read.
+        self.world = _empty_world(compatibility.of(named) if named in RELEASES else compatibility)
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
         self.profile = self._profile(case.get("profile") or {})
@@ -89,9 +93,16 @@ class Case:
         """
         world = self.world
         spec = {**spec, "schedulerName": self.pod.spec.scheduler_name}
-        loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
+        auto = world.profiles.compatibility
+        loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins(), auto)
         return offline_profile(
-            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+            loaded,
+            world.cache,
+            world.objects,
+            world.nominator,
+            world.random,
+            world.clock,
+            compatibility=auto,
         )
 
     def _load(self, case: Mapping[str, Any]) -> None:
@@ -120,15 +131,16 @@ class Case:
         return pod
 
 
-def decide(case: Mapping[str, Any]) -> JsonObject:
-    """The decision for one case.
+def decide(case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) -> JsonObject:
+    """The decision for one case, as a release decides.
 
     Raises:
         CaseError: a field of the case is unknown, missing or malformed.
         ProfileError: the case's profile cannot be used.
     """
-    loaded = Case(case)
-    result: JsonObject = {"id": loaded.id, "error": None}
+    loaded = Case(case, compatibility)
+    release = str(loaded.profile.compatibility.release)
+    result: JsonObject = {"id": loaded.id, "compatibility": release, "error": None}
     if not loaded.world.cache.snapshot.row_of:
         return result | _without_nodes()
     state = CycleState()
@@ -197,9 +209,9 @@ class _Written:
         }
 
 
-def _empty_world() -> World:
+def _empty_world(compatibility: Compatibility) -> World:
     """No node, no pod, no profile; nothing is ever popped from its queue."""
-    profiles, nominator = Profiles(), Nominator()
+    profiles, nominator = Profiles(compatibility=compatibility), Nominator()
     return World(
         cache=Cache(),
         objects=IndexedObjectStore(),

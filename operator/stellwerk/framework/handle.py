@@ -34,6 +34,7 @@ from stellwerk.framework.services import (
     WaitingPod,
 )
 from stellwerk.framework.worker import NoWorker, Worker
+from stellwerk.models.compatibility import AS_RECORDED, AUTO, Compatibility
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
@@ -167,14 +168,18 @@ class Services:
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
     sources: NumberSources = field(default_factory=NothingRead)
+    compatibility: Compatibility = AS_RECORDED
+    """The meaning of a profile's `compatibility: auto`."""
 
 
 class ProfileHandle(Handle):
     """The Handle of one profile's plugins."""
 
-    def __init__(self, services: Services, profile_name: str) -> None:
+    def __init__(self, services: Services, profile_name: str, setting: str = AUTO) -> None:
+        """`setting`: the profile's `compatibility`."""
         self._services = services
         self.profile_name = profile_name
+        self.compatibility = services.compatibility.of(setting)
         self.snapshot = services.snapshot
         self.objects = services.objects
         self.nominations = services.nominations

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from stellwerk.framework.interface import APICall, PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
 from stellwerk.framework.worker import Worker
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -309,6 +310,8 @@ class Handle(Protocol):
 
     profile_name: str
     """The schedulerName that this framework serves."""
+    compatibility: Compatibility
+    """The release that this framework decides as; the same for as long as the plugin lives."""
     snapshot: Snapshot
     objects: ObjectStore
     nominations: Nominations
