@@ -113,6 +113,7 @@ from stellwerk.models.container_resources import (
 )
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
+from stellwerk.models.plugin_description import PluginKind
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_resources import is_scalar_resource
@@ -198,6 +199,7 @@ __all__ = [
     "PlacementSums",
     "Plugin",
     "PluginFacts",
+    "PluginKind",
     "PodGroup",
     "PodGroups",
     "PodInfo",

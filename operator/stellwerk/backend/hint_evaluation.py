@@ -47,6 +47,8 @@ class RegisteredEvent(NamedTuple):
             return False
         if event.resource is change.resource or event.resource is Resource.WILDCARD:
             return True
+        if isinstance(event.resource, str):
+            return event.resource == change.resource
         return event.resource is Resource.POD and change.resource in _PODS
 
 
@@ -107,7 +109,7 @@ class HintsOfPlugins:
             for event in registered(plugin, events)
         ]
         self._gating = registered(plugins.gating, events) if plugins.gating else None
-        self._matching: dict[tuple[Resource, Action], MatchingHints | None] = {}
+        self._matching: dict[tuple[Resource | str, Action], MatchingHints | None] = {}
 
     def matching(self, change: ClusterChange, *, gated: bool) -> MatchingHints | None:
         """The hint functions to call about a change; None: none of the plugins registered it.

@@ -109,7 +109,7 @@ class UnschedulablePods:
         self._groups: dict[RejectorPlugins, _Group] = {}
         self._locations: dict[str, _Location] = {}
         """By uid, in the order of queued_at: an update keeps its place in the dict."""
-        self._routes: dict[tuple[Resource, Action], list[tuple[_Group, MatchingHints]]] = {}
+        self._routes: dict[tuple[Resource | str, Action], list[tuple[_Group, MatchingHints]]] = {}
         """Kind of change → the groups that it concerns, made when such a change first comes."""
         self._relocated: list[list[QueuedPod]] = []
         """For each evaluation under way, the entries that were moved in the index meanwhile."""

@@ -122,7 +122,9 @@ class _PluginCase:
         self._load()
         self._profile = self._served()
         self._bind_in_order()
-        self._assume()
+        if "assumed" in case:
+            self._look()
+            self._assume()
 
     def answers(self) -> JsonObject:
         """Everything but the case's id."""
@@ -278,8 +280,10 @@ class _PluginCase:
         if ExtensionPoint.FILTER in self._points:
             diagnosis = self._profile.framework.filtering.diagnose(found, pod)
             result["filter"] = self._reasons(diagnosis.statuses)
-        if ExtensionPoint.SCORE not in self._points or not found.fits.any():
+        if ExtensionPoint.SCORE not in self._points:
             return result
+        if not found.fits.any():
+            return {**result, "raw": {}, "normalised": {}}
         decision = decide_pod(self._world, pod, self._profile, thorough=True)
         return result | self._scores(decision)
 

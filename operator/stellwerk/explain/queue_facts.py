@@ -14,7 +14,7 @@ from typing import Final
 from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.events import ACTION_NAMES, ClusterEventWithHint, Resource
+from stellwerk.framework.events import ACTION_NAMES, ClusterEventWithHint, Resource, resource_name
 from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
 from stellwerk.models.answers.pod import QueueFacts, WakingEvent
 from stellwerk.world.world import World
@@ -82,7 +82,7 @@ def _names(registered: Sequence[ClusterEventWithHint]) -> list[str]:
 def _names_of(registered: ClusterEventWithHint) -> list[str]:
     """One registration in kube-scheduler's names of events."""
     return [
-        f"{registered.resource.value}{name}"
+        f"{resource_name(registered.resource)}{name}"
         for action, name in ACTION_NAMES.items()
         if action in registered.action
     ]

@@ -122,7 +122,8 @@ class ClusterChange:
     records, every other kind is the object as in the API.
     """
 
-    resource: Resource
+    resource: Resource | str
+    """A text: the kind of a plugin's own objects."""
     action: Action
     old: NodeInfo | PodInfo | dict[str, Any] | None = None
     new: NodeInfo | PodInfo | dict[str, Any] | None = None
@@ -132,7 +133,14 @@ class ClusterChange:
     @property
     def name(self) -> str:
         """The event's name in metrics and logs."""
-        return self.label or f"{self.resource.value}{ACTION_NAMES.get(self.action, 'Update')}"
+        if self.label:
+            return self.label
+        return f"{resource_name(self.resource)}{ACTION_NAMES.get(self.action, 'Update')}"
+
+
+def resource_name(resource: Resource | str) -> str:
+    """The name of a kind of object in metrics and texts."""
+    return resource if isinstance(resource, str) else resource.value
 
 
 class QueueingHint(Enum):
@@ -164,7 +172,8 @@ unschedulablePods."""
 class ClusterEventWithHint:
     """A plugin's registration: changes that may end its rejections, and how to tell for a pod."""
 
-    resource: Resource
+    resource: Resource | str
+    """A text: the kind of a plugin's own objects (`watched_kinds`)."""
     action: Action
     queueing_hint_fn: QueueingHintFn | None = None
     """None: Queue for every pod."""

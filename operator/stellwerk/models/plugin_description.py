@@ -41,6 +41,17 @@ UNSET_WEIGHT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
+class PluginKind:
+    """A kind of objects that a plugin reads, and where the API serves it."""
+
+    kind: str
+    """The name under which objects, changes and events have it."""
+    group: str
+    version: str
+    plural: str
+
+
+@dataclass(frozen=True, slots=True)
 class PluginDescription:
     """A plugin as profiles see it."""
 
@@ -56,3 +67,6 @@ class PluginDescription:
     default_weight: int = UNSET_WEIGHT
     """The score weight where a profile enables the plugin without one. kube-scheduler's rule is 1
     for every plugin; the weights of the default set are in `profile_defaults`, not here."""
+
+    kinds: tuple[PluginKind, ...] = ()
+    """The kinds that are to be watched for it, where a profile names it."""

@@ -50,6 +50,16 @@ _RESOURCES: Final = {
     "ResourceSlice": Resource.RESOURCE_SLICE,
     "DeviceClass": Resource.DEVICE_CLASS,
 }
+_SILENT: Final = frozenset(
+    {
+        "PodDisruptionBudget",
+        "ReplicaSet",
+        "ReplicationController",
+        "Service",
+        "StatefulSet",
+    }
+)
+"""Kinds whose changes end no rejection; those of plugins have events of their own name."""
 """Kinds whose changes can wake pods; the others are only kept."""
 
 
@@ -422,8 +432,8 @@ class EventHandlers(WatchHandlers):
             world.cache.set_namespace(name, labels)
             if labels is None or before is None or labels != _labels(before):
                 self.loader.moves.namespace_changed(name)
-        resource = _RESOURCES.get(kind)
-        if resource is not None and not (gone and before is None):
+        resource: Resource | str = _RESOURCES.get(kind, kind)
+        if resource not in _SILENT and not (gone and before is None):
             action = (
                 Action.DELETE if gone else Action.ADD if before is None else Action.UPDATE_OTHER
             )

@@ -182,6 +182,11 @@ class Snapshot:
             self._rows = rows, _read_only(np.array(rows, np.intp))
         return self._rows
 
+    def look_again(self, rows: Iterable[int]) -> None:
+        """Have cached answers about rows made anew: what a plugin knows beside of them changed."""
+        for row in rows:
+            self.usage_changes.append(row)
+
     def names(self, rows: Iterable[int]) -> list[str]:
         """Node names of rows that are alive."""
         return [self.node_at(row).name for row in rows]

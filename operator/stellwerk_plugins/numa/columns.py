@@ -1,0 +1,271 @@
+"""The zones of all nodes as columns, for the resources that pods have asked for.
+
+Axes: P zones of a node by number (positions), N rows of the snapshot. Cpu is in millicores, all
+else in whole units; what is available is rounded down, so that no request fits by rounding alone.
+Invariant: a row's columns equal its topology in force less the pods counted into it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stellwerk.plugin_api import (
+    ChangeCursor,
+    Handle,
+    IntColumn,
+    Mask,
+    RowColumn,
+    millis,
+    units,
+)
+from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
+from stellwerk_plugins.numa.fingerprint import fingerprint
+from stellwerk_plugins.numa.requests import is_exclusive
+from stellwerk_plugins.numa.topology import KIND, POD, SINGLE_NUMA_NODE, Topology, parse_topology
+from stellwerk_plugins.numa.zone_book import ZoneBook
+
+ZoneColumn = npt.NDArray[np.int64]
+"""(P, N) or (P, n)."""
+ZoneMask = npt.NDArray[np.bool_]
+
+_MOST_RESOURCES: Final = 64
+"""Columns of so many resources are kept, those that were asked for last."""
+_LARGEST: Final = 1 << 62
+_ALWAYS_OFFERED: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+
+
+class ZoneAmounts:
+    """One resource in all zones."""
+
+    def __init__(self, positions: int, rows: int) -> None:
+        self.available: ZoneColumn = np.zeros((positions, rows), np.int64)
+        """(P, N) int64; 0 where the zone does not report it."""
+        self.reported: ZoneMask = np.zeros((positions, rows), np.bool_)
+        """(P, N) bool."""
+        self.offered: Mask = np.zeros(rows, np.bool_)
+        """(N,) bool, whether the node's allocatable names it."""
+
+
+class Zones:
+    """The topologies of all nodes, as the arguments of one profile let them count."""
+
+    def __init__(self, handle: Handle, args: NodeResourceTopologyMatchArgs) -> None:
+        self._handle = handle
+        self._args = args
+        self.book = handle.snapshot.book(ZoneBook)
+        self.book.own_profiles.add(handle.profile_name)
+        self._objects = ChangeCursor(handle.objects.changes(KIND))
+        self._nodes = ChangeCursor(handle.snapshot.node_changes)
+        self._pods = ChangeCursor(self.book.changes)
+        self._read: dict[str, Topology] = {}
+        """The objects as they were last written, by node."""
+        self._in_force: dict[int, Topology] = {}
+        self._amounts: OrderedDict[str, ZoneAmounts] = OrderedDict()
+        self._checked_seconds = handle.now_seconds()
+        self._waiting: set[str] = set()
+        """Nodes whose newest object is not in force yet."""
+        self._allocate(1, 0)
+
+    def _allocate(self, positions: int, rows: int) -> None:
+        self.present: ZoneMask = np.zeros((positions, rows), np.bool_)
+        """(P, N) bool, where there is a zone."""
+        self.known: Mask = np.zeros(rows, np.bool_)
+        """(N,) bool, where there is an object."""
+        self.fresh: Mask = np.ones(rows, np.bool_)
+        """(N,) bool, where it can be relied on."""
+        self.aligned: Mask = np.zeros(rows, np.bool_)
+        """(N,) bool, where the kubelet wants a single zone."""
+        self.as_pod: Mask = np.zeros(rows, np.bool_)
+        """(N,) bool, where it aligns the pod as one."""
+        self.most_zones: IntColumn = np.zeros(rows, np.int64)
+        self._amounts.clear()
+
+    # --- what plugins read ----------------------------------------------------------------------
+
+    def amounts(self, resource: str) -> ZoneAmounts:
+        """A resource's columns, made when first asked for."""
+        found = self._amounts.get(resource)
+        if found is None:
+            while len(self._amounts) >= _MOST_RESOURCES:
+                self._amounts.popitem(last=False)
+            found = self._amounts[resource] = ZoneAmounts(*self.present.shape)
+            for row in self._handle.snapshot.row_of.values():
+                self._write_amounts(row, resource, found)
+        self._amounts.move_to_end(resource)
+        return found
+
+    def topology(self, row: int) -> Topology | None:
+        """The topology in force of a row; None: there is none."""
+        return self._in_force.get(row)
+
+    def distances(self, rows: RowColumn) -> Mapping[tuple[tuple[int, ...], ...], list[int]]:
+        """The positions in `rows` by the matrix of distances between zones."""
+        found: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        for position, row in enumerate(rows.tolist()):
+            topology = self._in_force.get(row)
+            if topology is not None:
+                found.setdefault(topology.distances, []).append(position)
+        return found
+
+    # --- following the cluster ------------------------------------------------------------------
+
+    def look(self) -> list[int] | None:
+        """Follow objects, nodes and pods; returns the rows that changed, None: all of them."""
+        snapshot = self._handle.snapshot
+        if not snapshot.open_trials:
+            self.book.look()
+        names = self._objects.advance()
+        rows, of_pods = self._nodes.advance(), self._pods.advance()
+        if names is None:
+            self._read = {
+                str(obj["metadata"]["name"]): parse_topology(obj)
+                for obj in self._handle.objects.list(KIND)
+            }
+        else:
+            for key in names:
+                self._read_again(key[1])
+        if names is None or rows is None or of_pods is None:
+            changed: Iterable[int] = list(snapshot.row_of.values())
+            everything = True
+        else:
+            row_of = snapshot.row_of
+            of_objects = [row_of[name] for _, name in names if name in row_of]
+            changed, everything = dict.fromkeys([*of_objects, *rows, *of_pods]), False
+        self._settle(changed)
+        positions = max(
+            [self.present.shape[0], *(len(self._topology_of(row).zones) for row in changed)]
+        )
+        if (positions, snapshot.size) != self.present.shape:
+            self._allocate(positions, snapshot.size)
+            changed, everything = list(snapshot.row_of.values()), True
+        for row in changed:
+            self._write(row)
+        return None if everything else list(changed)
+
+    def _read_again(self, name: str) -> None:
+        obj = self._handle.objects.get(KIND, "", name)
+        if obj is None:
+            self._read.pop(name, None)
+        else:
+            self._read[name] = parse_topology(obj)
+
+    def _settle(self, rows: Iterable[int]) -> None:
+        """Find the topology in force of rows, and from time to time of those that wait."""
+        if not self._args.over_reserves:
+            return
+        now_seconds, snapshot = self._handle.now_seconds(), self._handle.snapshot
+        for row in rows:
+            self._settle_row(row)
+        if now_seconds - self._checked_seconds >= self._args.cache_resync_period_seconds:
+            self._checked_seconds = now_seconds
+            for name in list(self._waiting):
+                row_again = snapshot.row_of.get(name)
+                if row_again is None:
+                    self._waiting.discard(name)
+                else:
+                    self._settle_row(row_again)
+
+    def _settle_row(self, row: int) -> None:
+        node = self._handle.snapshot.nodes[row]
+        newest = self._read.get(node.name) if node is not None else None
+        if node is None or newest is None:
+            self.book.counted.pop(row, None)
+            return
+        counted = self.book.counted.get(row)
+        if counted is None:
+            self.book.counted[row] = newest
+        elif newest != counted or self.book.assumed.get(row) or self.book.foreign.get(row):
+            if self._has_seen_every_pod(row, newest):
+                self.book.synchronise(row, newest)
+                self._waiting.discard(node.name)
+            else:
+                self._waiting.add(node.name)
+
+    def _has_seen_every_pod(self, row: int, topology: Topology) -> bool:
+        """Whether the fingerprint is that of the pods on the row."""
+        pods = self._handle.snapshot.pods[row].values()
+        if not topology.fingerprint or not pods:
+            return False
+        method = self._args.cache.resync_method
+        if method == "Autodetect":
+            exclusive = topology.fingerprint_method == "with-exclusive-resources"
+        else:
+            exclusive = method == "OnlyExclusiveResources"
+        if exclusive:
+            reported = frozenset(name for zone in topology.zones for name in zone.available)
+            counted = [pod for pod in pods if is_exclusive(pod, reported)]
+        else:
+            counted = list(pods)
+        return topology.fingerprint == fingerprint((pod.namespace, pod.name) for pod in counted)
+
+    def _topology_of(self, row: int) -> Topology:
+        found = self._current(row)
+        return found if found is not None else Topology()
+
+    def _current(self, row: int) -> Topology | None:
+        if self._args.over_reserves:
+            return self.book.counted.get(row)
+        node = self._handle.snapshot.nodes[row]
+        return self._read.get(node.name) if node is not None else None
+
+    # --- writing rows ---------------------------------------------------------------------------
+
+    def _write(self, row: int) -> None:
+        topology = self._current(row)
+        if topology is None:
+            self._in_force.pop(row, None)
+        else:
+            self._in_force[row] = topology
+        shown = topology if topology is not None else Topology()
+        self.known[row] = topology is not None
+        self.fresh[row] = self._is_fresh(row, topology)
+        self.aligned[row] = shown.policy == SINGLE_NUMA_NODE
+        self.as_pod[row] = shown.scope == POD
+        self.most_zones[row] = shown.most_zones
+        self.present[:, row] = False
+        self.present[: len(shown.zones), row] = True
+        taken = self.book.taken(row) if self._args.over_reserves else {}
+        for resource, amounts in self._amounts.items():
+            self._write_amounts(row, resource, amounts, taken)
+
+    def _write_amounts(
+        self,
+        row: int,
+        resource: str,
+        amounts: ZoneAmounts,
+        taken: Mapping[str, int] | None = None,
+    ) -> None:
+        snapshot = self._handle.snapshot
+        node, topology = snapshot.nodes[row], self._in_force.get(row)
+        if taken is None:
+            taken = self.book.taken(row) if self._args.over_reserves else {}
+        offered = node is not None and resource in node.allocatable
+        amounts.offered[row] = offered or resource in _ALWAYS_OFFERED
+        amounts.reported[:, row] = False
+        amounts.available[:, row] = 0
+        for position, zone in enumerate(topology.zones if topology is not None else ()):
+            available = zone.available.get(resource)
+            if available is not None:
+                amounts.reported[position, row] = True
+                left = max(0, available - taken.get(resource, 0))
+                amounts.available[position, row] = whole_below(resource, left)
+
+    def _is_fresh(self, row: int, topology: Topology | None) -> bool:
+        if self._args.discard_reserved_nodes:
+            return not self.book.reserved.get(row)
+        if not self._args.over_reserves or topology is None:
+            return True
+        return not self.book.is_dirty(row, topology, self._args.cache.foreign_pods_detect)
+
+
+def whole_below(resource: str, amount: int) -> int:
+    """An exact amount rounded down, in millicores or whole units."""
+    return min(_LARGEST, amount // (10**6 if resource == "cpu" else 10**9))
+
+
+def whole_above(resource: str, amount: int) -> int:
+    """An exact amount rounded up, in millicores or whole units."""
+    return millis(amount) if resource == "cpu" else units(amount)
