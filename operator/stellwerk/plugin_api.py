@@ -21,7 +21,7 @@ from stellwerk.framework.changes import (
     lacking,
     request_less,
 )
-from stellwerk.framework.diagnosis import Diagnosis
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -93,6 +93,7 @@ from stellwerk.framework.types import (
     FilterResult,
     PlacementSums,
     Status,
+    StatusColumn,
     error,
     unresolvable,
     unschedulable,
@@ -230,6 +231,7 @@ __all__ = [
     "SetLabels",
     "Snapshot",
     "Status",
+    "StatusColumn",
     "Taint",
     "Tolerate",
     "Toleration",
@@ -243,6 +245,7 @@ __all__ = [
     "by_importance",
     "error",
     "exact_amount",
+    "fit_error",
     "importance",
     "invalid",
     "is_leaving_as_victim",

@@ -18,6 +18,11 @@ SUITES = (
     "load-variation",
     "load-risk",
     "load-peaks",
+    "numa-filter",
+    "numa-score",
+    "quota-prefilter",
+    "quota-preemption",
+    "faults",
 )
 _FAULTS = ("panics", "error", "refuses", "misbehaves")
 

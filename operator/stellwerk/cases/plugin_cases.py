@@ -133,7 +133,7 @@ class _PluginCase:
         pod = self._pod("pod", self._case.get("pod"))
         if pod.nominated_node_name:
             self._world.nominator.add(pod)
-        if ExtensionPoint.POST_FILTER in self._points and "pdbs" in self._case:
+        if ExtensionPoint.POST_FILTER in self._points:
             return self._whole(pod)
         return self._parts(pod)
 
@@ -209,7 +209,7 @@ class _PluginCase:
 
     def _spec(self) -> JsonObject:
         sorting = ExtensionPoint.QUEUE_SORT in self._points
-        beside = _FILTERS_BESIDE if "pdbs" in self._case else ()
+        beside = _FILTERS_BESIDE if ExtensionPoint.POST_FILTER in self._points else ()
         enabled = [*beside, self._plugin, "DefaultBinder", *(() if sorting else ("PrioritySort",))]
         off = {"disabled": [{"name": "*"}], "enabled": [{"name": each} for each in enabled]}
         pod = self._case.get("pod") or {}

@@ -30,7 +30,7 @@ class Recorded:
         self.queued = set(queued)
 
     def __call__(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        assert change.resource in Resource
+        assert isinstance(change.resource, Resource)
         self.pods.append(pod.name)
         return queue_if(pod.name in self.queued)
 

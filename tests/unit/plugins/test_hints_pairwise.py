@@ -24,7 +24,9 @@ from tests.support.plugin_runs import make_plugin
 WEB, DB = {"app": "web"}, {"app": "db"}
 
 
-def hint_for(plugin: EnqueueExtensions, resource: Resource, action: Action) -> ClusterEventWithHint:
+def hint_for(
+    plugin: EnqueueExtensions, resource: Resource | str, action: Action
+) -> ClusterEventWithHint:
     """Return the one registration that covers the change."""
     (found,) = (
         hint

@@ -23,7 +23,7 @@ class World(InProcess):
 
     def __init__(self) -> None:
         super().__init__()
-        self.changes: list[tuple[Resource, Action]] = []
+        self.changes: list[tuple[Resource | str, Action]] = []
         self.handlers = self.operator.handlers
         self._pass_on = self.queue.move_all_to_active_or_backoff
 

@@ -1,0 +1,1 @@
+"""CapacityScheduling: elastic quotas of namespaces that lend each other what they do not use."""
