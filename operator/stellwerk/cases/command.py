@@ -15,7 +15,7 @@ from stellwerk.cases.case_files import cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.pod import DevicesOfPod
 
 
 def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_key: str = "") -> int:
