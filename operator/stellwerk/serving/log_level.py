@@ -15,7 +15,8 @@ logger = logging.getLogger(__name__)
 
 PATH: Final = "/debug/flags/v"
 """kube-scheduler's path for its verbosity."""
-_LONGEST_BODY: Final = 64
+LONGEST_BODY: Final = 64
+"""In bytes."""
 
 
 def log_level_routes() -> web.RouteTableDef:
@@ -28,7 +29,7 @@ def log_level_routes() -> web.RouteTableDef:
 
     @routes.put(PATH)
     async def write(request: web.Request) -> web.Response:
-        body = await request.content.read(_LONGEST_BODY)
+        body = await request.read()
         try:
             name = logs.set_level(body.decode(errors="replace"))
         except ValueError as error:

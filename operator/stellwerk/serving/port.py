@@ -16,7 +16,7 @@ from stellwerk.client.reviews import Reviews
 from stellwerk.errors import ApiError, ConfigurationError
 from stellwerk.serving.access_control import AccessControl
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
-from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, Guard
+from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, LIMITS, Guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.framework.services import ClusterClient
+    from stellwerk.listening import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class PortOptions:
     client_ca_file: Path | None = None
     """None: the authority that the cluster publishes for its servers, where it does."""
     plain_http: bool = False
+    limits: Limits = LIMITS
 
 
 @asynccontextmanager
