@@ -27,7 +27,7 @@ from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
-from stellwerk.explain.queue_history import QueueHistory
+from stellwerk.explain.queue_facts import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
@@ -38,6 +38,13 @@ from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.listening import Limits
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import (
+    NO_GATES,
+    RECORDED,
+    Compatibility,
+    FeatureGates,
+    release_of_server,
+)
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
@@ -47,7 +54,7 @@ from stellwerk.scheduler.binding_cycle import (
     BindingTasks,
     WaitingPodsMap,
 )
-from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
+from stellwerk.scheduler.event_handlers import EventHandlers, Predicates, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.failure_handler import FailureHandler
@@ -61,31 +68,26 @@ from stellwerk.scheduler.observers.instruments import (
     Gauges,
     ProfileMetricsRecorder,
     QueueMetrics,
+    StaleWatches,
     VolumeCounters,
     plugin_failure_counter,
+    sample_queues,
 )
-from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.observers.stale_watches import StaleWatches
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.default_profile import ensure_profile
-from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
-from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_history import RevisionHistory
-from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ProfileLoader, ensure_profile
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
-from stellwerk.scheduler.standby import stand_by
+from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
-from stellwerk.serving.log_level import log_level_routes
-from stellwerk.serving.port import PortOptions, guarded_port
+from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, announced, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom
@@ -114,6 +116,8 @@ class RunOptions:
     """Pending pods beyond it are not scheduled."""
     journal: JournalOptions | None = None
     """The journal that takes down events and decisions; None: there is none."""
+    gates: FeatureGates = NO_GATES
+    """Feature gates, as kube-scheduler has them."""
     history_namespace: str | None = None
     """The namespace that keeps the history of profiles; None: the pod's own, outside a cluster
     none."""
@@ -307,7 +311,12 @@ def _world(
 ) -> World:
     """An empty World, whose queue feeds activeQ."""
     objects = IndexedObjectStore()
-    profiles = Profiles(plugin_failure_counter(metrics), partial(objects.get, "Namespace", ""))
+    profiles = Profiles(
+        plugin_failure_counter(metrics),
+        partial(objects.get, "Namespace", ""),
+        # Until the server has said what it is.
+        Compatibility.with_server(RECORDED, options.gates),
+    )
     nominator = Nominator()
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
@@ -333,6 +342,22 @@ def _world(
             lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
         ),
     )
+
+
+def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
+    """The meaning of `compatibility: auto` beside an API server of this version.
+
+    Gates that its release does not take are named in the log, and left as they are by default.
+    """
+    release = release_of_server(git_version)
+    if release is None:
+        release = RECORDED
+        logger.warning("the API server has no version of Kubernetes: %s", git_version)
+    for problem in gates.problems(release):
+        logger.error("--feature-gates, with Kubernetes %s: %s", release, problem)
+    for name in gates.left_out(release):
+        logger.warning("feature gate %s has no effect: Stellwerk leaves it out", name)
+    return Compatibility.with_server(release, gates)
 
 
 def _server(
@@ -406,16 +431,28 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         recorder.start()
         stack.push_async_callback(recorder.close)
         recording = stack.enter_context(
-            recording_to(options.journal, options.max_pod_complexity, clock, recorder)
+            recording_to(
+                options.journal,
+                options.max_pod_complexity,
+                compatibility := beside_server(version, options.gates),
+                clock,
+                recorder,
+            )
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
+        operator.loader.follow(compatibility)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard, options.port.limits)
         on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
-        logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
+        logger.info(
+            "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
+            version,
+            credentials.server,
+            compatibility.release,
+        )
         ending = Ending()
         _listen_to_signals(operator)
         watches = run_operator(

@@ -20,35 +20,37 @@ from stellwerk.clock import SystemClock
 from stellwerk.listening import LimitedSite, Limits, PortUse
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apimachinery.objects import micro_timestamp
 from stellwerk_cluster.apiserver.auth_filters import AuthFilters
-from stellwerk_cluster.apiserver.component_statuses import (
+from stellwerk_cluster.apiserver.computed_kinds import (
     COMPONENT_STATUSES,
     CONTROLLER_MANAGER_PORT,
     SCHEDULER_PORT,
     ComponentStatuses,
     port_health,
 )
-from stellwerk_cluster.apiserver.disconnected_clients import while_connected
 from stellwerk_cluster.apiserver.event_ttl import EventExpiry
-from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, ApiServer
+from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, ApiServer, while_connected
 from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
 from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchServer
-from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.injector import FaultInjector
 from stellwerk_cluster.hollow.container_logs import pod_log
+from stellwerk_cluster.hollow.device_publisher import DevicePublisher
+from stellwerk_cluster.hollow.eviction_manager import NodePressure
+from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
 from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
-from stellwerk_cluster.hollow.kubelet import KubeletOptions
-from stellwerk_cluster.hollow.kubelets import make_kubelets
+from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.secret_files import SecretFiles
 from stellwerk_cluster.identity.service_accounts import (
+    VOID_AUTHORITY,
     RootCertificatePublisher,
     publish_client_authority,
 )
@@ -56,6 +58,7 @@ from stellwerk_cluster.kubeconfig import kubeconfig, write_kubeconfig
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
+from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 from stellwerk_cluster.work import Worker, WorkLoop
 
 if TYPE_CHECKING:
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.faults.plan import FaultPlan
     from stellwerk_cluster.identity.certificates import CertificateAuthority
     from stellwerk_cluster.registry.data_directory import DataDirectory
+
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _SECRETS: Final = "secrets"
@@ -282,6 +286,8 @@ class EmbeddedCluster:
 
     def _make_authority(self, kept: SecretFiles) -> CertificateAuthority | None:
         if not self.options.tls:
+            api = self.api.written_by("kube-apiserver")
+            publish_client_authority(api, VOID_AUTHORITY, VOID_AUTHORITY)
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)
             CertificateAuthority,
@@ -330,3 +336,77 @@ def _request(*args: Any) -> web.BaseRequest:
         asyncio.get_running_loop(),
         client_max_size=LARGEST_BODY_BYTES,
     )
+
+
+NAMESPACES: Final = ("kube-system", "kube-public", "default", "kube-node-lease")
+
+
+_DESCRIPTIONS: Final = {
+    "system-cluster-critical": (
+        "Used for system critical pods that must run in the cluster, but can be moved to another "
+        "node if necessary."
+    ),
+    "system-node-critical": (
+        "Used for system critical pods that must not be moved from their current node."
+    ),
+}
+
+
+API_ADDRESS: Final = "10.0.0.1"
+
+
+_LEASE_SECONDS: Final = 3600
+
+
+def bootstrap(api: Api) -> None:
+    """Create the objects of an empty cluster that a restored one has not kept."""
+    kinds = api.kinds
+    for name in NAMESPACES:
+        api.ensure(kinds.resource("namespaces"), "", {"metadata": {"name": name}})
+    classes = kinds.resource("priorityclasses", "scheduling.k8s.io")
+    for name, value in SYSTEM_CLASSES.items():
+        body = {"metadata": {"name": name}, "value": value, "description": _DESCRIPTIONS[name]}
+        api.ensure(classes, "", body)
+    service = {
+        "metadata": {
+            "name": "kubernetes",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "clusterIP": API_ADDRESS,
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}],
+        },
+    }
+    api.ensure(kinds.resource("services"), "default", service)
+    lease = {
+        "metadata": {
+            "name": "apiserver-stellwerk",
+            "labels": {
+                "apiserver.kubernetes.io/identity": "kube-apiserver",
+                "kubernetes.io/hostname": "embedded",
+            },
+        },
+        "spec": {
+            "holderIdentity": "apiserver-stellwerk",
+            "leaseDurationSeconds": _LEASE_SECONDS,
+            "renewTime": micro_timestamp(api.now()),
+        },
+    }
+    api.ensure(kinds.resource("leases", "coordination.k8s.io"), "kube-system", lease)
+
+
+def make_kubelets(api: Api, options: KubeletOptions) -> list[Worker]:
+    """The lives of pods, the pressure on nodes, and the drivers of devices.
+
+    Raises:
+        StatusError: the API refuses what drivers publish.
+    """
+    configuration = options.configuration or KubeletConfiguration()
+    workers: list[Worker] = [
+        HollowKubelet(api, options),
+        NodePressure(api, options.lifecycles(), configuration),
+    ]
+    if options.devices:
+        workers.append(DevicePublisher(api, options.devices))
+    return workers

@@ -26,9 +26,8 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.loop import ActiveQ
-from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import Profiles, RecordedRandom
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_profile
 from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.trace import TraceNode, TracePod
 

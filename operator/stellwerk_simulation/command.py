@@ -220,8 +220,7 @@ def _show(
     options: argparse.Namespace, experiment: "Experiment", results: "Sequence[RunResult]"
 ) -> None:
     """Print tables, and write the files that the options name."""
-    from stellwerk_simulation.html_report import page  # noqa: PLC0415 as above
-    from stellwerk_simulation.plot import plot  # noqa: PLC0415
+    from stellwerk_simulation.html_report import page, plot  # noqa: PLC0415 as above
     from stellwerk_simulation.report import (  # noqa: PLC0415
         aligned,
         comparison_table,

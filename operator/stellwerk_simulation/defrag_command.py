@@ -91,6 +91,12 @@ def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
         help="evict the pods, one after the other, until something is not as planned",
     )
     parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="with --apply: have the API server try each cordon and eviction, and change nothing",
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
+    parser.add_argument(
         "--wait-seconds",
         metavar="SECONDS",
         type=float,
@@ -113,6 +119,8 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
     from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
 
+    if options.dry_run and not options.apply:
+        raise ConfigurationError("--dry-run tries what --apply does: name both")
     goal = _goal(options)
     objects, source = _objects(options, live)
     pods = pods_of(objects, source)
@@ -121,7 +129,7 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
     rules = MoveRules(options.bare_pods, options.max_priority)
     search = Defragmentation(placement, goal, rules, options.most_moves, cordon=options.cordon)
     plan = search.plan()
-    print(_as_json(plan, goal) if options.output == "json" else _as_text(plan, goal))
+    print(_as_json(plan, goal) if options.output == "json" else _as_text(plan, goal), flush=True)
     return carry_out(options, plan) if options.apply and plan.moves else 0
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from stellwerk.clock import Clock, SystemClock
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod

@@ -1,18 +1,196 @@
 """An HTML page of some runs: tables, bars and curves; it opens without a network.
 
-The command writes it. Invariant: everything that comes from files is escaped, and nothing on the
-page is loaded from elsewhere.
+The command writes it, documents show the curves (`plot`). Invariant: everything that comes from
+files is escaped, and nothing is loaded from elsewhere; the same runs give the same bytes.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from statistics import mean
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from stellwerk_simulation.figures import FIGURES, Figure
-from stellwerk_simulation.plot import plot
+from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
 from stellwerk_simulation.report import Lines
 from stellwerk_simulation.run_metrics import RunResult
+
+Line: TypeAlias = Sequence[tuple[int, float]]
+"""(percent of load, value)."""
+
+_COLOURS: Final = (
+    ("#1f5fa8", "#79b8ff"),
+    ("#c2501e", "#ff9e64"),
+    ("#2e7d4f", "#7ee2a8"),
+    ("#7a4fa3", "#c9a6ff"),
+    ("#8a6d1d", "#e3c566"),
+    ("#a8325e", "#ff8fb8"),
+    ("#4a6572", "#a9c1cc"),
+)
+"""In light and in dark."""
+_DASHES: Final = ("", "6 3", "2 3")
+"""For more profiles than colours."""
+_WIDTH: Final = 820
+_PANEL: Final = 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 120, 40, 34
+_NAME_STEP: Final = 15
+"""Names of lines keep so far apart."""
+_SHORT: Final = 2.0
+"""Where a profile allocates so much less than was asked for, profiles begin to differ."""
+_MOST_TICKS: Final = 7
+_STEPS: Final = tuple(digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5))
+
+
+class _Panel(NamedTuple):
+    title: str
+    lines: Mapping[str, Line]
+    top: int
+    """Its upper edge, in pixels."""
+
+    @property
+    def values(self) -> list[float]:
+        return [value for line in self.lines.values() for _, value in line]
+
+
+def plot(results: Sequence[RunResult], until_pct: int) -> str:
+    """The image; of several seeds the mean."""
+    curves = {
+        name: [curve(run, until_pct) for run in results if run.profile == name]
+        for name in dict.fromkeys(run.profile for run in results)
+    }
+    return drawn(curves, until_pct)
+
+
+def drawn(curves: Mapping[str, Sequence[Sequence[CurvePoint | None]]], until_pct: int) -> str:
+    """The image of the curves of each profile's runs."""
+    allocated = _means(curves, lambda point: point.allocated_pct)
+    fragmented = _means(curves, lambda point: point.fragmented_pct)
+    begin = _where_they_part(allocated, until_pct)
+    titles = (
+        (f"GPUs allocated, % of all, by load asked for (from {begin} % on)", allocated),
+        ("Fragments: idle GPUs that typical pods cannot use, % of all", fragmented),
+    )
+    panels = [
+        _Panel(title, {name: line[begin:] for name, line in lines.items()}, number * _PANEL)
+        for number, (title, lines) in enumerate(titles)
+    ]
+    height = _PANEL * len(panels)
+    body = "\n".join(_panel(panel, begin, until_pct) for panel in panels)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'width="{_WIDTH}" height="{height}">\n<title>{titles[0][0]}</title>\n'
+        f'<style>{_style(len(curves))}</style>\n<rect width="100%" height="100%" rx="8"/>\n'
+        f"{body}\n</svg>\n"
+    )
+
+
+def _style(profiles: int) -> str:
+    """Colours in light, and over them those in dark."""
+    used = range(min(profiles, len(_COLOURS)))
+
+    def colours(of: int) -> str:
+        return "".join(
+            f".c{number}{{stroke:{_COLOURS[number][of]}}}text.c{number}"
+            f"{{fill:{_COLOURS[number][of]};stroke:none}}"
+            for number in used
+        )
+
+    return (
+        "text{font:12px system-ui,sans-serif;fill:#57606a}.t{font-weight:600;fill:#1f2328}"
+        "rect{fill:#fff}.g{stroke:#d8dee4}path{fill:none;stroke-width:1.8}"
+        f"{colours(0)}@media(prefers-color-scheme:dark){{text{{fill:#9198a1}}.t{{fill:#f0f6fc}}"
+        f"rect{{fill:#0d1117}}.g{{stroke:#2f3742}}{colours(1)}}}"
+    )
+
+
+def _where_they_part(lines: Mapping[str, Line], until_pct: int) -> int:
+    """The load from which on profiles differ, a multiple of five."""
+    short = [load for line in lines.values() for load, value in line if value < load - _SHORT]
+    return max(0, min(min(short, default=0), until_pct - 10) // 5 * 5)
+
+
+class _Scale(NamedTuple):
+    """Where loads and values are in a panel."""
+
+    begin: int
+    until: int
+    values: Sequence[float]
+    """Those that get a line, lowest first."""
+    top: int
+
+    def x(self, load: float) -> int:
+        across = (load - self.begin) / max(1, self.until - self.begin)
+        return round(_LEFT + across * (_WIDTH - _LEFT - _RIGHT))
+
+    def y(self, value: float) -> float:
+        up = (value - self.values[0]) / (self.values[-1] - self.values[0])
+        return round(self.top + _PANEL - _BOTTOM - up * (_PANEL - _TOP - _BOTTOM), 1)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round values around all others, at most seven of them."""
+    for step in _STEPS:
+        first, last = math.floor(low / step), math.ceil(high / step)
+        if last - first < _MOST_TICKS:
+            break
+    return [round(number * step, 3) for number in range(first, max(last, first + 1) + 1)]
+
+
+def _panel(panel: _Panel, begin: int, until_pct: int) -> str:
+    values = _ticks(min(panel.values, default=0.0), max(panel.values, default=1.0))
+    scale = _Scale(begin, until_pct, values, panel.top)
+    title = f'<text class="t" x="{_LEFT}" y="{panel.top + 22}">{escape(panel.title)}</text>'
+    parts = [title, *_grid(scale)]
+    ends = {name: scale.y(line[-1][1]) for name, line in panel.lines.items() if line}
+    heights = _apart(ends)
+    for number, (name, line) in enumerate(panel.lines.items()):
+        if line:
+            way = "L".join(f"{scale.x(load)} {scale.y(value)}" for load, value in line)
+            colour, dash = number % len(_COLOURS), _DASHES[number // len(_COLOURS) % len(_DASHES)]
+            dashed = f' stroke-dasharray="{dash}"' if dash else ""
+            parts.append(f'<path class="c{colour}"{dashed} d="M{way}"/>')
+            where = f'x="{_WIDTH - _RIGHT + 8}" y="{heights[name] + 4:.1f}"'
+            parts.append(f'<text class="c{colour}" {where}>{escape(name)}</text>')
+    return "\n".join(parts)
+
+
+def _grid(scale: _Scale) -> list[str]:
+    right, base = _WIDTH - _RIGHT, scale.top + _PANEL - _BOTTOM
+    parts = []
+    for value in scale.values:
+        y = scale.y(value)
+        parts.append(f'<path class="g" d="M{_LEFT} {y}H{right}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{value:g}</text>')
+    for load in _ticks(scale.begin, scale.until):
+        if scale.begin <= load <= scale.until:
+            where = f'x="{scale.x(load)}" y="{base + 20}"'
+            parts.append(f'<text {where} text-anchor="middle">{load:g} %</text>')
+    return parts
+
+
+def _apart(ends: Mapping[str, float]) -> dict[str, float]:
+    """Heights for the names of lines, near their ends and not over one another."""
+    placed: dict[str, float] = {}
+    lowest = float("-inf")
+    for name, end in sorted(ends.items(), key=lambda each: each[1]):
+        lowest = placed[name] = max(end, lowest + _NAME_STEP)
+    return placed
+
+
+def _means(
+    curves: Mapping[str, Sequence[Sequence[CurvePoint | None]]],
+    value_of: Callable[[CurvePoint], float],
+) -> dict[str, Line]:
+    """By profile: the mean over its runs at each load that one of them has."""
+    means: dict[str, Line] = {}
+    for name, of_runs in curves.items():
+        line: list[tuple[int, float]] = []
+        for load, at_load in enumerate(zip(*of_runs, strict=True)):
+            values = [value_of(point) for point in at_load if point is not None]
+            if values:
+                line.append((load, mean(values)))
+        means[name] = line
+    return means
+
 
 _STYLE: Final = """
 :root { color-scheme: light dark }

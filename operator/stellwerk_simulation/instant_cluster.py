@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.effects import (
+from stellwerk.world.decide import (
     Effects,
     Eviction,
     VictimOutcome,

@@ -1,6 +1,7 @@
-"""`stellwerk plan`: nodes for pods that wait; moves (`defrag_command`); `profile_command`.
+"""`stellwerk plan`: nodes for pods that wait, moves (`defrag_command`), a ready profile.
 
-Called by the command line. Invariant: what is printed was simulated; planning changes nothing.
+Called by the command line. Invariants: the nodes and moves that are printed were simulated, the
+profile loads as a SchedulerProfile; planning changes nothing.
 """
 
 import argparse
@@ -11,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import orjson
+import yaml
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
-from stellwerk_simulation import defrag_command, profile_command
+from stellwerk_simulation import defrag_command
 from stellwerk_simulation.defrag_command import CarryOut
 
 if TYPE_CHECKING:
     from stellwerk_simulation.node_fit import FitPlan
     from stellwerk_simulation.trace import TraceNode, TracePod
+
 
 PENDING: Final = "pending"
 _SECONDS: Final = 20
@@ -70,11 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         defrag_command.NAME, help=text, description=f"{text[0].upper()}{text[1:]}."
     )
     defrag_command.add_arguments(defrag)
-    text = profile_command.HELP
-    profile = kinds.add_parser(
-        profile_command.NAME, help=text, description=f"{text[0].upper()}{text[1:]}."
-    )
-    profile_command.add_arguments(profile)
+    text = _PROFILE_HELP
+    profile = kinds.add_parser(_PROFILE, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    _add_profile_arguments(profile)
 
 
 def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> int:
@@ -85,8 +86,8 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
     """
     if options.plan == defrag_command.NAME:
         return defrag_command.run(options, live, carry_out)
-    if options.plan == profile_command.NAME:
-        return profile_command.run(options, live)
+    if options.plan == _PROFILE:
+        return _run_profile(options, live)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
@@ -185,3 +186,60 @@ def _waiting(objects: Sequence[JsonObject]) -> list[JsonObject]:
         if not isinstance(obj.get("spec", {}), dict):
             raise ConfigurationError(f"the spec of a {obj.get('kind', 'object')} is no object")
     return [obj for obj in objects if not (obj.get("spec") or {}).get("nodeName")]
+
+
+_PROFILE: Final = "profile"
+_PROFILE_HELP: Final = (
+    "print a ready profile as a manifest, with the kinds of some pods as its typical pods"
+)
+
+
+def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("name", metavar="_PROFILE", help="a ready profile of `stellwerk simulate`")
+    parser.add_argument(
+        "--for",
+        dest="pods",
+        metavar="FILE",
+        type=Path,
+        help="the pods: CSV as the openb GPU traces are published, or manifests",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="a live cluster's pods")
+    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
+
+
+def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
+    """Print the manifest; returns the exit status.
+
+    Raises:
+        ConfigurationError: there is no such profile, or a file cannot be used.
+    """
+    from stellwerk.models.name_syntax import suggestion  # noqa: PLC0415 as what follows
+    from stellwerk.models.profile import API_VERSION, KIND  # noqa: PLC0415 the scheduler
+    from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy, too
+    from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
+    from stellwerk_simulation.ready_profiles import (  # noqa: PLC0415 as above
+        READY,
+        profile_of,
+        ready_manifest,
+    )
+    from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
+
+    if (options.pods is None) == (not options.kubeconfig):
+        raise ConfigurationError("name the pods: --for FILE, or a --kubeconfig")
+    if options.name not in READY:
+        near = suggestion(options.name, READY) or f"; ready are {', '.join(READY)}"
+        raise ConfigurationError(f"there is no ready profile {options.name}{near}")
+    if options.pods is not None:
+        pods = source_of(options.pods).pods()
+    else:
+        pods = pods_of(live(options.kubeconfig, options.context), "the cluster")
+    typical = typical_pods(pods)
+    profile_of(options.name, typical, pods)
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        **ready_manifest(options.name, typical, pods),
+    }
+    print(yaml.safe_dump(manifest, sort_keys=False, width=100, default_flow_style=None), end="")
+    return 0

@@ -8,7 +8,8 @@ is decided exactly where it was in the recording, between the same events.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
@@ -17,14 +18,20 @@ from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
-from stellwerk.journal.entries import GroupBegun, GroupDecided
+from stellwerk.journal.entries import (
+    Answered,
+    Asked,
+    Decided,
+    Entry,
+    GroupBegun,
+    GroupDecided,
+    InitialState,
+)
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.world.decide import Decision
-from stellwerk.world.effects import requeue
-from stellwerk.world.extender_answers import Answer, AnswersMissing, ReplayedExtenders
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure, requeue
+from stellwerk.world.extenders import Answer, AnswersMissing, ReplayedExtenders, is_failure
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberRequest,
@@ -37,6 +44,88 @@ from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import LEAVE_NOMINATION
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+_MOST_HELD: Final = 200_000
+"""Entries; no decision takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodDecision:
+    """A decision that waited for extenders."""
+
+    begun: Asked
+    between: Sequence[Entry]
+    """Their answers, and what happened meanwhile."""
+    end: Decided | None
+    """None: there was none, as an extender failed or the journal ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsDecision:
+    """A decision on a group."""
+
+    begun: GroupBegun
+    between: Sequence[Entry]
+    end: GroupDecided | None
+
+
+Part: TypeAlias = Entry | PodDecision | GroupsDecision
+
+
+class DecisionParts:
+    """Entries as they come, with all that was recorded of one decision put together.
+
+    Nothing is left out or reordered; only where a decision waited in between is it held back to its
+    end, which says what was drawn.
+    """
+
+    def __init__(self) -> None:
+        self._begun: Asked | GroupBegun | None = None
+        self._between: list[Entry] = []
+
+    def take(self, entry: Entry) -> Iterator[Part]:
+        """What can happen now that this entry is known."""
+        if self._begun is not None:
+            if not _ends(self._begun, entry) and len(self._between) < _MOST_HELD:
+                self._between.append(entry)
+                return
+            whole = self._whole(self._begun, entry)
+            self._begun, self._between = None, []
+            yield whole
+            if isinstance(entry, Answered) or whole.end is entry:
+                return
+        if isinstance(entry, Asked | GroupBegun):
+            self._begun = entry
+        else:
+            yield entry
+
+    def rest(self) -> Iterator[Part]:
+        """What is left at the end of the journal."""
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            yield self._whole(begun, None)
+
+    def _whole(self, begun: Asked | GroupBegun, end: Entry | None) -> PodDecision | GroupsDecision:
+        between = self._between
+        if isinstance(begun, GroupBegun):
+            uids = [row[0] for row in end.members] if isinstance(end, GroupDecided) else None
+            decided = end if uids == list(begun.members) else None
+            return GroupsDecision(
+                begun, between, decided if isinstance(decided, GroupDecided) else None
+            )
+        if isinstance(end, Answered):
+            between = [*between, end]
+        is_its = isinstance(end, Decided) and end.uid == begun.uid
+        return PodDecision(begun, between, end if is_its and isinstance(end, Decided) else None)
+
+
+def _ends(begun: Asked | GroupBegun, entry: Entry) -> bool:
+    """Whether nothing of a decision that has begun comes after this entry."""
+    if isinstance(entry, Decided | GroupBegun | GroupDecided | InitialState):
+        return True
+    if isinstance(begun, GroupBegun):
+        return False
+    return isinstance(entry, Asked) or (isinstance(entry, Answered) and is_failure(entry.answer))
 
 
 class ScriptedNumbers(RandomNumbers):

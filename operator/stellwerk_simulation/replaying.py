@@ -39,18 +39,10 @@ from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import apply, release, requeue
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
-from stellwerk_simulation.decision_parts import (
-    DecisionParts,
-    GroupsDecision,
-    Part,
-    PodDecision,
-)
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.replay_result import (
     ReplayResult,
@@ -61,7 +53,11 @@ from stellwerk_simulation.replay_result import (
 )
 from stellwerk_simulation.replayed_decisions import (
     Asking,
+    DecisionParts,
     GroupEffects,
+    GroupsDecision,
+    Part,
+    PodDecision,
     ReplayedGroup,
     ScriptedNumbers,
     request_of,

@@ -23,9 +23,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile import KIND
-from stellwerk.world.decide import decide
-from stellwerk.world.effects import Effects, apply, requeue
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Effects, Failure, apply, decide, requeue
 from stellwerk.world.gangs.group_attempt import answered
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,

@@ -63,10 +63,16 @@ async def test_a_node_is_freed(tmp_path: Path, capsys: pytest.CaptureFixture[str
         kubeconfig = tmp_path / "tester"
         cluster.write_kubeconfig(kubeconfig)
         command = ["plan", "defrag", "--kubeconfig", str(kubeconfig), "--free", "nodes=1"]
+        before = nodes_of_pods(cluster)
+        tried = await asyncio.to_thread(main, [*command, "--cordon", "--apply", "--dry-run"])
+        said = capsys.readouterr().err
+        assert (tried, nodes_of_pods(cluster)) == (0, before), said
+        assert "would be cordoned" in said
+        assert "would be evicted from" in said
         status = await asyncio.to_thread(main, [*command, "--cordon", "--apply"])
         printed = capsys.readouterr()
         assert status == 0, printed
-        assert "all 1 moves are made" in printed.err
+        assert "the move is made" in printed.err
         (full,) = set(nodes_of_pods(cluster))
         await back_again(cluster, kubeconfig, full)
 
@@ -114,7 +120,14 @@ async def test_a_refused_eviction_ends_the_moves(
         cluster.write_kubeconfig(kubeconfig)
         moves = [Rescheduled(parse_pod(pod), "b", ()) for pod in made]
         plan = DefragPlan(["a"], ["a"], moves, Counter(), 0)
-        assert await asyncio.to_thread(carry_out, str(kubeconfig), None, plan, 5.0) == 1
+
+        def applied(*, dry_run: bool) -> int:
+            return carry_out(str(kubeconfig), None, plan, 5.0, dry_run=dry_run)
+
+        assert await asyncio.to_thread(applied, dry_run=True) == 1
+        printed = capsys.readouterr().err
+        assert printed.count("would not be evicted: ") == 2, "each is tried"
+        assert await asyncio.to_thread(applied, dry_run=False) == 1
         printed = capsys.readouterr().err
         assert "a is cordoned" in printed
         assert "stopped after 0 of 2 moves" in printed

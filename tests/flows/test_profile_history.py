@@ -77,9 +77,13 @@ async def test_a_profile_is_edited_looked_at_and_rolled_back_by_kubectl(tmp_path
             assert "-  NoSuchPlugin: 3" in tried.stdout, tried.text
             assert "+  ImageLocality: 1" in tried.stdout
             assert refused(cluster, 3), "nothing was written"
+            unnamed = await run(kubectl, *back[:4], "--dry-run")
+            assert "+++ spec of revision 2" in unnamed.stdout, "the one in use, not the one before"
 
             done = await run(kubectl, *back)
-            assert done.stdout == "SchedulerProfile packing has the spec of revision 1 again\n"
+            *difference, last = done.stdout.splitlines()
+            assert difference == tried.stdout.splitlines()
+            assert last == "SchedulerProfile packing has the spec of revision 1 again"
             await until(lambda: is_active(cluster, "packing", 4))
             await until(lambda: len(kept(cluster)) == 3)
             specs = [each["data"]["spec"] for each in kept(cluster)]

@@ -19,7 +19,7 @@ from stellwerk.journal.entries import (
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.scheduler import time_slice
-from stellwerk.world.extender_answers import is_failure
+from stellwerk.world.extenders import is_failure
 from stellwerk.world.world import World
 from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Rerun

@@ -59,8 +59,12 @@ async def test_a_shadow_is_watched_and_promoted_by_kubectl(tmp_path: Path) -> No
             }
 
         async def promoted(generation: int) -> None:
+            tried = await do("stellwerk", "promote", "packing-next", "--dry-run")
+            assert tried.startswith("--- packing as it is\n+++ packing promoted\n")
             said = await do("stellwerk", "promote", "packing-next")
-            assert said.startswith("SchedulerProfile packing has the spec that packing-next had")
+            assert said.startswith(tried), "the same, and then it was written"
+            last = said.splitlines()[-1]
+            assert last.startswith("SchedulerProfile packing has the spec that packing-next had")
             await until(lambda: is_active(cluster, "packing", generation))
             await until(lambda: is_active(cluster, "packing-next", generation))
 

@@ -15,12 +15,17 @@ QUESTIONS: Final = 100
 """So many docstrings may begin with a question word; they circle what they are about."""
 
 
-def test_no_two_public_classes_of_the_scheduler_share_a_name() -> None:
-    assert House.read().classes_that_recur("stellwerk") == {}
+@pytest.fixture(scope="module")
+def source() -> House:
+    return House.read()
 
 
-def test_docstrings_name_their_subject_and_do_not_ask_for_it() -> None:
-    modules = House.read().modules.values()
+def test_no_two_public_classes_of_the_scheduler_share_a_name(source: House) -> None:
+    assert source.classes_that_recur("stellwerk") == {}
+
+
+def test_docstrings_name_their_subject_and_do_not_ask_for_it(source: House) -> None:
+    modules = source.modules.values()
     asking = [text for each in modules for _, text in each.docstrings() if is_question(text)]
     assert len(asking) < QUESTIONS, "`python -m tests.structure.house --details` names them"
 

@@ -57,11 +57,16 @@ class Credentials:
         self._loaded = loaded
         self._look: asyncio.Task[None] | None = None
         """The look for newer credentials that is under way."""
-        self._stale_at_seconds = self._stale_at(loaded)
+        self.fresh_until_seconds = self._stale_at(loaded)
+        """Monotonic, of the clock; until then `known` is what `authorization` returns."""
+        self.known = loaded.authorization
+        """The Authorization header as last read."""
         self._valid_until_seconds = clock.monotonic() + loaded.valid_seconds
         self._retry_at_seconds = float("-inf")
         self._tls = RenewableContext.of(loaded)
         self._proxy = loaded.proxy or _environment_proxy(loaded.server)
+        self.proxied: Final = self._proxy is not None
+        """Whether the server is reached through a proxy."""
 
     @property
     def access(self) -> Access:
@@ -76,7 +81,7 @@ class Credentials:
     async def authorization(self) -> str | None:
         """Return the Authorization header to send, read anew when it may have changed."""
         now_seconds = self._clock.monotonic()
-        if now_seconds >= self._stale_at_seconds:
+        if now_seconds >= self.fresh_until_seconds:
             look = self._look_again(self._loaded)
             if look is not None and now_seconds >= self._valid_until_seconds:
                 await asyncio.shield(look)
@@ -106,11 +111,6 @@ class Credentials:
             timeout=timeout or aiohttp.ClientTimeout(),
             trace_configs=traces,
         )
-
-    @property
-    def proxied(self) -> bool:
-        """Whether the server is reached through a proxy."""
-        return self._proxy is not None
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -170,12 +170,13 @@ class Credentials:
         except ConfigurationError as error:
             # The old ones may still be good; the server will say when they are not.
             logger.warning("keeping the present credentials: %s", error)
-            self._stale_at_seconds = self._retry_at_seconds = (
+            self.fresh_until_seconds = self._retry_at_seconds = (
                 self._clock.monotonic() + SHORTEST_SECONDS
             )
             return
         self._loaded = loaded
-        self._stale_at_seconds = self._stale_at(loaded)
+        self.known = loaded.authorization
+        self.fresh_until_seconds = self._stale_at(loaded)
         self._valid_until_seconds = self._clock.monotonic() + loaded.valid_seconds
 
     def _stale_at(self, loaded: Access) -> float:

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
-from stellwerk.errors import ConfigurationError, NotFound
+from stellwerk.errors import ConfigurationError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.models.json_values import JsonObject
@@ -36,7 +36,9 @@ class History:
     revisions: Sequence[Revision]
 
     def numbered(self, number: int | None) -> Revision:
-        """The revision of that number, or the one before the newest.
+        """The revision of that number, or the newest whose spec is not the profile's present one.
+
+        After an edit that was refused that is the revision which is in use.
 
         Raises:
             ConfigurationError: there is none.
@@ -44,10 +46,11 @@ class History:
         name = self.profile["metadata"]["name"]
         kept = ", ".join(str(each.number) for each in self.revisions) or "none"
         if number is None:
-            if len(self.revisions) > 1:
-                return self.revisions[-2]
+            for each in reversed(self.revisions):
+                if not self.is_present(each):
+                    return each
             raise ConfigurationError(
-                f"SchedulerProfile {name} has no earlier revision; kept are: {kept}"
+                f"SchedulerProfile {name} has no other accepted spec; kept are: {kept}"
             )
         # Of two with one number, which no operator has made, the first is as good as the other.
         for each in self.revisions:
@@ -56,6 +59,10 @@ class History:
         raise ConfigurationError(
             f"SchedulerProfile {name} has no revision {number}; kept are: {kept}"
         )
+
+    def is_present(self, revision: Revision) -> bool:
+        """Whether the profile has the spec of a revision."""
+        return spec_digest(self.profile.get("spec")) == revision.digest
 
     def answer(self) -> ProfileHistory:
         """The history as it is shown, newest first."""
@@ -104,16 +111,12 @@ async def read_history(client: ClusterClient, namespace: str, name: str) -> Hist
     return History(profile, revisions_by_profile(objects).get(uid, []))
 
 
-async def roll_back(
-    client: ClusterClient, history: History, number: int | None, check: Check, *, dry_run: bool
-) -> Rollback:
-    """Give the profile the spec of a revision again; in a dry run, have the API server try it.
+def prepare_rollback(history: History, number: int | None, check: Check) -> Rollback:
+    """Return what going back to a revision would write.
 
     Raises:
         ConfigurationError: there is no such revision, or its spec is not kept.
         ProfileError: the spec cannot be used any more, or was made up by another client.
-        Conflict: the profile was written meanwhile.
-        ApiError: the API server refuses.
     """
     revision = history.numbered(number)
     if revision.spec is None:
@@ -124,11 +127,25 @@ async def roll_back(
         wanted["schedulerName"] = before["spec"]["schedulerName"]
     done = Rollback(revision, before, {**before, "spec": wanted})
     check(done.after)
-    if done.changes:
-        await client.replace(
-            f"{_path(before['metadata']['name'])}{'?dryRun=All' if dry_run else ''}", done.after
-        )
     return done
+
+
+async def roll_back(client: ClusterClient, rollback: Rollback, *, dry_run: bool) -> None:
+    """Write the former spec; in a dry run, have the API server try it.
+
+    Raises:
+        Conflict: the profile was written meanwhile.
+        ApiError: the API server refuses.
+    """
+    if not rollback.changes:
+        return
+    path = _path(rollback.after["metadata"]["name"])
+    # The operator writes the status all the time: only another spec is an edit in between.
+    present = await client.get(path)
+    if present.get("spec") != rollback.before.get("spec"):
+        raise Conflict(f"replace {path}", 409, "Conflict", "it was edited meanwhile: look again")
+    query = "?dryRun=All" if dry_run else ""
+    await client.replace(f"{path}{query}", {**present, "spec": rollback.after["spec"]})
 
 
 def _path(name: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from stellwerk.errors import ConfigurationError, NotFound
+from stellwerk.errors import ConfigurationError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
@@ -24,20 +24,24 @@ _ACTIVE_FIELDS: Final = ("schedulerName", "selector")
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The steps that were taken."""
+    """Both profiles as they are, and the specs that they are given."""
 
-    active: str
-    shadow: str
+    active: JsonObject
+    shadow: JsonObject
+    active_spec: JsonObject
+    shadow_spec: JsonObject
+    former_spec: JsonObject
+    """Of the active profile, before the first write of this promotion."""
     resumed: bool
+    """An earlier promotion was interrupted, and this one finishes it."""
 
 
-async def promote(client: ClusterClient, name: str) -> Promotion:
-    """Give the shadowed profile the spec of its shadow, then the shadow the former one.
+async def prepare_promotion(client: ClusterClient, name: str) -> Promotion:
+    """Read a shadow and the profile that it shadows, and return what promoting would write.
 
     Raises:
         ConfigurationError: there is no such profile, it shadows none, or what is left of an
             interrupted promotion cannot be read.
-        Conflict: another client has written meanwhile; promoting again goes on.
         ApiError: the API server refuses.
     """
     shadow = await _profile(client, name)
@@ -47,22 +51,50 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
         if not active_name:
             raise ConfigurationError(f"SchedulerProfile {name} has no spec.shadowOf")
         active = await _profile(client, active_name)
-        plan: dict[str, Any] = {"active": active_name, "spec": active["spec"]}
-        shadow = await _annotated(client, shadow, orjson.dumps(plan).decode())
+        former = active["spec"]
     else:
         plan = _begun(begun, shadow)
-        active = await _profile(client, plan["active"])
-        if plan["spec"].get("schedulerName") != active["spec"].get("schedulerName"):
+        active, former = await _profile(client, plan["active"]), plan["spec"]
+        if former.get("schedulerName") != active["spec"].get("schedulerName"):
             raise _damaged(name)
-    former = plan["spec"]
     wanted = {key: value for key, value in shadow["spec"].items() if key not in _SHADOW_FIELDS}
     wanted |= {key: former[key] for key in _ACTIVE_FIELDS if key in former}
-    if active["spec"] != wanted:
-        await client.replace(_path(plan["active"]), {**active, "spec": wanted})
     kept = {key: shadow["spec"][key] for key in _SHADOW_FIELDS if key in shadow["spec"]}
     left = {key: value for key, value in former.items() if key not in _ACTIVE_FIELDS}
-    await client.replace(_path(name), {**_annotation_set(shadow, None), "spec": {**left, **kept}})
-    return Promotion(plan["active"], name, begun is not None)
+    return Promotion(active, shadow, wanted, {**left, **kept}, former, begun is not None)
+
+
+async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = False) -> None:
+    """Give the shadowed profile the spec of its shadow, then the shadow the former one.
+
+    In a dry run the API server tries both writes.
+
+    Raises:
+        Conflict: another client has written meanwhile; promoting again goes on.
+        ApiError: the API server refuses.
+    """
+    active_name, name = (each["metadata"]["name"] for each in (planned.active, planned.shadow))
+    # The operator writes the status all the time: only other specs are an edit in between.
+    present = await prepare_promotion(client, name)
+    if _written(present) != _written(planned):
+        raise Conflict(f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: look again")
+    shadow, query = present.shadow, "?dryRun=All" if dry_run else ""
+    if not (planned.resumed or dry_run):
+        plan = {"active": active_name, "spec": planned.former_spec}
+        shadow = await client.replace(
+            _path(name), _annotation_set(shadow, orjson.dumps(plan).decode())
+        )
+    if planned.active["spec"] != planned.active_spec:
+        changed = {**present.active, "spec": planned.active_spec}
+        await client.replace(f"{_path(active_name)}{query}", changed)
+    changed = {**_annotation_set(shadow, None), "spec": planned.shadow_spec}
+    await client.replace(f"{_path(name)}{query}", changed)
+
+
+def _written(promotion: Promotion) -> tuple[JsonObject, ...]:
+    """The specs of both profiles before and after it."""
+    specs = (promotion.active["spec"], promotion.shadow["spec"])
+    return (*specs, promotion.active_spec, promotion.shadow_spec)
 
 
 def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
@@ -96,10 +128,6 @@ async def _profile(client: ClusterClient, name: str) -> JsonObject:
         return await client.get(_path(name))
     except NotFound as error:
         raise ConfigurationError(f"there is no SchedulerProfile {name}") from error
-
-
-async def _annotated(client: ClusterClient, obj: JsonObject, text: str) -> JsonObject:
-    return await client.replace(_path(obj["metadata"]["name"]), _annotation_set(obj, text))
 
 
 def _annotation_set(obj: JsonObject, text: str | None) -> JsonObject:

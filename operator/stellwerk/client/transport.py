@@ -280,7 +280,10 @@ class Transport:
 
     async def _hot_answer(self, wire: _Wire, body: bytes) -> tuple[int, bytes, str | None]:
         """Take the short way; with newer credentials, if there are, after a refusal."""
-        authorization = await self._credentials.authorization()
+        credentials = self._credentials
+        authorization = credentials.known
+        if self._clock.monotonic() >= credentials.fresh_until_seconds:
+            authorization = await credentials.authorization()
         while True:
             answer = await self._pool.exchange(
                 wire.method,
@@ -292,7 +295,7 @@ class Transport:
                 fenced=wire.fenced,
             )
             if answer.status == HTTPStatus.UNAUTHORIZED:
-                authorization = await self._credentials.renewed(authorization)
+                authorization = await credentials.renewed(authorization)
                 if authorization is not None:
                     continue
             return answer.status, answer.body, answer.retry_after

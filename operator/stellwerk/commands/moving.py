@@ -32,10 +32,18 @@ class MoveError(SchedulerError):
     """A move that did not go as planned."""
 
 
-def carry_out(kubeconfig: str, context: str | None, plan: "DefragPlan", seconds: float) -> int:
+def carry_out(
+    kubeconfig: str,
+    context: str | None,
+    plan: "DefragPlan",
+    seconds: float,
+    *,
+    dry_run: bool = False,
+) -> int:
     """Evict what the plan says, and print what becomes of it; returns the exit status.
 
-    `seconds`: how long to wait until an evicted pod has a node again.
+    `seconds`: how long to wait until an evicted pod has a node again. In a dry run the API server
+    tries every write, and nothing changes.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
@@ -43,8 +51,35 @@ def carry_out(kubeconfig: str, context: str | None, plan: "DefragPlan", seconds:
     # A budget refuses with 429: that is an answer, and not to be asked for again.
     once = RetryPolicy(attempts=1)
     return asyncio.run(
-        with_client(kubeconfig, context, lambda client: _carry_out(client, plan, seconds), once)
+        with_client(
+            kubeconfig,
+            context,
+            lambda client: _tried(client, plan) if dry_run else _carry_out(client, plan, seconds),
+            once,
+        )
     )
+
+
+async def _tried(client: KubernetesClient, plan: "DefragPlan") -> int:
+    """Have the API server try each write by itself: a refused one does not end the others."""
+    refused = 0
+    for node_name in plan.cordons:
+        path = f"{_node_path(node_name)}?dryRun=All"
+        try:
+            await client.patch(path, {"spec": {"unschedulable": True}})
+            _say(f"{node_name} would be cordoned")
+        except ApiError as error:
+            refused += 1
+            _say(f"{node_name} would not be cordoned: {error}")
+    for move in plan.moves:
+        try:
+            await _evict(client, move.pod, dry_run=True)
+            _say(f"{move.pod.key} would be evicted from {move.pod.node_name}")
+        except ApiError as error:
+            refused += 1
+            _say(f"{move.pod.key} would not be evicted: {error}")
+    _say("nothing was changed")
+    return 1 if refused else 0
 
 
 async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: float) -> int:
@@ -60,7 +95,7 @@ async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: floa
         # What is cordoned stays so: the user decides whether to go on.
         _say(f"stopped after {done} of {len(plan.moves)} moves: {error}")
         return 1
-    _say(f"all {done} moves are made")
+    _say("the move is made" if done == 1 else f"all {done} moves are made")
     return 0
 
 
@@ -96,7 +131,7 @@ class _Move:
     async def _replace(self) -> None:
         pod = self._move.pod
         before = {each["metadata"]["uid"] for each in await self._pods()}
-        await self._evict(pod)
+        await _evict(self._client, pod)
         await self._gone()
         if pod.owner is None:
             _say(f"{pod.key} is evicted from {pod.node_name}; nothing makes it anew")
@@ -106,15 +141,6 @@ class _Move:
             message = f"{pod.key} was expected on {self._move.node_name}, and {name} is on"
             raise MoveError(f"{message} {node_name}")
         _say(f"{pod.key} is evicted from {pod.node_name}; {name} is on {node_name}")
-
-    async def _evict(self, pod: "PodInfo") -> None:
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-        await self._client.create(f"{pod_path(pod.namespace, pod.name)}/eviction", body)
 
     async def _gone(self) -> None:
         uid = self._move.pod.uid
@@ -147,6 +173,17 @@ class _Move:
         if self._clock.monotonic() >= self._until:
             raise MoveError(f"{self._move.pod.key} was evicted, but {state} after the wait")
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _evict(client: KubernetesClient, pod: "PodInfo", *, dry_run: bool = False) -> None:
+    options: dict[str, object] = {"preconditions": {"uid": pod.uid}}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": options | ({"dryRun": ["All"]} if dry_run else {}),
+    }
+    await client.create(f"{pod_path(pod.namespace, pod.name)}/eviction", body)
 
 
 def _node_path(name: str) -> str:

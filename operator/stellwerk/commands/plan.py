@@ -7,12 +7,16 @@ cluster is done here and in `moving`.
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.commands.live_input import live_input
+from stellwerk.commands.live_objects import read_live_objects
 
 if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan
 
 HELP: Final = "say which nodes would hold what waits, which moves free nodes, or print a profile"
+EXAMPLES: Final = (
+    "plan fit --for pending --shapes shapes.yaml",
+    "plan defrag cluster.yaml --free nodes=1",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +31,21 @@ def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    return plan(options, live_input, _carry_out)
+    return plan(options, read_live_objects, _carry_out)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:
+    from stellwerk.commands.confirmation import is_confirmed  # noqa: PLC0415 as run
     from stellwerk.commands.moving import carry_out  # noqa: PLC0415 as run
 
-    return carry_out(options.kubeconfig, options.context, plan, options.wait_seconds)
+    pods = "1 pod" if len(plan.moves) == 1 else f"{len(plan.moves)} pods, one after the other"
+    cordon = f"Cordon {', '.join(plan.cordons)} and evict" if plan.cordons else "Evict"
+    if not (options.dry_run or is_confirmed(options, f"{cordon} {pods}?")):
+        return 1
+    return carry_out(
+        options.kubeconfig,
+        options.context,
+        plan,
+        options.wait_seconds,
+        dry_run=options.dry_run,
+    )

@@ -5,9 +5,9 @@ writes, one SchedulerProfile, with the user's own rights.
 """
 
 import argparse
-from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
 from stellwerk.commands.port_arguments import add_output_arguments
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 HELP: Final = "show the last accepted specs of a profile, and go back to one of them"
+EXAMPLES: Final = (
+    "profile history packing",
+    "profile rollback packing --dry-run",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         metavar="REVISION",
         type=int,
-        help="as `history` numbers it (default: the one before the newest)",
+        help="as `history` numbers it (default: the newest that is not the present spec)",
     )
-    back.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print what would change, once the API server has accepted it, and change nothing",
-    )
+    add_write_arguments(back)
     for each in (shown, back):
         each.add_argument("name", help="the SchedulerProfile")
         each.add_argument(
@@ -54,14 +54,22 @@ def run(options: argparse.Namespace) -> int:
     if options.act == "history":
         asyncio.run(_show(options))
         return 0
-    done = asyncio.run(_roll_back(options))
-    what = f"SchedulerProfile {options.name}"
+    done = asyncio.run(_prepared(options))
+    profile, revision = f"SchedulerProfile {options.name}", f"revision {done.revision.number}"
     if not done.changes:
-        print(f"{what} has the spec of revision {done.revision.number} already")
-    elif options.dry_run:
-        print(_difference(done), end="")
-    else:
-        print(f"{what} has the spec of revision {done.revision.number} again")
+        print(f"{profile} has the spec of {revision} already")
+        return 0
+    before, after = done.before["spec"], done.after["spec"]
+    difference = spec_difference(before, after, "spec as it is", f"spec of {revision}")
+    if options.dry_run:
+        asyncio.run(_roll_back(options, done))
+        print(difference, end="")
+        return 0
+    print(difference, end="", flush=True)
+    if not is_confirmed(options, f"Give {profile} the spec of {revision}?"):
+        return 1
+    asyncio.run(_roll_back(options, done))
+    print(f"{profile} has the spec of {revision} again")
     return 0
 
 
@@ -90,16 +98,21 @@ async def _history(options: argparse.Namespace) -> "History":
     )
 
 
-async def _roll_back(options: argparse.Namespace) -> "Rollback":
-    from stellwerk.client.kubernetes import KubernetesClient  # noqa: PLC0415
-    from stellwerk.client.profile_revisions import read_history, roll_back  # noqa: PLC0415
+async def _prepared(options: argparse.Namespace) -> "Rollback":
+    from stellwerk.client.profile_revisions import prepare_rollback  # noqa: PLC0415
+
+    return prepare_rollback(await _history(options), options.to, check_here)
+
+
+async def _roll_back(options: argparse.Namespace, rollback: "Rollback") -> None:
+    from stellwerk.client.profile_revisions import roll_back  # noqa: PLC0415
     from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
 
-    async def back(client: KubernetesClient) -> "Rollback":
-        history = await read_history(client, options.namespace, options.name)
-        return await roll_back(client, history, options.to, check_here, dry_run=options.dry_run)
-
-    return await with_client(options.kubeconfig, options.context, back)
+    await with_client(
+        options.kubeconfig,
+        options.context,
+        lambda client: roll_back(client, rollback, dry_run=options.dry_run),
+    )
 
 
 def check_here(profile: "JsonObject") -> None:
@@ -118,15 +131,3 @@ def check_here(profile: "JsonObject") -> None:
         import sys  # noqa: PLC0415
 
         print(f"not checked to the end, as this machine lacks a plugin: {error}", file=sys.stderr)
-
-
-def _difference(done: "Rollback") -> str:
-    import yaml  # noqa: PLC0415
-
-    before, after = (
-        yaml.safe_dump(each["spec"], allow_unicode=True).splitlines(keepends=True)
-        for each in (done.before, done.after)
-    )
-    return "".join(
-        unified_diff(before, after, "spec as it is", f"spec of revision {done.revision.number}")
-    )

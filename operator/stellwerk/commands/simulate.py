@@ -6,9 +6,10 @@ The command line calls it. Invariant: the simulation's own package does the work
 import argparse
 from typing import Final
 
-from stellwerk.commands.live_input import live_input
+from stellwerk.commands.live_objects import read_live_objects
 
 HELP: Final = "run a trace against profiles, in virtual time"
+EXAMPLES: Final = ("simulate --replay day.journal --profile packing.yaml",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    return simulate(options, live_input, _replay)
+    return simulate(options, read_live_objects, _replay)
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.group import (
     ROOM_NOT_KEPT,
     GroupCondition,

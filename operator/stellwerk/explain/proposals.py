@@ -14,8 +14,7 @@ from stellwerk.explain.steps import Steps
 from stellwerk.framework.changes import Change, EditObject, EditPod, PodPart
 from stellwerk.framework.extension_points import EXPLAIN, PROPOSE
 from stellwerk.framework.interface import Plugin, PluginPart
-from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.types import CycleState
+from stellwerk.framework.types import CycleState, PluginFailure
 from stellwerk.models.answers.pod import PluginLeftOut
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo

@@ -1,16 +1,21 @@
 """A pending pod's place in the scheduling queue, since when, and the events that would wake it.
 
-Explanations and the list of the queue read it. Invariant: it reads the queue and changes nothing;
-times leave as RFC 3339, since the monotonic clock means nothing outside the process.
+Explanations and the list of the queue read it; the page draws QueueHistory, which the operator
+samples. Invariant: it reads the queue and changes nothing; times leave as RFC 3339, since the
+monotonic clock means nothing outside the process.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
 from stellwerk.clock import Clock
+from stellwerk.explain.steps import Steps
 from stellwerk.framework.events import ACTION_NAMES, ClusterEventWithHint, Resource
+from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
 from stellwerk.models.answers.pod import QueueFacts, WakingEvent
 from stellwerk.world.world import World
 
@@ -92,3 +97,64 @@ def at(clock: Clock, monotonic_seconds: float) -> str:
 def rfc3339(moment: datetime) -> str:
     """UTC, milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+SAMPLE_SECONDS: Final = 5.0
+KEPT: Final = 720
+"""An hour of samples."""
+_AT_ONCE: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The queues at one moment."""
+
+    at_seconds: float
+    """Monotonic."""
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+    scheduled: int
+    """Pods that have got a node since the process started, over the profiles that serve."""
+
+
+class QueueHistory:
+    """The number of pods in each queue over the last hour: samples, oldest first.
+
+    It is as large after a month as after an hour, and a sample looks at no pod.
+    """
+
+    def __init__(self, world: World, kept: int = KEPT) -> None:
+        self._world = world
+        self._samples: deque[Sample] = deque(maxlen=kept)
+
+    def sample(self) -> None:
+        """Keep how the queues are now."""
+        self._samples.append(self._now())
+
+    def _now(self) -> Sample:
+        world = self._world
+        profiles = world.profiles.served.values()
+        scheduled = sum(profile.activity.scheduled_pods for profile in profiles)
+        counts = world.queue.pending()
+        return Sample(world.clock.monotonic(), **counts, scheduled=scheduled)
+
+    def page(self) -> Steps[QueueHistoryPage]:
+        """The samples, and how the queues are at this moment."""
+        yield
+        items = []
+        for number, each in enumerate([*self._samples, self._now()]):
+            if number % _AT_ONCE == 0:
+                yield
+            items.append(
+                QueueSample(
+                    at=at(self._world.clock, each.at_seconds),
+                    active=each.active,
+                    backoff=each.backoff,
+                    unschedulable=each.unschedulable,
+                    gated=each.gated,
+                    scheduled=each.scheduled,
+                )
+            )
+        return QueueHistoryPage(every_seconds=SAMPLE_SECONDS, items=items)

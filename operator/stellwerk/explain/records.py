@@ -1,27 +1,38 @@
-"""Records of decisions that ended in a node: the best nodes with their scores, as many as fit.
+"""Records of decisions that ended in a node, with the best nodes by score, and of evictions.
 
-The scheduling cycle keeps one per decision, the explanation of a bound pod reads it. Invariant:
-records hold copies of a few entries of each column, never a column, because columns are written
-anew in the next cycle, and nothing of the pod, which may be huge; texts are made only when a record
-is read.
+The scheduling cycle keeps one per decision, the explanation of a bound pod reads it, and those of
+victims and preemptors read the Evictions, which stay when the pods are gone. Invariant: as many are
+kept as there is room for; records hold copies of a few entries of each column, never a column,
+because columns are written anew in the next cycle, and nothing of the pod, which may be huge; texts
+are made only when a record is read.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.runtime import PluginScore, Scores
 from stellwerk.framework.types import Status
+from stellwerk.models.answers.pod import (
+    LastPreemption,
+    PreemptedBy,
+    PreemptionCandidate,
+    VictimFields,
+)
+from stellwerk.models.compatibility import Release
+from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
 
 if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec
+
 
 BEST: Final = 20
 """So many nodes of a decision are shown."""
@@ -103,6 +114,8 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
+    release: Release
+    """The release that the decision followed."""
 
     @property
     def key(self) -> str:
@@ -193,6 +206,7 @@ class DecisionRecords:
             kept,
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
+            search.profile.compatibility.release,
         )
 
     def put(self, record: DecisionRecord) -> None:
@@ -276,3 +290,103 @@ def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:
 def _may_be_asked_again(search: Search) -> bool:
     """Whether every filter comes with Stellwerk: others may count their calls, and take long."""
     return all(is_trusted(plugin) for plugin, _ in search.profile.framework.filters.runner.calls)
+
+
+_MOST_EVICTIONS: Final = 4096
+_CANDIDATES: Final = 20
+
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A node that victims were to leave for a preemptor."""
+
+    preemptor: PodInfo
+    node_name: str
+    decided_at_seconds: float
+    """Monotonic."""
+
+
+class Evictions:
+    """The last preemptions by the names of victims and of preemptors."""
+
+    def __init__(self) -> None:
+        self._by_victim: OrderedDict[str, PreemptedBy] = OrderedDict()
+        self._by_preemptor: OrderedDict[str, LastPreemption] = OrderedDict()
+        self._nominations: OrderedDict[str, Nomination] = OrderedDict()
+        """The last one of each preemptor, in the order in which they were made."""
+
+    def keep(self, decision: Decision, decided_at: str, now_seconds: float) -> None:
+        """Keep what a decision that nominates a node means for its victims, and why that node.
+
+        `now_seconds`: monotonic, of the decision.
+        """
+        chosen, preemptor = decision.candidate, decision.search.pod
+        if chosen is None:
+            return
+        for victim in chosen.victims:
+            _put(self._by_victim, victim.key, _for_victim(victim, preemptor, decided_at))
+        nomination = Nomination(preemptor, chosen.node_name, now_seconds)
+        _put(self._nominations, preemptor.key, nomination)
+        others = decision.post_filter.candidates if decision.post_filter is not None else ()
+        last = LastPreemption(
+            decided_at=decided_at,
+            node=chosen.node_name,
+            budget_violations=chosen.pdb_violations,
+            victims=_victims(chosen),
+            candidates=len(others),
+            others=[_for_candidate(each) for each in others[:_CANDIDATES] if each is not chosen],
+            nominated_node=chosen.node_name,
+        )
+        _put(self._by_preemptor, preemptor.key, last)
+
+    def of_victim(self, key: str) -> PreemptedBy | None:
+        """The preemptor of a pod, and when; None: there was none, as far as is known."""
+        return self._by_victim.get(key)
+
+    def of_preemptor(self, key: str) -> LastPreemption | None:
+        """The last preemption for a pod, with the other candidates."""
+        return self._by_preemptor.get(key)
+
+    def nomination_of(self, key: str) -> Nomination | None:
+        """The node that a preemptor was nominated to last, and when."""
+        return self._nominations.get(key)
+
+    def later_on(self, nomination: Nomination) -> Iterator[Nomination]:
+        """The nominations to the same node afterwards, the newest first."""
+        for other in reversed(self._nominations.values()):
+            if other.decided_at_seconds <= nomination.decided_at_seconds:
+                return
+            if other.node_name == nomination.node_name:
+                yield other
+
+
+def _put(entries: OrderedDict[str, Entry], key: str, entry: Entry) -> None:
+    entries.pop(key, None)
+    entries[key] = entry
+    while len(entries) > _MOST_EVICTIONS:
+        entries.popitem(last=False)
+
+
+def _for_victim(victim: PodInfo, preemptor: PodInfo, decided_at: str) -> PreemptedBy:
+    return PreemptedBy(
+        by=preemptor.key,
+        by_priority=preemptor.priority,
+        priority=victim.priority,
+        node=victim.node_name,
+        decided_at=decided_at,
+    )
+
+
+def _for_candidate(candidate: Candidate) -> PreemptionCandidate:
+    return PreemptionCandidate(
+        node=candidate.node_name,
+        budget_violations=candidate.pdb_violations,
+        victims=_victims(candidate),
+    )
+
+
+def _victims(candidate: Candidate) -> list[VictimFields]:
+    return [VictimFields(pod=victim.key, priority=victim.priority) for victim in candidate.victims]

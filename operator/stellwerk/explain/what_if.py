@@ -14,7 +14,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
     PlacedPod,
     Supposition,
@@ -29,9 +29,8 @@ from stellwerk.models.profile import load_profile
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.decide import decide
-from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import ServedProfile
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_profile
 
 if TYPE_CHECKING:
     from stellwerk.models.answers.pod import RecomputedExplanation
@@ -59,11 +58,13 @@ def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
     explanation: RecomputedExplanation | None = None
     placed: list[PlacedPod] = []
     unplaced: list[UnplacedPod] = []
+    followed: set[str] = set()
     for pod in pods[:MOST_PODS]:
         profile = _profile(world, supposed, pod)
         if profile is None:
             unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
             continue
+        followed.add(str(profile.compatibility.release))
         if supposed.pod is not None:
             explanation = yield from explain_on(world, pod, profile)
         decided = _decide(world, pod, profile)
@@ -74,6 +75,7 @@ def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
         yield
     return WhatIf(
         drained=supposed.drain or None,
+        compatibility=sorted(followed),
         left_out=len(pods) - MOST_PODS if len(pods) > MOST_PODS else None,
         explanation=explanation,
         placed=placed,
@@ -188,9 +190,16 @@ def _profile(world: World, supposed: Supposition, pod: PodInfo) -> ServedProfile
 
 def _supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
     try:
-        loaded = load_profile(manifest, known_plugins())
+        auto = world.profiles.compatibility
+        loaded = load_profile(manifest, known_plugins(), auto)
         return offline_profile(
-            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+            loaded,
+            world.cache,
+            world.objects,
+            world.nominator,
+            world.random,
+            world.clock,
+            compatibility=auto,
         )
     except ProfileError as error:
         raise ConfigurationError(f"this profile cannot be used: {error}") from error

@@ -18,7 +18,7 @@ from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.suggestions import AlikeProofs, ClosedDomain, Proof, grouped
 from stellwerk.framework.changes import Change, DeletePod, lacking
 from stellwerk.framework.filter_results import FilterResults
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER

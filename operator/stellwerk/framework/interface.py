@@ -5,12 +5,11 @@ everything up to Reserve is synchronous and pure on the snapshot; only Permit, P
 PostBind wait.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
-from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
@@ -18,6 +17,7 @@ from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Placem
 from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.pod import PluginFacts
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
@@ -74,6 +74,37 @@ class Candidate:
     victims: tuple[PodInfo, ...]
     """Most important first; for cross-node preemption they may run elsewhere."""
     pdb_violations: int
+
+
+class ClusterWriter(Protocol):
+    """The requests that such a write may make of the API server; a ClusterClient is one."""
+
+    async def get(self, path: str) -> JsonObject:
+        """Return an object."""
+        ...
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        """Replace an object; returns it as stored."""
+        ...
+
+    async def patch(
+        self, path: str, body: Mapping[str, Any], *, content_type: str = ...
+    ) -> JsonObject:
+        """Patch an object; returns it as stored."""
+        ...
+
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete exactly this object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class APICall:
+    """The write, and what it is about."""
+
+    act: str
+    """For logs: "deallocate default/gpu"."""
+    carry_out: Callable[[ClusterWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

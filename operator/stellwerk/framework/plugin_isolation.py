@@ -62,8 +62,7 @@ from stellwerk.framework.interface import (
     ProposePlugin,
     Reuse,
 )
-from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status
+from stellwerk.framework.types import OK, Code, CycleState, FilterResult, PluginFailure, Status
 from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.models.answers.suggestion import ChangeFields
 from stellwerk.models.pod import PodInfo

@@ -48,7 +48,6 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.result_cache import CachedStatuses, ResultCache
 from stellwerk.framework.services import FilterRunner, Nominations
@@ -60,6 +59,7 @@ from stellwerk.framework.types import (
     CycleState,
     Feasibility,
     FilterResult,
+    PluginFailure,
     PointRun,
     Status,
     StatusColumn,
@@ -344,6 +344,7 @@ class FilterPhase:
             elif code is not Code.SUCCESS:
                 found.pre_filter = point.named(plugin, result.status)
                 if code is not Code.UNSCHEDULABLE:
+                    found.lift_restriction()
                     break
                 # Preemption may help, and then needs the state of every PreFilter.
             elif result.node_names is not None:

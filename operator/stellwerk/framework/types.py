@@ -18,7 +18,9 @@ import numpy.ma
 import numpy.typing as npt
 from typing_extensions import override
 
+from stellwerk.errors import SchedulerError
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.untrusted_text import printable
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
@@ -419,6 +421,10 @@ class Feasibility:
         if not self.node_names:
             self.pre_filter = _no_common_node(self.restricted_by)
 
+    def lift_restriction(self) -> None:
+        """Name no nodes: a plugin has rejected the pod, whatever others before it have named."""
+        self.node_names, self.restricted_by = None, ()
+
     def nominated_row(self, pod: PodInfo, snapshot: Snapshot) -> int | None:
         """The row of the node nominated to the pod if it is feasible; it is then taken.
 
@@ -482,3 +488,14 @@ def joined_placements(placements: Sequence[PlacementSums]) -> PlacementSums:
         {name: np.concatenate([each.allocatable[name] for each in placements]) for name in names},
         {name: np.concatenate([each.requested[name] for each in placements]) for name in names},
     )
+
+
+class PluginFailure(SchedulerError):  # noqa: N818 named for what happened, as ApiError's children are
+    """A plugin raised, or answered something that its extension point does not allow."""
+
+    def __init__(self, plugin: str, point: str, message: str) -> None:
+        message = printable(message)
+        super().__init__(f'running {point} plugin "{plugin}": {message}')
+        self.plugin = plugin
+        self.point = point
+        self.message = message

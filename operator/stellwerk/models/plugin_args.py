@@ -9,8 +9,9 @@ immutable, comparable and complete, so that a reload can keep every plugin whose
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.config_model import (
     INT32_MAX,
     INT64_MAX,
@@ -132,6 +133,13 @@ class ScoringStrategy(ConfigModel):
 
 
 LEAST_ALLOCATED: Final = ScoringStrategy.model_validate({"type": "LeastAllocated"})
+
+
+DEFAULT_CAPACITY_SHAPE: Final = (
+    UtilizationShapePoint.model_validate({"utilization": 0, "score": MAX_SHAPE_SCORE}),
+    UtilizationShapePoint.model_validate({"utilization": 100, "score": 0}),
+)
+"""Of VolumeBinding: the emptiest storage is best (`SetDefaults_VolumeBindingArgs`, v1.37)."""
 
 
 class NodeResourcesFitArgs(PluginArgs):
@@ -324,13 +332,28 @@ class VolumeBindingArgs(PluginArgs):
     bind_timeout_seconds: Annotated[int, Field(ge=0, le=INT64_MAX)] = 600
     """How long a binding waits for its volumes; 0 does not wait."""
 
+    shape: Shape = DEFAULT_CAPACITY_SHAPE
+    """Score of a node by the utilization of its storage, utilization strictly increasing. By
+    default the emptiest storage is best. From Kubernetes 1.37 on."""
+
     @model_validator(mode="before")
     @classmethod
-    def _no_shape(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the user wrote
-        # Upstream refuses it too while the gate StorageCapacityScoring is off, as it is by default.
-        if isinstance(value, Mapping) and value.get("shape") is not None:
+    def _shape_is_known(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - whatever the user wrote
+        # As ValidateVolumeBindingArgsWithOptions without the gate StorageCapacityScoring.
+        shape = value.get("shape") if isinstance(value, Mapping) else None
+        compatibility = info.context
+        if (
+            shape is not None
+            and isinstance(compatibility, Compatibility)
+            and ReleaseRule.SCORE_STORAGE_CAPACITY not in compatibility
+        ):
             raise invalid("shape", "not supported: volume capacity is not scored")
         return value
+
+    @model_validator(mode="after")
+    def _shape_rises(self) -> "VolumeBindingArgs":
+        _check_shape(self.shape, "shape")
+        return self
 
 
 class DynamicResourcesArgs(PluginArgs):
@@ -419,3 +442,54 @@ class LegacyRequestedToCapacityRatioArgs(LegacyLeastAllocatedArgs):
     def _shape_rises(self) -> "LegacyRequestedToCapacityRatioArgs":
         _check_shape(self.shape, "shape")
         return self
+
+
+class GpuShareArgs(PluginArgs):
+    """Arguments of GpuShare."""
+
+    device_selection: Literal["BestFit", "Random"] = "BestFit"
+    """Which of the devices that have room a share gets: the fullest, or any at random. Goes after
+    the choice of a score plugin that tries devices, such as FragmentationGradientDescent."""
+
+
+class TypicalPodKind(ConfigModel):
+    """A kind of pod that the cluster is typically asked to run."""
+
+    cpu_millis: Annotated[int, Field(ge=0, le=INT64_MAX)]
+    """What it requests of cpu, in millicores."""
+
+    gpu_milli: Annotated[int, Field(ge=0, le=1000)] = 0
+    """What it requests of each device, in thousandths; 0: no GPU."""
+
+    devices: Annotated[int, Field(ge=0, le=64)] = 1
+    """How many devices it requests."""
+
+    models: Items[Annotated[str, Field(min_length=1)]] = ()
+    """The models that it admits, by the label gpu.stellwerk.dev/model; none: all."""
+
+    count: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    """How often such pods occur, in relation to the other kinds."""
+
+
+class FragmentationGradientDescentArgs(PluginArgs):
+    """Arguments of FragmentationGradientDescent."""
+
+    typical_pods: Annotated[Items[TypicalPodKind], Field(max_length=1024)] = ()
+    """The kinds of pods for which devices are to stay useful; none: those that were seen."""
+
+
+class PlannedPodKind(TypicalPodKind):
+    """A kind of pod that a plan reckons with."""
+
+    memory_mib: Annotated[int, Field(alias="memoryMiB", ge=0, le=INT32_MAX)] = 0
+    """What it requests of memory on average, in MiB."""
+
+
+class GpuPatternPlanArgs(PluginArgs):
+    """Arguments of GpuPatternPlan."""
+
+    typical_pods: Annotated[Items[PlannedPodKind], Field(max_length=1024)] = ()
+    """The kinds of pods that are to be expected; none: those that were seen."""
+
+    solver_seconds: Annotated[int, Field(ge=1, le=600)] = 30
+    """How long one plan may be searched for; after that, the best one found counts."""

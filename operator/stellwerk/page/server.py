@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import cannot_listen
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.page.answers import Answers
 from stellwerk.page.request_guard import KEY, RequestGuard, add_headers
@@ -66,9 +66,7 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
         try:
             await LimitedSite(runner, "127.0.0.1", number, use).start()
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on 127.0.0.1:{number}: {error.strerror or error}"
-            ) from error
+            raise cannot_listen(f"127.0.0.1:{number}", error) from error
         bound: int = runner.addresses[0][1]
         yield f"http://127.0.0.1:{bound}/?{KEY}={guard.key}"
     finally:

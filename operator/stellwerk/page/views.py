@@ -1,15 +1,18 @@
 """The pages: each asks the operator, and renders a template.
 
 `server` adds the routes; an explanation is shown as heat maps of nodes × plugins, with nothing that
-is not in the operator's answer. Invariant: a list is shown a page at a time, and an answer that
-cannot be had is a page that says why, with the status that belongs to it.
+is not in the operator's answer; a step of their colour scale is one of eleven, so that a style
+sheet can name each. Invariant: a list is shown a page at a time, and an answer that cannot be had
+is a page that says why, with the status that belongs to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -22,6 +25,7 @@ from stellwerk.client.operator_port import PortRefusal
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.models.answers.listings import (
     DecisionsPage,
+    NodeFields,
     NodesPage,
     ProfilesPage,
     QueueHistoryPage,
@@ -31,7 +35,6 @@ from stellwerk.models.answers.pod import PodExplanation, RecomputedVerdicts, Sco
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.untrusted_text import printable
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
-from stellwerk.page.scales import amount, local_time, resources_of, share, step
 from stellwerk.page.supposition_form import FIELDS, supposition
 
 if TYPE_CHECKING:
@@ -330,3 +333,59 @@ def _page_number(request: web.Request) -> int:
     if not (text.isascii() and text.isdecimal()):
         return 1
     return max(1, min(_MOST_PAGES, int(text[:9])))
+
+
+# --- numbers as the page shows them ---------------------------------------------------------------
+
+
+STEPS: Final = 10
+
+
+_HIGHEST_SCORE: Final = 100
+
+
+_BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+_BYTES: Final = frozenset({"memory", "ephemeral-storage"})
+
+
+def step(value: float, highest: float = _HIGHEST_SCORE) -> int:
+    """A share of the highest value, from 0 to STEPS."""
+    if highest <= 0:
+        return 0
+    return max(0, min(STEPS, int(value * STEPS / highest)))
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount of a resource in the unit that kubectl shows it in."""
+    if resource == "cpu":
+        return f"{value / 1000:g}" if value >= 1000 or not value else f"{value}m"  # noqa: PLR2004
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        for unit, size in _BINARY:
+            if value >= size:
+                return f"{value / size:.3g} {unit}"
+    return f"{value}"
+
+
+def share(used: int, offered: int) -> int:
+    """Percent of what is offered; what is used of nothing is all of it."""
+    if offered <= 0:
+        return 100 if used > 0 else 0
+    return used * 100 // offered
+
+
+def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
+    """The resources that any of the nodes offers: the native ones first, then by name."""
+    native = ["cpu", "memory", "pods", "ephemeral-storage"]
+    offered = {name for node in nodes for name, value in node.allocatable.items() if value}
+    return [*(name for name in native if name in offered), *sorted(offered - {*native})][:most]
+
+
+def local_time(text: str) -> str:
+    """A moment of the operator's answers as the clock of this machine shows it."""
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return text
+    return f"{moment:%H:%M:%S}"

@@ -20,7 +20,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
-from stellwerk.models.gpu_plugin_args import FragmentationGradientDescentArgs
+from stellwerk.models.plugin_args import FragmentationGradientDescentArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.devices import GpuDevices

@@ -18,7 +18,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.gpu.amounts import GpuAmounts
+from stellwerk.plugins.gpu.fragmentation import GpuAmounts
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 

@@ -40,7 +40,7 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_request, refusal
-from stellwerk.models.gpu_plugin_args import GpuShareArgs
+from stellwerk.models.plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
 from stellwerk.plugins.gpu.explain import free_gpus, smaller_gpu_request

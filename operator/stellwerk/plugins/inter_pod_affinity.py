@@ -44,7 +44,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.plugins.pairwise.affinity_hints import affinity_hints
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
-from stellwerk.plugins.pairwise.topology_labels import topology_labels
+from stellwerk.plugins.pairwise.spread_constraints import topology_labels
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.existing_terms import TermGroup, TermsByKey

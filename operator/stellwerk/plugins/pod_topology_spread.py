@@ -49,9 +49,9 @@ from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDelta
 from stellwerk.plugins.pairwise.spread_constraints import (
     SpreadConstraints,
     TopologySpreadConstraint,
+    topology_labels,
 )
 from stellwerk.plugins.pairwise.spread_hints import spread_hints
-from stellwerk.plugins.pairwise.topology_labels import topology_labels
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
 from stellwerk.snapshot.snapshot import NodeView

@@ -24,7 +24,7 @@ from stellwerk.errors import NotFound, NotLeader, SchedulerError, Throttled, Una
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
-    from stellwerk.framework.api_call import APICall
+    from stellwerk.framework.interface import APICall
     from stellwerk.framework.services import ClusterClient, Recorder
     from stellwerk.world.pod_status import Report
 

@@ -34,8 +34,7 @@ from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.world.effects import release, undo_binding
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Failure, release, undo_binding
 from stellwerk.world.pod_status import NominatingInfo, nomination_patch
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

@@ -28,7 +28,6 @@ from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.gangs.group_events import GROUP_KINDS, GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.series import Histogram
 from stellwerk.world.world import World
@@ -123,6 +122,38 @@ class SyncBarrier:
     async def applied(self) -> None:
         """Wait until no list is being applied."""
         await self._applied.wait()
+
+
+class Predicates:
+    """Waits for something that watch events make true, without polling: `Handle.wait_until`.
+
+    EventHandlers calls `look` after every event. Invariant: no wait is longer than its timeout.
+    """
+
+    def __init__(self) -> None:
+        self.pending: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        """What is not true yet, by the future that is to be woken."""
+
+    def look(self) -> None:
+        """Something was seen in the cluster: wake those whose predicate holds now."""
+        for future, predicate in list(self.pending.items()):
+            if not future.done() and predicate():
+                future.set_result(None)
+
+    async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Wait until the predicate holds; False if it does not in time."""
+        if predicate():
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.pending[future] = predicate
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await future
+        except TimeoutError:
+            return predicate()
+        finally:
+            del self.pending[future]
+        return True
 
 
 @dataclass(slots=True, eq=False)

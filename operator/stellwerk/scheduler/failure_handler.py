@@ -8,15 +8,14 @@ import logging
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import PluginFailure
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
-from stellwerk.world.effects import Effects, requeue
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Effects, Failure, requeue
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 

@@ -20,7 +20,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
-from stellwerk.world.effects import (
+from stellwerk.world.decide import (
     Eviction,
     VictimOutcome,
     clear_lower_nominations,

@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.queue_facts import rfc3339
-from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.records import DecisionRecords, Evictions
 from stellwerk.framework.types import CycleState
 from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
@@ -30,9 +29,7 @@ from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, THROTTLED, Fairness
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
-from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import Effects, apply
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 

@@ -1,10 +1,12 @@
 """The scheduling loop on asyncio: activeQ, what the loop waits for, timers, and every other task.
 
-`app` starts it once the first lists are complete. Invariant: pods are decided one after another,
+`app` starts it once the first lists are complete, and until this process leads, waits in
+`stand_by`. Invariant: pods are decided one after another,
 in the order of activeQ; everything slow happens in tasks that the loop does not wait for.
 """
 
 import asyncio
+import gc
 from typing import Final
 
 from typing_extensions import override
@@ -177,3 +179,37 @@ class Scheduler(Waits):
         if not (self._schedule_one.deciding or self._barrier.is_applying or world.cache.unindexed):
             # What was deleted is let go though no pod comes, and the next one waits for less.
             world.cache.update_snapshot()
+
+
+_LOOK_SECONDS: Final = 1.0
+_STALE_ITEMS: Final = 1024
+"""So many are not worth the sorting."""
+
+
+async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) -> None:
+    """Keep activeQ short, queue and snapshot up to date, until this process leads.
+
+    Events go on filling cache and queue, and what they leave to be done in slices is done; nothing
+    takes pods out of activeQ, so that what other processes bind stays in it as stale items: at most
+    about as many as pods wait. Nothing is written to the API.
+    """
+    # What was listed stays, and holds no cycles: the collector need not look at it at all.
+    gc.freeze()
+    while not leading.is_set():
+        world.cache.update_snapshot()
+        if len(active) > 2 * world.queue.pending()["active"] + _STALE_ITEMS:
+            active.discard_stale()
+        await _work_off(world, leading)
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await leading.wait()
+        except TimeoutError:
+            pass
+
+
+async def _work_off(world: World, leading: asyncio.Event) -> None:
+    """Do what is left of requeueing, slice by slice, unless this process leads by then."""
+    is_left = True
+    while is_left and not leading.is_set():
+        is_left = world.queue.backlog.work_off()
+        await asyncio.sleep(0)

@@ -20,8 +20,6 @@ from stellwerk.errors import ConfigurationError, in_words
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.metrics import HealthcheckMetrics
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
-from stellwerk.serving.log_level import LONGEST_BODY
-from stellwerk.serving.log_level import PATH as LOG_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,8 +39,11 @@ PROBES: Final = frozenset({"livez", "readyz", "healthz"})
 """First parts of the paths that are always allowed, as kube-scheduler allows them."""
 _THIS_MACHINE: Final = "this machine"
 """The user of a port without TLS."""
+LOG_LEVEL_PATH: Final = "/debug/flags/v"
+"""kube-scheduler's path for its verbosity."""
+_LONGEST_LEVEL: Final = 64
 _LARGEST_BODY: Final = 256 << 10
-LIMITS: Final = Limits(body_bytes={"/what-if": _LARGEST_BODY, LOG_LEVEL: LONGEST_BODY})
+LIMITS: Final = Limits(body_bytes={"/what-if": _LARGEST_BODY, LOG_LEVEL_PATH: _LONGEST_LEVEL})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The guard of the operator's port: its certificate, the authority of its clients, who may read.
 
-`app` opens it. Invariant: without TLS the port is for the machine itself alone.
+`app` opens it, and adds the routes that read and set the log level. Invariants: without TLS the
+port is for the machine itself alone; a body that names no level changes nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aiohttp import web
+
+from stellwerk import logs
 from stellwerk.client.reviews import Reviews
 from stellwerk.errors import ApiError, ConfigurationError
 from stellwerk.serving.access_control import AccessControl
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
-from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, LIMITS, Guard
+from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, LIMITS, LOG_LEVEL_PATH, Guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.framework.services import ClusterClient
     from stellwerk.listening import Limits
+
 
 logger = logging.getLogger(__name__)
 
@@ -88,3 +93,24 @@ async def _authority(file: Path | None, client: ClusterClient) -> bytes | None:
         return None
     text = (published.get("data") or {}).get("client-ca-file")
     return text.encode() if text else None
+
+
+def log_level_routes() -> web.RouteTableDef:
+    """Return GET and PUT /debug/flags/v: the log level, while the operator runs."""
+    routes = web.RouteTableDef()
+
+    @routes.get(LOG_LEVEL_PATH)
+    async def read(_: web.Request) -> web.Response:
+        return web.Response(text=f"{logs.level()}\n")
+
+    @routes.put(LOG_LEVEL_PATH)
+    async def write(request: web.Request) -> web.Response:
+        body = await request.read()
+        try:
+            name = logs.set_level(body.decode(errors="replace"))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        logger.warning("the log level is %s from here on", name)
+        return web.Response(text=f"the log level is {name} from here on\n")
+
+    return routes

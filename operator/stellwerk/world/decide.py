@@ -1,32 +1,107 @@
-"""From a World and a pod to a Decision: a node, a nomination with victims, or a rejection.
+"""From a World and a pod to a Decision, and from a Decision to its Effects.
 
 `decide` is the scheduling cycle of a profile without extenders, and of `stellwerk decide`; with
 extenders, `scheduler.extenders` takes the same steps and puts what they answered between them, so
-that a recording which holds draws and answers can be replayed. Invariant: a decision is synchronous
-and pure: it asks nothing of the cluster, measures nothing, and leaves the World as it was.
+that a recording which holds draws and answers can be replayed. `apply` assumes and reserves, or
+requeues; the Effects that it returns are for the operator's tasks to carry out, for a simulation to
+answer in virtual time, for a shadow profile to drop. Invariants: a decision is synchronous and
+pure: it asks nothing of the cluster, measures nothing, and leaves the World as it was; when `apply`
+returns, the pod is assumed on its node or back in its place in the queue.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.diagnosis import Diagnosis, fit_error
-from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.runtime import Scores
-from stellwerk.framework.types import OK, Code, CycleState, Feasibility, Status, StatusColumn
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.framework.diagnosis import Diagnosis, fit_error, rejecting_plugins
+from stellwerk.framework.interface import APICall, Candidate, PostFilterResult
+from stellwerk.framework.runtime import Framework, Scores
+from stellwerk.framework.types import (
+    OK,
+    Code,
+    CycleState,
+    Feasibility,
+    PluginFailure,
+    Status,
+    StatusColumn,
+)
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
+from stellwerk.models.untrusted_text import shown
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.extenders import ExtenderFilterResult
-from stellwerk.world.failure import Failure
-from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
-from stellwerk.world.profiles import Draw, ServedProfile
+from stellwerk.world.pod_status import (
+    CLEAR_NOMINATION,
+    LEAVE_NOMINATION,
+    SCHEDULER_ERROR,
+    SLOW,
+    UNSCHEDULABLE,
+    NominatingInfo,
+    NominatingMode,
+    Report,
+)
+from stellwerk.world.profiles import POD_COMPLEXITY, Draw, ServedProfile
 from stellwerk.world.world import World
 
 EXTENDER: Final = "Extender"
 """Stands for all extenders among the plugins that rejected a pod; any event may wake it."""
 _NO_REASON_GIVEN: Final = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
+
+
+@dataclass(slots=True)
+class Failure:
+    """The reason why an attempt failed: a message, and the plugins whose hints can end a rejection.
+
+    One that is not a rejection has no such plugins, since no event can be awaited to end it.
+    `requeue` reads it.
+    """
+
+    message: str
+    unschedulable_plugins: frozenset[str] = frozenset()
+    pending_plugins: frozenset[str] = frozenset()
+    nomination: NominatingInfo = LEAVE_NOMINATION
+    rejected: bool = False
+    """True: plugins found no node. False: something broke, and is tried again after a backoff."""
+
+    slow: bool = False
+    """Its profile's foreign code takes too much time: nothing was tried."""
+
+    @classmethod
+    def throttled(cls, message: str) -> "Failure":
+        """The pod is not tried now, since foreign code of its profile is too slow."""
+        return cls(message, slow=True)
+
+    @classmethod
+    def error(cls, message: str) -> "Failure":
+        """Something broke."""
+        return cls(message, nomination=CLEAR_NOMINATION)
+
+    @classmethod
+    def not_permitted(cls, status: Status) -> "Failure":
+        """A rejection by Reserve or Permit: the one node that was chosen does not take the pod."""
+        if not status.rejected:
+            return cls.error(status.message)
+        unschedulable, pending = rejecting_plugins([status])
+        diagnosis = Diagnosis((0,), StatusColumn.of([status]), "", unschedulable, pending)
+        return cls(fit_error(diagnosis), unschedulable, pending, rejected=True)
+
+    @classmethod
+    def too_complex(cls, spec: SchedulingSpec) -> "Failure":
+        """A rejection without a look at any node, until the pod itself changes."""
+        return cls(spec.too_complex, frozenset({POD_COMPLEXITY}), rejected=True)
+
+    @classmethod
+    def not_bound(cls, status: Status) -> "Failure":
+        """PreBind or Bind did not succeed: as its status says, an error mostly.
+
+        Another attempt follows after a backoff; no hint is asked.
+        """
+        return cls(status.message, rejected=status.rejected)
 
 
 @dataclass(slots=True)
@@ -269,3 +344,215 @@ def _with_extenders(
     )
     plugins = diagnosis.unschedulable_plugins | {EXTENDER}
     return replace(diagnosis, statuses=statuses, unschedulable_plugins=plugins)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Victims to be evicted so that a pod fits on the node it is nominated to."""
+
+    preemptor: PodInfo
+    candidate: Candidate
+    victims: tuple[PodInfo, ...]
+    """Those of the candidate's that are not terminating yet; at least one."""
+    profile_name: str
+    """The schedulerName under which events and conditions are written."""
+
+
+@dataclass(slots=True)
+class Effects:
+    """The part that is left to be done in the cluster; each field may be absent."""
+
+    bind: PodInfo | None = None
+    """A pod assumed on its node and reserved there, to be bound."""
+    evict: Eviction | None = None
+    api_call: APICall | None = None
+    """What PostFilter wants done in the cluster."""
+    patch: Report | None = None
+    """The condition and the nomination of a pod that was requeued."""
+    event: str = ""
+    """The note of a FailedScheduling event."""
+    failure: Failure | None = None
+    """The reason why there is nothing to bind."""
+    plugin_failures: tuple[PluginFailure, ...] = ()
+    """Errors that Reserve or Unreserve raised, to be logged and counted."""
+
+
+def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
+    """Assume the pod on its node and reserve there, or requeue it."""
+    failure = decision.failure
+    if failure is None:
+        return _assume_and_reserve(world, queued, decision)
+    evict = None if decision.candidate is None else _eviction(decision, decision.candidate)
+    if evict is not None:
+        # Before the pod is requeued: it is gated while its victims are to be evicted.
+        world.preempting.add(decision.search.pod.uid)
+    effects = requeue(world, queued, failure)
+    effects.evict = evict
+    if decision.post_filter is not None:
+        effects.api_call = decision.post_filter.api_call
+    return effects
+
+
+def requeue(world: World, queued: QueuedPod, failure: Failure) -> Effects:
+    """Put the pod back where it belongs (`handleSchedulingFailure`)."""
+    place = world.queue.add_unschedulable_if_not_present(
+        queued,
+        failure.unschedulable_plugins,
+        failure.pending_plugins,
+        error=not failure.rejected,
+        now=world.clock.monotonic(),
+    )
+    effects = Effects(event=shown(failure.message), failure=failure)
+    if place is None:
+        # Deleted, or bound from outside meanwhile: a condition would be wrong or in vain.
+        return effects
+    nomination = failure.nomination
+    if nomination.mode is NominatingMode.OVERRIDE:
+        world.queue.nominate(queued.pod, nomination.node_name)
+    reason = UNSCHEDULABLE if failure.rejected else SLOW if failure.slow else SCHEDULER_ERROR
+    effects.patch = Report(queued.pod, reason, failure.message, nomination)
+    return effects
+
+
+def release(
+    world: World, framework: Framework, state: CycleState, assumed: PodInfo
+) -> tuple[bool, list[PluginFailure]]:
+    """Undo Reserve and forget the pod: (whether it was still assumed, what Unreserve raised)."""
+    failures = framework.binding.unreserve(state, assumed, assumed.node_name)
+    return world.cache.forget_pod(assumed.uid) is not None, failures
+
+
+def undo_binding(
+    world: World,
+    queued: QueuedPod,
+    reserved: tuple[Framework, CycleState],
+    assumed: PodInfo,
+    failure: Failure,
+    on_forgotten: Callable[[str], None],
+) -> Effects:
+    """Unreserve, forget, wake and requeue after a binding that failed (`handleBindingCycleError`).
+
+    The pods that the capacity may help are woken before the pod itself is back in the queue; a
+    rejected one is back before that, and is not moved by its own end. `on_forgotten` is called with
+    the uid of a pod that was still assumed, before others are woken.
+    """
+    forgotten, failures = release(world, *reserved, assumed)
+    if forgotten and not failure.rejected:
+        on_forgotten(assumed.uid)
+        world.on_forgotten(assumed)
+    effects = requeue(world, queued, failure)
+    if forgotten and failure.rejected:
+        on_forgotten(assumed.uid)
+        world.on_forgotten(assumed, except_itself=True)
+    effects.plugin_failures = tuple(failures)
+    return effects
+
+
+def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> Effects:
+    search, node_name = decision.search, decision.node_name
+    assumed = search.pod.with_node(node_name)
+    try:
+        # Before binding: the next cycle must already count its requests.
+        world.cache.assume_pod(assumed)
+    except ValueError as refused:
+        return requeue(world, queued, Failure.error(str(refused)))
+    if world.nominator.by_node:
+        world.nominator.remove(assumed.uid)
+    framework, state = search.profile.framework, search.found.state
+    failures: list[PluginFailure] = []
+    try:
+        status = framework.binding.reserve(state, assumed, node_name)
+        if status.ok:
+            return Effects(assumed)
+        failure = Failure.not_permitted(status)
+    except PluginFailure as raised:
+        failures, failure = [raised], Failure.error(str(raised))
+    failures += release(world, framework, state, assumed)[1]
+    failure.nomination = CLEAR_NOMINATION
+    effects = requeue(world, queued, failure)
+    effects.plugin_failures = tuple(failures)
+    return effects
+
+
+def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
+    """The victims to be evicted; those that are terminating need nothing but time."""
+    victims = tuple(victim for victim in candidate.victims if not victim.terminating)
+    if not victims:
+        return None
+    search = decision.search
+    return Eviction(search.pod, candidate, victims, search.profile.scheduler_name)
+
+
+# --- a preemption -------------------------------------------------------------------------------
+
+
+class VictimOutcome(Enum):
+    """The outcome of the eviction of a victim."""
+
+    TERMINATING = auto()
+    """Its deletion has begun, and takes its time."""
+    DELETED = auto()
+    """It was deleted at once."""
+    ALREADY_GONE = auto()
+    """It was gone before its deletion was asked for."""
+    BINDING_CANCELLED = auto()
+    """It was not on its node yet, and never will be."""
+
+
+def clear_lower_nominations(world: World, preemptor: PodInfo, node_name: str) -> list[Report]:
+    """Let pods of lower priority that are nominated to the node look for another one.
+
+    Returns what their status is to say (`prepareCandidate`).
+    """
+    nominated = world.nominator.pods_for_node(node_name)
+    lower = [pod for pod in nominated if pod.priority < preemptor.priority]
+    for pod in lower:
+        world.queue.nominate(pod, "")
+    world.activate(lower)
+    return [_without_nomination(pod) for pod in lower]
+
+
+def last_victim_ended(world: World, uid: str, outcome: VictimOutcome | None) -> bool:
+    """Whether the last victim has gone, or begun to, as the cache has it.
+
+    The news of its end may come before the answer to its eviction (`outcome` is None until then),
+    and must not be missed. Its termination is enough where it takes its time; a victim that goes
+    at once terminates for a moment, in which every other change would cause a needless attempt.
+    Before the cache has it, its capacity is not there for any attempt.
+    """
+    victim = world.cache.pod(uid)
+    if victim is None or outcome is VictimOutcome.BINDING_CANCELLED:
+        return True
+    return outcome is VictimOutcome.TERMINATING and victim.terminating
+
+
+def open_gate(world: World, uid: str) -> None:
+    """Let a preemptor be tried again: no victim is left to be evicted for it."""
+    world.preempting.discard(uid)
+    world.queue.rerun_pre_enqueue(uid)
+
+
+def wake_preemptor(world: World, preemptor: PodInfo, outcomes: Iterable[VictimOutcome]) -> None:
+    """Wake a preemptor whose victims are evicted, unless the end of one of them will.
+
+    The end of a victim that was gone already may have been overlooked while the preemptor was
+    gated, and then no other event wakes it.
+    """
+    if VictimOutcome.ALREADY_GONE in outcomes:
+        world.activate([preemptor])
+
+
+def withdraw_nomination(world: World, preemptor: PodInfo) -> Report | None:
+    """Clear the nomination of a pod whose preemption failed, and let it try again.
+
+    Returns what its status is to say; None: it waits no more.
+    """
+    if preemptor.uid not in world.queue.entries:
+        return None
+    world.queue.nominate(preemptor, "")
+    world.activate([preemptor])
+    return _without_nomination(preemptor)
+
+
+def _without_nomination(pod: PodInfo) -> Report:
+    return Report(pod, nomination=NominatingInfo("", in_any_case=True))

@@ -1,15 +1,22 @@
 """Answers of extenders, as an input of decisions: in node names, statuses and scores.
 
-`scheduler.extenders` implements the protocol over HTTP; a replay hands in what was recorded.
-Invariant: an answer is data of its own, which no later change of the World alters.
+`scheduler.extenders` implements the protocol over HTTP; a recording takes the answers down as data
+while they are given, and a replay hands in what was recorded. Invariants: an answer is data of its
+own, which no later change of the World alters; one that was taken down and is given again makes the
+same decision on the same World.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import coroutine
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from stellwerk.framework.interface import PostFilterResult
-from stellwerk.framework.types import Status
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.errors import SchedulerError
+from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.types import Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 
@@ -50,3 +57,168 @@ class Extenders(Protocol):
     async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
         """Bind the pod; None if that is left to the profile's plugins."""
         ...
+
+
+Answer: TypeAlias = Any
+"""The answer to one call, as JSON; where it failed, `{FAILURE: why}`."""
+FAILURE: Final = "error"
+_Value = TypeVar("_Value")
+
+
+class AnswersMissing(LookupError):  # noqa: N818 what is missing is no error of this process
+    """The decision asks what the recorded one did not."""
+
+
+class AnswerSink(Protocol):
+    """Takes down what extenders are asked for a decision, in the order in which it happens."""
+
+    def asked(self, pod: PodInfo) -> None:
+        """A decision begins to wait for extenders."""
+        ...
+
+    def answered(self, answer: Answer) -> None:
+        """The call that is waited for has ended."""
+        ...
+
+
+class RecordedExtenders(Extenders):
+    """A profile's extenders, whose answers are taken down."""
+
+    def __init__(self, extenders: Extenders, sink: AnswerSink) -> None:
+        self._extenders, self._sink = extenders, sink
+        self._at_filter = False
+
+    @override
+    async def accept(self, pod: PodInfo, node_name: str) -> bool:
+        self._sink.asked(pod)
+        answer = await self._noted(self._extenders.accept(pod, node_name), bool)
+        self._at_filter = not answer
+        return answer
+
+    @override
+    async def filter(self, pod: PodInfo, node_names: Sequence[str]) -> ExtenderFilterResult:
+        if not self._at_filter:
+            self._sink.asked(pod)
+        self._at_filter = False
+
+        def written(result: ExtenderFilterResult) -> Answer:
+            # None: no extender filters, which is not the same as leaving every node.
+            unchanged = result.node_names is node_names
+            names = None if unchanged else list(result.node_names)
+            return [names, {name: _written(each) for name, each in result.statuses.items()}]
+
+        return await self._noted(self._extenders.filter(pod, node_names), written)
+
+    @override
+    async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
+        return await self._noted(self._extenders.prioritize(pod, node_names), np.ndarray.tolist)
+
+    @override
+    async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
+        def written(left: PostFilterResult) -> Answer:
+            candidates = [
+                [each.node_name, [victim.uid for victim in each.victims], each.pdb_violations]
+                for each in left.candidates
+            ]
+            return [_written(left.status), candidates]
+
+        return await self._noted(self._extenders.preempt(pod, found), written)
+
+    @override
+    async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
+        return await self._extenders.bind(pod, node_name)
+
+    async def _noted(
+        self, asking: Awaitable[_Value], written: Callable[[_Value], Answer]
+    ) -> _Value:
+        try:
+            answer = await asking
+        except SchedulerError as failure:
+            self._sink.answered({FAILURE: str(failure)})
+            raise
+        self._sink.answered(written(answer))
+        return answer
+
+
+class ReplayedExtenders(Extenders):
+    """Waits for recorded answers, which whatever drives the decision sends in.
+
+    Every method raises AnswersMissing where the answer is of another question.
+    """
+
+    @override
+    async def accept(self, pod: PodInfo, node_name: str) -> bool:
+        return bool(await _answer())
+
+    @override
+    async def filter(self, pod: PodInfo, node_names: Sequence[str]) -> ExtenderFilterResult:
+        answer = await _answer()
+        try:
+            names, statuses = answer
+            read = {name: _read(status) for name, status in statuses.items()}
+            offered = frozenset(node_names)
+            left = node_names if names is None else [name for name in names if name in offered]
+        except _OTHER as error:
+            raise AnswersMissing("something else was asked for its node names") from error
+        return ExtenderFilterResult(left, read)
+
+    @override
+    async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
+        answer = await _answer()
+        try:
+            added = np.array(answer, np.int64)
+        except (*_OTHER, OverflowError) as error:
+            raise AnswersMissing("something else was asked for its scores") from error
+        if added.shape != (len(node_names),):
+            raise AnswersMissing("scores of other nodes were recorded")
+        return added
+
+    @override
+    async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
+        answer = await _answer()
+        victims = {victim.uid: victim for each in found.candidates for victim in each.victims}
+        try:
+            status, candidates = answer
+            left = tuple(
+                Candidate(name, tuple(victims[uid] for uid in uids if uid in victims), violations)
+                for name, uids, violations in candidates
+            )
+            read = _read(status)
+        except _OTHER as error:
+            raise AnswersMissing("something else was asked for its candidates") from error
+        return replace(found, candidates=left) if left else PostFilterResult(read)
+
+    @override
+    async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
+        return None
+
+
+_OTHER: Final = (TypeError, ValueError, KeyError, AttributeError)
+"""Errors that reading the answer to another question may raise."""
+
+
+@coroutine
+def _answer() -> Generator[None, Answer, Answer]:
+    """Wait for the recorded answer.
+
+    Raises:
+        SchedulerError: the call failed then.
+    """
+    answer = yield
+    if is_failure(answer):
+        raise SchedulerError(str(answer[FAILURE]))
+    return answer
+
+
+def is_failure(answer: Answer) -> bool:
+    """Whether the call failed."""
+    return isinstance(answer, dict) and FAILURE in answer
+
+
+def _written(status: Status) -> list[Any]:
+    return [status.code.name, list(status.reasons), status.plugin]
+
+
+def _read(written: Sequence[Any]) -> Status:
+    code, reasons, plugin = written
+    return Status(Code[code], tuple(map(str, reasons)), str(plugin))

@@ -17,18 +17,26 @@ from typing_extensions import override
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queueing_policy import QueueingPolicy
-from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    QueueingHint,
+    Resource,
+    queue_if,
+)
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, Status
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.extenders import Extenders
-from stellwerk.world.failure import POD_COMPLEXITY, complexity_hints
 from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors, SelectorOverlaps
 
 logger = logging.getLogger(__name__)
@@ -39,6 +47,8 @@ OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
 _WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
 """Every namespace, where none are known."""
+POD_COMPLEXITY: Final = "PodComplexity"
+"""Stands for the limit among the plugins that rejected a pod."""
 
 
 class RecordedRandom(RandomNumbers):
@@ -81,6 +91,8 @@ class ServedProfile:
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
         self.framework = framework
+        self.compatibility = framework.handle.compatibility
+        """The release that it decides as."""
         self.random = random
         self.extenders = extenders
         """None: it has none."""
@@ -98,8 +110,11 @@ class Profiles(QueueingPolicy):
         self,
         on_plugin_failure: OnPluginFailure = lambda *_: None,
         namespace: Callable[[str], JsonObject | None] = lambda _: _WITHOUT_LABELS,
+        compatibility: Compatibility = AS_RECORDED,
     ) -> None:
         """`namespace`: the object of a namespace as last seen; None: it was not seen."""
+        self.compatibility = compatibility
+        """The meaning of `compatibility: auto`, and the release by which pods are read."""
         self._on_plugin_failure = on_plugin_failure
         self.selectors = ProfileSelectors(namespace)
         self.overlaps = SelectorOverlaps()
@@ -227,7 +242,7 @@ class Profiles(QueueingPolicy):
         profile = self.served.get(profile_name)
         if profile is None:
             return {}
-        hints = {POD_COMPLEXITY: complexity_hints()}
+        hints = {POD_COMPLEXITY: _COMPLEXITY_HINTS}
         for at_point in profile.framework.plugins.values():
             for plugin in at_point:
                 if plugin.name not in hints and ENQUEUE_EXTENSIONS.implemented_by(plugin):
@@ -247,3 +262,16 @@ class Profiles(QueueingPolicy):
             return Backoff()
         spec = profile.loaded.spec
         return Backoff(spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)
+
+
+def _became_simple(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    new = change.new
+    return queue_if(isinstance(new, PodInfo) and new.uid == pod.uid and not new.spec.too_complex)
+
+
+_COMPLEXITY_HINTS: Final[Sequence[ClusterEventWithHint]] = (
+    ClusterEventWithHint(
+        Resource.UNSCHEDULED_POD, Action.UPDATE_POD, _became_simple, HintScope.POD
+    ),
+)
+"""An update that makes the pod less complex ends a rejection for complexity."""

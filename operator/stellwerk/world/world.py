@@ -1,12 +1,12 @@
 """The World: everything that decisions read, as one object.
 
 The operator has one and keeps it in step with the cluster; `stellwerk decide` builds a small one
-from a case. Invariant: it holds state and no way to the cluster, so that a decision on it can be
-thought through without anything happening.
+from a case, `fork` copies one. Invariant: it holds state and no way to the cluster, so that a
+decision on it can be thought through without anything happening.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
@@ -15,14 +15,20 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.offline import offline_services
+from stellwerk.framework.services import PodGroups
+from stellwerk.framework.worker import Worker
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.plugins.assembly import Assembly
 from stellwerk.snapshot.trial import Trial
-from stellwerk.world.offline import offline_profile, offline_queue
-from stellwerk.world.profiles import Profiles, RecordedRandom
+from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,10 @@ class World:
             ProfileError: a plugin that was made once refuses to be made again.
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
-        profiles = Profiles(namespace=partial(objects.get, "Namespace", ""))
+        profiles = Profiles(
+            namespace=partial(objects.get, "Namespace", ""),
+            compatibility=self.profiles.compatibility,
+        )
         random = RecordedRandom(numbers)
         pod_groups = self.pod_groups.fork(cache.assumed_pods)
         fork = type(self)(
@@ -94,7 +103,14 @@ class World:
         profiles.serve(
             [
                 offline_profile(
-                    each.loaded, cache, objects, nominator, random, fork.clock, pod_groups
+                    each.loaded,
+                    cache,
+                    objects,
+                    nominator,
+                    random,
+                    fork.clock,
+                    pod_groups,
+                    compatibility=profiles.compatibility,
                 )
                 for each in served
             ],
@@ -105,3 +121,38 @@ class World:
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Move pending pods to activeQ at once (`Activate`)."""
         self.queue.activate(pods, self.clock.monotonic())
+
+
+# --- parts of a World without a cluster: plugins that try to write raise OfflineError ------------
+
+
+def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is special
+    loaded: LoadedProfile,
+    cache: Cache,
+    objects: IndexedObjectStore,
+    nominator: Nominator,
+    random: RecordedRandom,
+    clock: Clock,
+    pod_groups: PodGroups | None = None,
+    *,
+    worker: Worker | None = None,
+    compatibility: Compatibility = AS_RECORDED,
+) -> ServedProfile:
+    """A profile with plugin instances of its own, on this state; without its extenders.
+
+    `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`.
+
+    Raises:
+        ProfileError: a plugin refuses its arguments.
+    """
+    services = offline_services(
+        cache.snapshot, objects, nominator, random, clock.now, pod_groups, compatibility
+    )
+    if worker is not None:
+        services = replace(services, worker=worker, now_seconds=clock.monotonic)
+    return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
+
+
+def offline_queue(profiles: QueueingPolicy, nominator: Nominator) -> SchedulingQueue:
+    """An empty queue, from whose activeQ nothing is ever popped."""
+    return SchedulingQueue(lambda _: None, profiles, nominator=nominator)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from stellwerk.models.quantity import parse_quantity, quantity_text
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
@@ -138,3 +140,19 @@ def is_ready(pod: JsonObject) -> bool:
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for condition in pod["status"].get("conditions") or ()
     )
+
+
+SPECS_KEPT: Final = 1024
+_LONGEST: Final = 8 * 1024
+"""Longer ones are rare, and not worth their room."""
+
+
+def memo_key(spec: JsonObject) -> bytes | None:
+    """The bytes of a specification, under which answers about it are kept.
+
+    None where answers depend on the name of the pod, too.
+    """
+    if any("ephemeral" in volume for volume in spec.get("volumes") or ()):
+        return None
+    content = orjson.dumps(spec)
+    return content if len(content) <= _LONGEST else None

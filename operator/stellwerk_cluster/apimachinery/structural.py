@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk.cel.errors import EvaluationError
+from stellwerk.cel.library.patterns import compiled_pattern
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -18,12 +20,12 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
-from stellwerk_cluster.apimachinery.patterns import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stellwerk.models.json_values import JsonObject
+
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
@@ -313,3 +315,44 @@ def _key_errors(value: list[JsonValue], schema: JsonObject, path: str) -> Iterat
         if mark in seen:
             yield duplicate(f"{path}[{position}]", shown)
         seen.add(mark)
+
+
+# --- patterns, on RE2 as Go's regexp is -----------------------------------------------------------
+
+
+_PREFIX: Final = "error parsing regexp: "
+
+
+_GO_WORDS: Final = {
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "trailing \\": "trailing backslash at end of expression",
+}
+"""What RE2 says, and Go's package of the same syntax."""
+
+
+def pattern_error(pattern: str) -> str:
+    """The error of a pattern, in the words of Go's regexp; empty if RE2 can run it."""
+    try:
+        compiled_pattern(pattern)
+    except EvaluationError as error:
+        said, _, part = str(error).removeprefix(_PREFIX).partition(": ")
+        if part in {"(?<=", "(?<!"}:
+            # What begins as a named group is one to Go, if with a name that it may not have.
+            said, rest = "invalid named capture group", pattern[pattern.index(part) :]
+            part = rest[: rest.find(">") + 1] or rest
+        return f"{_PREFIX}{_GO_WORDS.get(said, said)}: `{part}`"
+    return ""
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a pattern is found in a text."""
+    try:
+        compiled = compiled_pattern(pattern)
+    except EvaluationError:
+        return False
+    return compiled.search(text.encode("utf-8", "replace").decode()) is not None

@@ -101,6 +101,7 @@ _NEEDS_PROCESS: Final = {
     "proxy": "server to talk to",
 }
 """Subresources that answer with what a process says, and what of it is missing."""
+_WRITES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
 """Parameters that say which objects of a collection are deleted."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
@@ -179,6 +180,8 @@ class ApiServer:
             answer = await method(request, target)
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)
+            if target.kind.inert and request.method in _WRITES:
+                _warn(answer, f"nothing in this cluster acts on {target.kind.qualified_resource}")
             return answer
         return self._non_resource_paths.answer(request, parts)
 
@@ -476,3 +479,19 @@ def _deleted_status(target: RequestInfo, entry: Entry) -> JsonObject:
             "uid": entry.obj["metadata"]["uid"],
         },
     }
+
+
+def while_connected(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """Return a handler that raises no error of a connection once its client is gone."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ConnectionError:
+            if request.transport is None or request.transport.is_closing():
+                return web.Response()  # aiohttp finds that it cannot be sent, which is no error
+            raise
+
+    return handle

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.faults.request_match import parse_request
+from stellwerk_cluster.faults.plan import parse_request
 from stellwerk_cluster.faults.table import (
     Delay,
     FalseSuccess,

@@ -1,8 +1,9 @@
-"""The choice of the fault that strikes a request.
+"""The choice of the fault that strikes a request, by its attributes: verb, resource, name.
 
-`injector` asks for every request. Invariant: what is drawn depends on the seed, the entry, the
-request and how often that request came before, and on nothing else: not on the order in which
-different requests arrive, so that a run can be repeated.
+`injector` parses each request once, and asks. Method, path and query are all that is needed, so
+that a proxy can match requests to a real API, too. Invariant: what is drawn depends on the seed,
+the entry, the request and how often that request came before, and on nothing else: not on the order
+in which different requests arrive, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -11,13 +12,81 @@ from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from stellwerk_cluster.faults.table import WATCH, Outage, StreamFault
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stellwerk.clock import Clock
-    from stellwerk_cluster.faults.request_match import RequestAttributes
     from stellwerk_cluster.faults.table import AnyFault, FaultTable
+
+
+_METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_OF_NAMESPACES: Final = ("status", "finalize")
+_NAMESPACED_PARTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAttributes:
+    """A request in RBAC's words."""
+
+    verb: str
+    resource: str
+    """Plural, with its subresource; of what is no resource, the path."""
+    namespace: str = ""
+    name: str = ""
+    revision: str = ""
+    """The resourceVersion that a list or watch gives."""
+    user_agent: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The text that equal requests share."""
+        return f"{self.verb} {self.resource} {self.namespace}/{self.name}"
+
+
+def parse_request(
+    method: str, path: str, query: Mapping[str, str], user_agent: str = ""
+) -> RequestAttributes:
+    """The attributes of a request."""
+    parts = [unquote(part) for part in path.split("/") if part]
+    rest = _below_version(parts)
+    if not rest:
+        return RequestAttributes(_METHODS.get(method, "get"), path, user_agent=user_agent)
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= _NAMESPACED_PARTS and rest[2] not in _OF_NAMESPACES:
+        namespace, rest = rest[1], rest[2:]
+    name = rest[1] if len(rest) > 1 else ""
+    return RequestAttributes(
+        _verb(method, name, query),
+        "/".join([rest[0], *rest[2:]]),
+        namespace,
+        name,
+        query.get("resourceVersion", ""),
+        user_agent,
+    )
+
+
+def _below_version(parts: list[str]) -> list[str]:
+    """The parts behind the group and version; none if the path names no resource."""
+    match parts:
+        case ["api", _, *rest] | ["apis", _, _, *rest]:
+            return rest
+        case _:
+            return []
+
+
+def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
+    if method in {"GET", "HEAD"}:
+        if query.get("watch", "false").lower() not in {"false", "0", "f"}:
+            return "watch"
+        return "get" if name else "list"
+    if method == "DELETE" and not name:
+        return "deletecollection"
+    return _METHODS.get(method, "get")
+
 
 _WHOLE: Final = 1 << 64
 

@@ -37,8 +37,10 @@ from stellwerk_cluster.hollow.lifecycle import (
     END_NOW_ANNOTATION,
     OOM_KILLED,
     USAGE_ANNOTATION,
+    VOLUME,
+    seconds_to_change,
+    usage_at,
 )
-from stellwerk_cluster.hollow.load import VOLUME, seconds_to_change, usage_at
 from stellwerk_cluster.hollow.machine import machine_of
 from stellwerk_cluster.hollow.node_usage import (
     CAPACITY_ANNOTATION,

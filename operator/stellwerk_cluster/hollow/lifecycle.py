@@ -1,15 +1,18 @@
 """Lifecycles of hollow pods: how long each step takes, how it ends, what it uses at which hour.
 
 The hollow kubelet asks for the `Lifecycle` of each pod. A file of stages (`--stages`) has a list;
-the first stage that matches a pod holds for it, and annotations of the pod come before it.
-Invariant: an annotation that cannot be read counts as not given; the steps of a load profile are in
-order, and no two begin at once.
+the first stage that matches a pod holds for it, and annotations of the pod come before it. Node
+pressure and the metrics API ask for the usage at this hour (`usage_at`). Invariant: an annotation
+that cannot be read counts as not given; the steps of a load profile are in order, and no two begin
+at once.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stellwerk.errors import ConfigurationError
@@ -17,9 +20,11 @@ from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of, labels_of, meta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
+
 
 HOUR_MINUTES: Final = 60
 MOST_PERCENT: Final = 1000
@@ -230,3 +235,40 @@ def _step(text: str) -> Step:
     if not in_a_day or not 0 <= step.percent <= MOST_PERCENT:
         raise ValueError(f"{text[:40]}: not a time of day, or not 0% to {MOST_PERCENT}%")
     return step
+
+
+VOLUME: Final = "volume/"
+"""Before the name of a volume in a usage: what lies in that volume, counted among `volumes` too."""
+_DAY_SECONDS: Final = 86_400.0
+_FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
+"""What a pod gives back when its load falls; what it has stored, it keeps."""
+
+
+def usage_at(lifecycle: Lifecycle, now: datetime) -> Mapping[str, int]:
+    """The usage of a running pod: cpu in millicores, all else in whole units."""
+    usage = parse_usage(lifecycle.usage)
+    in_volumes = sum(amount for name, amount in usage.items() if name.startswith(VOLUME))
+    if in_volumes:
+        usage["volumes"] = usage.get("volumes", 0) + in_volumes
+    steps = parse_load(lifecycle.load)
+    if not steps:
+        return usage
+    minute = now.hour * HOUR_MINUTES + now.minute
+    # Before the first step of the day, the last one of the day before holds.
+    percent = steps[bisect_right(steps, (minute, MOST_PERCENT)) - 1].percent
+    return {
+        name: amount * percent // 100 if name in _FOLLOWS_LOAD else amount
+        for name, amount in usage.items()
+    }
+
+
+def seconds_to_change(lifecycle: Lifecycle, now: datetime) -> float | None:
+    """The seconds until the usage changes; None: never."""
+    steps = parse_load(lifecycle.load)
+    if len(steps) < 2:  # noqa: PLR2004  (one step is no change)
+        return None
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    since = (now - midnight) / timedelta(seconds=1)
+    starts = [step.minute * 60.0 for step in steps]
+    later = [start for start in starts if start > since]
+    return later[0] - since if later else starts[0] + _DAY_SECONDS - since

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.objects import labels_of, meta, timestamp
 from stellwerk_cluster.hollow import pod_status
-from stellwerk_cluster.hollow.load import usage_at
+from stellwerk_cluster.hollow.lifecycle import usage_at
 from stellwerk_cluster.hollow.machine import machine_of
 from stellwerk_cluster.hollow.node_usage import usage_of_node
 

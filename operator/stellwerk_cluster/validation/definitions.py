@@ -22,7 +22,6 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.names import dns_1035_errors, subdomain_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.patterns import pattern_error
 from stellwerk_cluster.apimachinery.rule_types import with_root_fields
 from stellwerk_cluster.apimachinery.rules import (
     RULES,
@@ -33,7 +32,12 @@ from stellwerk_cluster.apimachinery.rules import (
     environments,
     field_path,
 )
-from stellwerk_cluster.apimachinery.structural import list_type_errors, prune, validate
+from stellwerk_cluster.apimachinery.structural import (
+    list_type_errors,
+    pattern_error,
+    prune,
+    validate,
+)
 from stellwerk_cluster.validation.embedded_objects import EMBEDDED, embedded_errors
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import orjson
 
 from stellwerk_cluster.apimachinery.failures import go_quoted
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.spec_memo import SPECS_KEPT, memo_key
+from stellwerk_cluster.apimachinery.pods import SPECS_KEPT, memo_key
 from stellwerk_cluster.validation.checks import is_whole
 
 if TYPE_CHECKING:

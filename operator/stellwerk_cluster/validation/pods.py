@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.names import annotation_errors, labels_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.spec_memo import SPECS_KEPT, memo_key
+from stellwerk_cluster.apimachinery.pods import SPECS_KEPT, memo_key
 from stellwerk_cluster.validation.checks import (
     LARGEST_INT32,
     in_range,

@@ -19,8 +19,8 @@ from typing_extensions import override
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
-from stellwerk.framework.api_call import APICall
 from stellwerk.framework.handle import ProfileHandle
+from stellwerk.framework.interface import APICall
 from stellwerk.framework.offline import Offline, offline_services
 from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject

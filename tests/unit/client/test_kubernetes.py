@@ -15,12 +15,12 @@ from stellwerk.client.transport import RetryPolicy
 from stellwerk.clock import SystemClock, VirtualClock
 from stellwerk.errors import (
     ApiError,
-    ConfigurationError,
     Conflict,
     Forbidden,
     NotFound,
     Throttled,
     Unavailable,
+    UnreachableError,
 )
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import (
@@ -297,11 +297,11 @@ async def test_an_odd_refusal_is_an_api_error(
         await client.get("/x")
 
 
-async def test_nothing_listening_is_a_configuration_error(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_listen_is_unreachable(tmp_path: Path) -> None:
     async with fake_api() as api:
         pass
     async with client_of(api, tmp_path) as client:
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(UnreachableError) as caught:
             await client.check_reachable()
     assert api.url in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -350,6 +350,30 @@ async def test_a_binding_refused_for_its_token_is_sent_again_with_the_newest(
     ) as client:
         await bind(client)
     assert len(api.asked) == 2
+
+
+async def test_bindings_carry_the_token_file_of_the_last_minute(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(orjson.dumps(kubeconfig(api.url, {"tokenFile": str(token)})))
+    clock = VirtualClock()
+    api.decide = lambda _: Answer(201)
+    async with KubernetesClient(
+        await load_credentials(str(path), clock=clock),
+        clock=clock,
+        metrics=Metrics(),
+        jitter=lambda: 0.0,
+    ) as client:
+        token.write_text("second")
+        await bind(client)
+        clock.advance(61)
+        await bind(client)
+        await bind(client)
+    sent = [asked.headers["Authorization"] for asked in api.asked]
+    assert sent == ["Bearer first", "Bearer second", "Bearer second"]
 
 
 async def test_a_refused_token_without_a_newer_one_is_told(api: FakeApi, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.client.profile_revisions import read_history, roll_back
+from stellwerk.client.profile_revisions import prepare_rollback, read_history, roll_back
 from stellwerk.errors import ConfigurationError, Conflict, ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
@@ -39,7 +39,7 @@ def kept(client: MemoryClient, *specs: JsonObject) -> MemoryClient:
 
 async def rolled_back(client: MemoryClient, number: int | None) -> JsonObject:
     history = await read_history(client, "stellwerk", "packing")
-    await roll_back(client, history, number, check, dry_run=False)
+    await roll_back(client, prepare_rollback(history, number, check), dry_run=False)
     written: JsonObject = client.objects[PROFILE]["spec"]
     return written
 
@@ -63,6 +63,23 @@ async def test_a_profile_without_revisions_has_an_empty_history() -> None:
 async def test_a_former_spec_is_written_again(number: int | None, weight: int) -> None:
     client = kept(MemoryClient(), spec(1), spec(2), spec(3))
     assert await rolled_back(client, number) == spec(weight)
+
+
+async def test_after_a_refused_edit_the_spec_in_use_is_written_again() -> None:
+    client = kept(MemoryClient(), spec(1), spec(2))
+    refused = spec(-5)
+    client.put(PROFILE, {"metadata": {"name": "packing", "uid": "u1"}, "spec": refused})
+    assert await rolled_back(client, None) == spec(2)
+
+
+async def test_going_back_twice_comes_to_the_first_spec_again() -> None:
+    client = kept(MemoryClient(), spec(1), spec(2), spec(1))
+    assert await rolled_back(client, None) == spec(2)
+
+
+async def test_a_history_of_the_present_spec_alone_is_no_way_back() -> None:
+    with pytest.raises(ConfigurationError, match="no other accepted spec; kept are: 1"):
+        await rolled_back(kept(MemoryClient(), spec(1)), None)
 
 
 async def test_the_scheduler_name_stays() -> None:
@@ -104,7 +121,7 @@ async def test_a_spec_that_another_client_made_up_is_not_written(hostile: JsonOb
 async def test_revisions_of_another_object_of_that_name_do_not_count() -> None:
     client = kept(MemoryClient(), spec(1), spec(2))
     client.objects[PROFILE]["metadata"]["uid"] = "u2"
-    with pytest.raises(ConfigurationError, match="no earlier revision; kept are: none"):
+    with pytest.raises(ConfigurationError, match="no other accepted spec; kept are: none"):
         await rolled_back(client, None)
 
 
@@ -113,7 +130,7 @@ async def test_an_edit_in_between_is_not_overwritten() -> None:
     history = await read_history(client, "stellwerk", "packing")
     client.put(PROFILE, {"metadata": {"name": "packing", "uid": "u1"}, "spec": spec(3)})
     with pytest.raises(Conflict):
-        await roll_back(client, history, 1, check, dry_run=False)
+        await roll_back(client, prepare_rollback(history, 1, check), dry_run=False)
 
 
 async def test_a_profile_that_does_not_exist_is_named() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.client.promotion import promote
-from stellwerk.errors import ApiError, ConfigurationError
+from stellwerk.client.promotion import Promotion, prepare_promotion
+from stellwerk.client.promotion import promote as carry_out
+from stellwerk.errors import ApiError, ConfigurationError, Conflict
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from tests.support.memory_client import MemoryClient
@@ -28,6 +29,12 @@ def client() -> MemoryClient:
     return stored
 
 
+async def promote(stored: MemoryClient, name: str) -> Promotion:
+    planned = await prepare_promotion(stored, name)
+    await carry_out(stored, planned)
+    return planned
+
+
 def specs(stored: MemoryClient) -> list[JsonObject]:
     return [stored.objects[f"{PATH}/{name}"]["spec"] for name in ("packing", "next")]
 
@@ -41,10 +48,43 @@ EXCHANGED = [
 async def test_they_change_places_and_back() -> None:
     stored = client()
     done = await promote(stored, "next")
-    assert (done.active, done.shadow, done.resumed) == ("packing", "next", False)
+    assert (done.active["metadata"]["name"], done.resumed) == ("packing", False)
     assert specs(stored) == EXCHANGED
     await promote(stored, "next")
     assert specs(stored) == [ACTIVE, SHADOW]
+
+
+async def test_a_dry_run_has_the_api_server_try_both_writes() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    for name in ("packing", "next"):
+        obj = stored.objects[f"{PATH}/{name}"]
+        stored.objects[f"{PATH}/{name}?dryRun=All"] = obj
+    await carry_out(stored, planned, dry_run=True)
+    assert specs(stored) == [ACTIVE, SHADOW]
+    assert stored.requests == [
+        ("PUT", f"{PATH}/packing?dryRun=All"),
+        ("PUT", f"{PATH}/next?dryRun=All"),
+    ]
+
+
+async def test_a_status_that_is_written_meanwhile_is_no_edit() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    for name in ("packing", "next"):
+        stored.put(f"{PATH}/{name}", {**stored.objects[f"{PATH}/{name}"], "status": {"x": 1}})
+    await carry_out(stored, planned)
+    assert specs(stored) == EXCHANGED
+
+
+async def test_an_edit_in_between_is_not_overwritten() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    edited = {**ACTIVE, "weights": {"NodeResourcesFit": 9}}
+    stored.put(f"{PATH}/packing", {**stored.objects[f"{PATH}/packing"], "spec": edited})
+    with pytest.raises(Conflict, match="edited meanwhile"):
+        await carry_out(stored, planned)
+    assert specs(stored) == [edited, SHADOW]
 
 
 class Failing(MemoryClient):

@@ -26,9 +26,16 @@ from stellwerk.framework.interface import (
     ReservePlugin,
     ScorePlugin,
 )
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.plugin_isolation import UNLIMITED, Unlimited, isolated
-from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    Code,
+    CycleState,
+    FilterResult,
+    PluginFailure,
+    Status,
+    unschedulable,
+)
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.plugins.node_name import NodeName
 from stellwerk.snapshot.snapshot import NodeView

@@ -9,9 +9,16 @@ from typing_extensions import override
 from stellwerk.framework.extension_points import BIND, RESERVE
 from stellwerk.framework.interface import BindPlugin, ReservePlugin
 from stellwerk.framework.metrics_recorder import MetricsRecorder
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import PointRunner, nodes_to_find
-from stellwerk.framework.types import OK, Code, CycleState, Status, error, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    Code,
+    CycleState,
+    PluginFailure,
+    Status,
+    error,
+    unschedulable,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo

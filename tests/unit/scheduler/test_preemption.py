@@ -27,7 +27,7 @@ from stellwerk.scheduler.preemption import (
     EvictionReason,
     PreemptionExecutor,
 )
-from stellwerk.world.effects import Eviction, VictimOutcome
+from stellwerk.world.decide import Eviction, VictimOutcome
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 from tests.support.builders import make_pod, pod_info

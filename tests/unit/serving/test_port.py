@@ -1,8 +1,9 @@
 """The port with TLS: probes for every caller, the rest for users of the cluster."""
 
 import asyncio
+import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from cryptography.x509.oid import NameOID
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
-from stellwerk.serving.http import HttpServer, Probes
-from stellwerk.serving.port import PortOptions, guarded_port
+from stellwerk.serving.http import LOG_LEVEL_PATH, HttpServer, Probes
+from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
 from stellwerk.serving.self_signed import self_signed
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api
 
@@ -177,3 +178,40 @@ async def test_a_certificate_of_the_clusters_authority_names_its_user(tmp_path: 
         assert await get(f"{url}/metrics", context=context) == (200, "metrics\n")
         (review,) = [each for each in api.asked if each.path.endswith("/subjectaccessreviews")]
         assert review.body["spec"]["groups"] == ["monitors", "system:authenticated"]
+
+
+@pytest.fixture
+def root_level() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    before = root.level
+    yield root
+    root.setLevel(before)
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    server = HttpServer(Probes(), bytes, list, routes=log_level_routes())
+    port = await server.start("127.0.0.1:0")
+    yield f"http://127.0.0.1:{port}{LOG_LEVEL_PATH}"
+    await server.close()
+
+
+async def put(url: str, body: bytes) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.put(url, data=body) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_a_level_holds_from_the_answer_on(url: str, root_level: logging.Logger) -> None:
+    assert await put(url, b"debug") == (200, "the log level is debug from here on\n")
+    assert root_level.level == logging.DEBUG
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert await answer.text() == "debug\n"
+
+
+@pytest.mark.parametrize("body", [b"", b"loud", b"\xff\xfe", b"debug" * 1000], ids=len)
+async def test_another_body_changes_nothing(
+    url: str, root_level: logging.Logger, body: bytes
+) -> None:
+    root_level.setLevel(logging.WARNING)
+    assert (await put(url, body))[0] == (413 if len(body) > 64 else 400)
+    assert root_level.level == logging.WARNING

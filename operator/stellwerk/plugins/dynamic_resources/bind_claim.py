@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stellwerk.errors import ApiError, Conflict, NotFound
-from stellwerk.framework.api_call import APICall, ClusterWriter
+from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
 from stellwerk.models.json_values import JsonObject

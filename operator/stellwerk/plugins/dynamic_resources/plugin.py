@@ -13,7 +13,6 @@ from uuid import UUID
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.api_call import APICall
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
@@ -21,6 +20,7 @@ from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
     SKIP_FILTER,
+    APICall,
     EnqueueExtensions,
     ExplainPlugin,
     FilterPlugin,

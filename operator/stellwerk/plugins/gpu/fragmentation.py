@@ -2,8 +2,9 @@
 
 The measure of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): a typical pod that fits a
 node makes those devices a fragment on which it does not fit, any other makes all idle devices one.
-FragmentationGradientDescent scores with it, a simulation records it. Invariant: the sums are taken
-in one order, so that a change which moves no pod between classes changes nothing, to the last bit.
+FragmentationGradientDescent scores with it, a simulation records it; GpuDotProduct and GpuBestFit
+score with the amounts themselves (GpuAmounts). Invariant: the sums are taken in one order, so that
+a change which moves no pod between classes changes nothing, to the last bit.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.models.gpu import MODEL_LABEL
+from stellwerk.models.gpu import MODEL_LABEL, WHOLE, gpu_request
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, RowCursor
@@ -161,3 +163,31 @@ class Fragmentation:
 def idle_cpu(nodes: NodeView) -> IntColumn:
     """(n,) int64 millicores."""
     return nodes.allocatable(CPU) - nodes.requested(CPU)
+
+
+class GpuAmounts:
+    """Amounts idle on nodes and requested by a pod: millicores, thousandths of a GPU device.
+
+    The largest node is the largest there is, not the largest of those that are asked about, so that
+    a node's score does not depend on others that are feasible.
+    """
+
+    def __init__(self, nodes: NodeView, pod: PodInfo) -> None:
+        everything = NodeView(nodes.snapshot)
+        devices = nodes.snapshot.book(GpuDevices)
+        request = gpu_request(pod.amounts.requests)
+        self.idle_cpu = idle_cpu(nodes)
+        """(n,) int64."""
+        self.idle_milli = devices.free_milli(nodes).sum(axis=1)
+        """(n,) int64, of all devices of a node together."""
+        self.pod_cpu = pod.amounts.requests.get(CPU, 0)
+        self.pod_milli = 0 if request is None else request.total_milli
+        self.most_cpu = max(1, int(everything.allocatable(CPU).max(initial=0)))
+        """The millicores of the largest node."""
+        self.most_milli = largest_node_milli(nodes)
+
+
+def largest_node_milli(nodes: NodeView) -> int:
+    """The thousandths of all devices of the node that has most, at least those of one device."""
+    devices = nodes.snapshot.book(GpuDevices)
+    return WHOLE * max(1, int(devices.device_count(NodeView(nodes.snapshot)).max(initial=0)))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stellwerk.framework.services import Handle
 from stellwerk.framework.worker import PendingResult
 from stellwerk.models.gpu import MODEL_LABEL, WHOLE
-from stellwerk.models.gpu_plugin_args import GpuPatternPlanArgs
+from stellwerk.models.plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import MEMORY
 from stellwerk.plugins.gpu.devices import GpuDevices

@@ -1,7 +1,8 @@
 """The spread constraints of a pod, ready to be counted: its own, or the profile's defaults.
 
-PodTopologySpread asks at every extension point. Invariant: constraints of one spec are prepared
-once, and their terms are counted for as long as they are asked for.
+PodTopologySpread asks at every extension point; InterPodAffinity proposes the same labels
+(`topology_labels`), so that what both ask for is one change. Invariant: constraints of one spec are
+prepared once, and their terms are counted for as long as they are asked for.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from stellwerk.framework.changes import Change, SetLabels
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL
+from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL, NodeInfo
 from stellwerk.models.plugin_args import DefaultConstraint, PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
@@ -20,6 +22,7 @@ from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
 from stellwerk.plugins.pairwise.node_eligibility import Restriction, restriction
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
 from stellwerk.snapshot.pod_counts import PairCounts
+from stellwerk.snapshot.snapshot import Snapshot
 
 _NOTHING: Final = LabelSelector((Requirement("", "In"),))
 """Stands for a constraint without selector: no pod has a label among no values."""
@@ -187,3 +190,18 @@ def _parsed(constraint: DefaultConstraint) -> SpreadConstraint:
         honor_node_affinity=constraint.node_affinity_policy != "Ignore",
         honor_node_taints=constraint.node_taints_policy == "Honor",
     )
+
+
+_FEW: Final = 4
+"""So many values of a label are tried."""
+
+
+def topology_labels(pod: PodInfo, snapshot: Snapshot, node: NodeInfo) -> Iterator[Change]:
+    """The labels that the pod's hard constraints and affinity go by, with values of other nodes."""
+    spec = pod.spec
+    keys = [each.topology_key for each in spec.spread_constraints if each.hard]
+    keys += [term.topology_key for term in spec.pod_affinity.required]
+    for key in dict.fromkeys(keys):
+        if key not in node.labels:
+            for value in snapshot.label(key).values[:_FEW]:
+                yield SetLabels(node.name, ((key, value),))

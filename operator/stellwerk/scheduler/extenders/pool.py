@@ -18,8 +18,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
-from stellwerk.world.extender_answers import AnswerSink, RecordedExtenders
-from stellwerk.world.extenders import Extenders
+from stellwerk.world.extenders import AnswerSink, Extenders, RecordedExtenders
 
 
 class ExtenderPool:

@@ -22,8 +22,7 @@ from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGr
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
-from stellwerk.world.decide import Decision
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberRequest,

@@ -16,7 +16,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.preemption import EvictionReason, Evictor
-from stellwerk.world.effects import VictimOutcome
+from stellwerk.world.decide import VictimOutcome
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)

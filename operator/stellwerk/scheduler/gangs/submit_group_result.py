@@ -34,7 +34,7 @@ from stellwerk.scheduler.gangs.group_conditions import (
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.time_slice import TimeSlice
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Failure
 from stellwerk.world.gangs.group_attempt import MemberResult
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,

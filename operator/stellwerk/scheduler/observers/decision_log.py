@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Scores
-from stellwerk.framework.types import CODE_NAMES
+from stellwerk.framework.types import CODE_NAMES, PluginFailure
 from stellwerk.logs import TRACE
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.untrusted_text import shown
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot
-from stellwerk.world.decide import Decision
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure
 
 logger = logging.getLogger(__name__)
 

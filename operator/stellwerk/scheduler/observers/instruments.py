@@ -1,10 +1,12 @@
 """Metrics of the scheduler: durations of plugins, movements in the queue, and the present.
 
 Every framework has a ProfileMetricsRecorder, the scheduling queue has QueueMetrics as its observer,
-and the Gauges are asked at every scrape. Invariant: what is measured is not changed, and series are
-looked up once.
+and the Gauges are asked at every scrape; `app` runs `sample_queues` beside the scheduler, and makes
+StaleWatches a part of readiness. Invariant: what is measured is not changed, and series are looked
+up once.
 """
 
+import asyncio
 import logging
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ from typing_extensions import override
 from stellwerk import __version__
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.explain.queue_facts import SAMPLE_SECONDS, QueueHistory
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.metrics_recorder import MetricsRecorder
@@ -260,3 +263,40 @@ def plugin_failure_counter(metrics: Metrics) -> OnPluginFailure:
 
 def _pending(queue: SchedulingQueue, label: str) -> float:
     return queue.pending()[label]
+
+
+async def sample_queues(history: QueueHistory) -> None:
+    """Sample every few seconds, until cancelled."""
+    while True:
+        try:
+            history.sample()
+        except Exception:
+            logger.exception("the queues could not be sampled")
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
+STALE_SECONDS: Final = 90.0
+"""A quiet kind is heard of within 25 s, on kopf's own path once a minute."""
+_NAMED_KINDS: Final = 3
+
+
+class StaleWatches:
+    """Fails while the API server says nothing of what is watched; scheduling goes on meanwhile."""
+
+    def __init__(self, metrics: Metrics, limit_seconds: float = STALE_SECONDS) -> None:
+        """Read the ages that `metrics` exports, and tolerate them up to the limit."""
+        self._ages = metrics.watch_silence
+        self._limit_seconds = limit_seconds
+
+    def __call__(self) -> str | None:
+        """Return what is wrong, or None."""
+        ages = {kind: age.current() for (kind,), age in self._ages.items()}
+        silent = sorted(
+            (kind for kind, seconds in ages.items() if seconds > self._limit_seconds),
+            key=lambda kind: (-ages[kind], kind),
+        )
+        if not silent:
+            return None
+        others = len(silent) - _NAMED_KINDS
+        kinds = ", ".join(silent[:_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
+        return f"nothing was heard of {kinds} for {ages[silent[0]]:.0f} s"

@@ -17,9 +17,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.plugin_isolation import PluginGuard
 from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.framework.types import PluginFailure
 
 DEFAULT_LIMIT_SECONDS: Final = 0.5
 INIT_LIMIT_SECONDS: Final = 5.0

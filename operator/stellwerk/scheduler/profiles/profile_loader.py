@@ -1,28 +1,44 @@
 """From SchedulerProfile objects seen in the cluster to served profiles, while the operator runs.
 
 Event handlers hand in objects, the status writer asks for verdicts; what serves is written into the
-World's `Profiles`. Invariant: a schedulerName is served by the newest version that could be
-accepted of the profile that wins it; a bad edit changes nothing but the verdict, and no edit
-changes anything in the middle of a scheduling cycle.
+World's `Profiles`. `app` creates the default profile where none exists (`ensure_profile`), and runs
+NewPlugins beside the scheduler. Invariant: a schedulerName is served by the newest version that
+could be accepted of the profile that wins it; a bad edit changes nothing but the verdict, and no
+edit changes anything in the middle of a scheduling cycle.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint
 from typing import Final
 
 from pydantic import BaseModel
 
-from stellwerk.errors import ProfileError, UnknownPluginError
+from stellwerk.errors import Conflict, ProfileError, SchedulerError, UnknownPluginError
 from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.framework.services import ClusterClient
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
-from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
+from stellwerk.models.profile import (
+    API_VERSION,
+    DEFAULT_PROFILE_MANIFEST,
+    KIND,
+    PLURAL,
+    LoadedProfile,
+    Rejected,
+    arbitrate,
+    load_profile,
+)
 from stellwerk.plugins.assembly import Assembly
+from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.profiles.profile_moves import ProfileMoves
 from stellwerk.scheduler.profiles.shadows import Shadows
@@ -133,7 +149,7 @@ class ProfileLoader:
         if reason:
             return ProfileError("spec.pluginConfig", reason)
         try:
-            return load_profile(obj, self._known)
+            return load_profile(obj, self._known, self._world.profiles.compatibility)
         except ProfileError as error:
             return error.with_traceback(None)
 
@@ -175,6 +191,16 @@ class ProfileLoader:
         for entry in self.entries.values():
             if entry.lacks_plugin:
                 self._load(entry, self.parse(entry.obj))
+        self._serve_soon()
+
+    def follow(self, compatibility: Compatibility) -> None:
+        """Decide as this release from here on wherever a profile says `compatibility: auto`."""
+        if compatibility == self._world.profiles.compatibility:
+            return
+        self._world.profiles.compatibility = compatibility
+        for entry in self.entries.values():
+            # What a release refuses, another may accept.
+            self._load(entry, self.parse(entry.obj))
         self._serve_soon()
 
     def _serve_soon(self) -> None:
@@ -371,14 +397,19 @@ class ProfileLoader:
     def _take_up(self, profile: LoadedProfile) -> bool:
         """Serve a version; False if what serves already is the same."""
         assembly = self._assemblies.get(profile.scheduler_name)
-        if assembly is not None and assembly.profile.spec == profile.spec:
+        auto = self._world.profiles.compatibility
+        if (
+            assembly is not None
+            and assembly.profile.spec == profile.spec
+            and assembly.compatibility == auto.of(profile.spec.compatibility)
+        ):
             assembly.profile = profile
             return False
         seed = profile.spec.tie_break_seed
         if assembly is not None and assembly.profile.spec.tie_break_seed == seed:
-            assembly.reload(profile)
+            assembly.reload(profile, auto)
         else:
-            services = self._services
+            services = replace(self._services, compatibility=auto)
             self._random.pop(profile.scheduler_name, None)
             if seed is not None:
                 random = RecordedRandom(self._seeded(seed))
@@ -421,3 +452,58 @@ def _in_words(failure: Exception) -> str:
     if isinstance(failure, ProfileError):
         return str(failure)
     return f"spec.plugins: {type(failure).__name__}: {failure}"
+
+
+_PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
+
+
+async def ensure_profile(
+    loader: ProfileLoader, client: ClusterClient, handlers: WatchHandlers
+) -> None:
+    """Create the default profile if there is none; from memory if it cannot be created.
+
+    So a fresh installation schedules; an existing profile, however invalid, is never replaced.
+    """
+    if loader.entries:
+        return
+    try:
+        created = await client.create(_PATH, DEFAULT_PROFILE_MANIFEST)
+    except Conflict:
+        return
+    except SchedulerError as failure:
+        logger.warning(
+            "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
+            DEFAULT_PROFILE_MANIFEST["spec"]["schedulerName"],
+            failure,
+        )
+        created = dict(DEFAULT_PROFILE_MANIFEST)
+    handlers.on_object(KIND, "ADDED", created)
+
+
+LOOK_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlugins:
+    """Finds plugins of packages that were installed while the operator runs.
+
+    It looks every few seconds, and only for as long as a profile names a plugin that is not known.
+    """
+
+    loader: ProfileLoader
+    installed: Callable[[], Sequence[EntryPoint]] = installed_points
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self.loader.lacks_plugins():
+                await self.look()
+
+    async def look(self) -> None:
+        """Take in what was installed since the last look, and load the profiles that lack it."""
+        # Reading every package's metadata takes long enough to be done beside the loop.
+        found = add_installed(await asyncio.to_thread(self.installed))
+        if found:
+            logger.info("newly installed plugins: %s", ", ".join(sorted(found)))
+            self.loader.on_new_plugins(known_plugins())

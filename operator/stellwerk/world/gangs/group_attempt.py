@@ -15,10 +15,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.api_call import APICall
-from stellwerk.framework.interface import Reuse
-from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.types import CycleState
+from stellwerk.framework.interface import APICall, Reuse
+from stellwerk.framework.types import CycleState, PluginFailure
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
@@ -26,9 +24,7 @@ from stellwerk.models.pod_resources import PODS
 from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
-from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import release
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Decision, Failure, decide, release
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

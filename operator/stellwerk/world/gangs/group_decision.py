@@ -23,7 +23,7 @@ from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.world.failure import Failure
+from stellwerk.world.decide import Failure
 from stellwerk.world.gangs.group_attempt import (
     HAS_CONSTRAINTS,
     PREEMPTED_BY_GROUP,

@@ -8,7 +8,9 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.types import Code, Status
+from stellwerk.metrics import Metrics
 from stellwerk.models.node import parse_node
+from stellwerk.scheduler.observers.instruments import StaleWatches
 from stellwerk.series import Family, Histogram
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
@@ -157,3 +159,24 @@ def test_a_pod_scheduled_after_the_flush_of_the_forgotten_is_counted() -> None:
         assert world.metrics.pod_scheduled_after_flush.labels().value == 1
 
     play(flow)
+
+
+def silent_for(**seconds: float) -> Metrics:
+    metrics = Metrics()
+    for kind, age in seconds.items():
+        metrics.watch_silence.labels(kind).set(age)
+    return metrics
+
+
+def test_nothing_is_wrong_while_every_kind_is_heard_of() -> None:
+    assert StaleWatches(silent_for(Pod=89, Node=25, Service=0))() is None
+
+
+def test_the_kind_that_was_silent_longest_comes_first() -> None:
+    wrong = StaleWatches(silent_for(Pod=91.4, Node=120.6, Service=89))()
+    assert wrong == "nothing was heard of Node, Pod for 121 s"
+
+
+def test_of_many_kinds_a_few_are_named() -> None:
+    wrong = StaleWatches(silent_for(A=7, B=6, C=6, D=6, E=6), limit_seconds=5)()
+    assert wrong == "nothing was heard of A, B, C and 2 more for 7 s"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.framework.types import PluginFailure
 from stellwerk.scheduler.profiles.plugin_guard import TimerGuard
 
 LIMIT_SECONDS = 0.05

@@ -2,7 +2,12 @@
 
 import asyncio
 import logging
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -10,10 +15,13 @@ from pydantic import BaseModel
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.types import OK, Status
+from stellwerk.models.compatibility import Compatibility, Release
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
+from stellwerk.scheduler.profiles.profile_loader import NewPlugins
 from stellwerk.world.decide import decide
 from stellwerk.world.loop import TIMERS
 from tests.support.builders import make_node, make_pod, pod_info
@@ -569,3 +577,139 @@ async def test_default_constraints_beyond_the_complexity_of_a_pod_are_refused(
         "spec.pluginConfig: defaultConstraints: too complex to schedule with: topology spread "
         "constraints count 10 each (2010, the limit is 2000)"
     )
+
+
+SHAPED: JsonObject = {
+    "pluginConfig": [
+        {"name": "VolumeBinding", "args": {"shape": [{"utilization": 50, "score": 5}]}}
+    ]
+}
+
+
+async def test_auto_follows_the_server_and_a_named_release_does_not() -> None:
+    world = InProcess()
+    world.apply(make_profile("a"), make_profile("b", compatibility="1.36"))
+    before = dict(world.profiles.served)
+    world.operator.loader.follow(Compatibility.with_server(Release.V1_37))
+    releases = {
+        name: served.compatibility.release for name, served in world.profiles.served.items()
+    }
+    assert releases == {"a": Release.V1_37, "b": Release.V1_36}
+    assert world.profiles.served["a"].framework is not before["a"].framework
+    assert world.profiles.served["b"].framework is before["b"].framework
+    plugins = world.profiles.served["a"].framework.plugins[ExtensionPoint.FILTER]
+    assert not {*plugins} & {*before["a"].framework.plugins[ExtensionPoint.FILTER]}
+
+
+async def test_an_argument_of_a_later_release_is_refused_until_the_server_has_it() -> None:
+    world = InProcess()
+    world.apply(make_profile("a", **SHAPED))
+    assert world.profiles.refusals["a"].endswith(
+        "spec.pluginConfig[0].args.shape: not supported: volume capacity is not scored"
+    )
+    world.operator.loader.follow(Compatibility.with_server(Release.V1_37))
+    assert list(world.profiles.served) == ["a"]
+    assert world.profiles.refusals == {}
+
+
+async def test_a_fork_decides_as_its_world_does() -> None:
+    world = InProcess()
+    world.operator.loader.follow(Compatibility.with_server(Release.V1_37))
+    world.apply(make_profile("a"))
+    fork = world.operator.world.fork(Random(0))
+    assert fork.profiles.compatibility == world.profiles.compatibility
+    assert fork.profiles.served["a"].compatibility == world.profiles.served["a"].compatibility
+
+
+SOURCE = """
+from stellwerk.framework.node_adapter import NodeFilterPlugin
+
+class {name}(NodeFilterPlugin):
+    name = "{name}"
+    def filter_node(self, pod, node):
+        return None if node.name == "late" else "not the late one"
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of packages that this process looks into."""
+    known = set(sys.modules)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def install(site: Path, name: str, source: str = SOURCE) -> None:
+    """What pip leaves behind: a module, and metadata with an entry point."""
+    (site / f"{name.lower()}.py").write_text(source.format(name=name))
+    information = site / f"{name.lower()}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    points = f"[stellwerk.plugins]\n{name} = {name.lower()}:{name}\n"
+    (information / "entry_points.txt").write_text(points)
+
+
+def accepted(world: InProcess, profile: str) -> bool:
+    return world.operator.loader.entries[profile].refusal is None
+
+
+def naming(plugin: str) -> dict[str, Any]:
+    return {"plugins": {"filter": {"enabled": [{"name": plugin}]}}}
+
+
+async def test_the_profile_serves_once_the_package_is_there(site: Path) -> None:
+    async with running() as world:
+        finder = NewPlugins(world.operator.loader)
+        world.apply(make_node("early"), make_node("late"))
+        world.apply(make_profile("a", **naming("LatePlugin")), make_pod("web", scheduler_name="a"))
+        assert not accepted(world, "a")
+        assert world.operator.loader.lacks_plugins()
+        await finder.look()
+        assert not accepted(world, "a")
+        install(site, "LatePlugin")
+        await finder.look()
+        assert accepted(world, "a")
+        assert not world.operator.loader.lacks_plugins()
+        await eventually(lambda: world.node_of("web") == "late")
+
+
+async def test_a_package_that_is_broken_is_named_once_and_harms_nothing(
+    site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = InProcess()
+    finder = NewPlugins(world.operator.loader)
+    world.apply(make_profile("a"), make_profile("b", **naming("BrokenPlugin")))
+    install(site, "BrokenPlugin", "raise OSError('no such library')")
+    for _ in range(3):
+        await finder.look()
+    assert not accepted(world, "b")
+    assert accepted(world, "a")
+    said = [line for line in caplog.messages if "BrokenPlugin" in line and "entry point" in line]
+    assert len(said) == 1
+    assert "OSError: no such library" in said[0]
+
+
+async def test_nothing_is_read_while_no_profile_lacks_a_plugin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = "stellwerk.scheduler.profiles.profile_loader"
+    monkeypatch.setattr(f"{module}.LOOK_SECONDS", 0.0)
+    looks: list[int] = []
+    world = InProcess()
+
+    def installed() -> tuple[EntryPoint, ...]:
+        looks.append(1)
+        return ()
+
+    finder = NewPlugins(world.operator.loader, installed)
+    world.apply(make_profile("a"), make_profile("wrong", podMaxBackoffSeconds=0))
+    task = asyncio.create_task(finder.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert looks == []
+    world.apply(make_profile("b", **naming("NoSuchPlugin")))
+    await eventually(lambda: looks)
+    task.cancel()
+    await asyncio.wait({task})

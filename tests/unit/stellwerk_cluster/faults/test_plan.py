@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.faults.plan import FaultPlan
-from stellwerk_cluster.faults.request_match import RequestAttributes, parse_request
+from stellwerk_cluster.faults.plan import FaultPlan, RequestAttributes, parse_request
 from stellwerk_cluster.faults.table import FaultTable
 
 BINDING = RequestAttributes("create", "pods/binding", "default", "web", user_agent="stellwerk/1")

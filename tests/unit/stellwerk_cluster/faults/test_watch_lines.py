@@ -2,8 +2,7 @@ import json
 from typing import Any
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.faults.plan import FaultPlan
-from stellwerk_cluster.faults.request_match import RequestAttributes
+from stellwerk_cluster.faults.plan import FaultPlan, RequestAttributes
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.watch_lines import NEVER, Close, LineSchedule
 
