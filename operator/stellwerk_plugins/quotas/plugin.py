@@ -225,13 +225,13 @@ class CapacityScheduling(
         )
 
     def _quota_changed(self, _: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Another specification; what is written into the status helps nobody."""
+        """Another specification; what is written into the status makes no room."""
         old, new = change.old, change.new
         if isinstance(old, dict) and isinstance(new, dict) and old.get("spec") == new.get("spec"):
             return QUEUE_SKIP
         return queue_if(True)  # noqa: FBT003 whatever it says now
 
-    # --- what a user is told --------------------------------------------------------------------
+    # --- explanations ---------------------------------------------------------------------------
 
     @override
     def explain(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PluginFacts | None:
