@@ -26,6 +26,7 @@ from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
+from stellwerk.client.web import WebClient
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.explain.queue_facts import QueueHistory
 from stellwerk.explain.report import Explanations
@@ -74,6 +75,7 @@ from stellwerk.scheduler.observers.instruments import (
     sample_queues,
 )
 from stellwerk.scheduler.observers.recording import Recording, recording_to
+from stellwerk.scheduler.plugin_inputs import PluginInputs
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.profile_history import RevisionHistory
@@ -151,6 +153,15 @@ class Operator:
         dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
+        self.web = WebClient()
+        self.inputs = PluginInputs(
+            client,
+            self.web,
+            self.world.objects,
+            clock,
+            metrics,
+            lambda: fence is None or fence.is_open,
+        )
         self.extenders = ExtenderPool(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
@@ -171,6 +182,7 @@ class Operator:
         )
         self.group_conditions = GroupConditions(self.world, dispatcher)
         self.handlers = self._event_handlers(dispatcher, options)
+        self.handlers.on_own_kind = self.inputs.on_synced
         self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
         self.scheduler = self._scheduler(active, dispatcher)
         self.audit = Audit(
@@ -232,6 +244,7 @@ class Operator:
             ),
             volume_counts=VolumeCounters(metrics),
             device_counts=DeviceCounters(metrics),
+            sources=self.inputs,
         )
 
     def _scheduler(self, active: ActiveQueue, dispatcher: APIDispatcher) -> Scheduler:
@@ -443,6 +456,8 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator.loader.follow(compatibility)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
+        stack.push_async_callback(operator.web.close)
+        stack.push_async_callback(operator.inputs.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard, options.port.limits)
         on_port(await server.start(options.port.bind_address))
@@ -462,7 +477,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             metrics=metrics,
             jitter=random.random,
             on_signal=ending.on_signal,
-            options=OperatorOptions(fast_lane=options.fast_lane),
+            options=OperatorOptions(fast_lane=options.fast_lane, own_kinds=operator.inputs),
             redelivery=operator.redelivery,
         )
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)

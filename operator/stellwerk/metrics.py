@@ -330,6 +330,16 @@ class Metrics:
             "Calls of a plugin that raised, did not end in time or answered nonsense.",
             *("plugin", "extension_point", "profile"),
         )
+        self.source_failures = self._counter(
+            "stellwerk_source_failures_total",
+            "Readings of a plugin's source of numbers, and tasks of plugins, that failed.",
+            "source",
+        )
+        self.source_age = self._gauge(
+            "stellwerk_source_age_seconds",
+            "Seconds since a plugin's source of numbers was last read; -1: never.",
+            "source",
+        )
         self.slow_attempts = self._counter(
             "stellwerk_slow_attempts_total",
             "Attempts whose decision held the event loop longer than 100 ms.",

@@ -80,6 +80,7 @@ from stellwerk.framework.services import (
     NumberSource,
     NumberSources,
     ObjectStore,
+    PeriodicTask,
     PodGroups,
     Recorder,
     WaitingPod,
@@ -114,6 +115,7 @@ from stellwerk.models.container_resources import (
 )
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.plugin_description import PluginKind
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -191,7 +193,9 @@ __all__ = [
     "NormalizeScorePlugin",
     "NumberSource",
     "NumberSources",
+    "ObjectReference",
     "ObjectStore",
+    "PeriodicTask",
     "PermitPlugin",
     "PermitResult",
     "PlacedPods",

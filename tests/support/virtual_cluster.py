@@ -28,6 +28,7 @@ from stellwerk.framework.services import ClusterClient
 from stellwerk.handlers.delivery import WATCHED, WatchedKind, handle_event
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.plugin_description import PluginKind
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.serving.exposition import exposition
 from stellwerk_cluster import command
@@ -195,6 +196,7 @@ class VirtualCluster:
         self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
         self._sinks: dict[str, Callable[[str | None, JsonObject], None]] = {}
         self._list()
+        self._watch_for_plugins()
         self.api.store.listeners.append(self._on_change)
 
     def _new_operator(self) -> tuple[StoreClient, Operator]:
@@ -221,6 +223,7 @@ class VirtualCluster:
         """
         self._scheduling.cancel()
         await asyncio.wait({self._scheduling})
+        await self.operator.inputs.close()
         await self.operator.extenders.close()
         if not self._scheduling.cancelled():
             self._scheduling.result()
@@ -231,6 +234,7 @@ class VirtualCluster:
         await self.stop_operator()
         self.client, self.operator = self._new_operator()
         self._list()
+        self._watch_for_plugins()
         self.start_operator()
 
     # --- what a user does -----------------------------------------------------------------------
@@ -325,15 +329,33 @@ class VirtualCluster:
         return self.api.kinds.resource(watched.plural, watched.group).storage_name
 
     def _list(self) -> None:
-        self._sinks = {
-            self._storage_name(watched): partial(handle_event, self.operator.handlers, watched.kind)
-            for watched in self._watched
-        }
+        self._sinks = {}
         for watched in self._watched:
-            storage_name = self._storage_name(watched)
-            for entry in self.api.store.collection(storage_name).entries():
-                self._sinks[storage_name](None, _loaded(entry.data))
-            self.operator.handlers.on_synced(watched.kind)
+            self._list_kind(watched)
+
+    def _list_kind(self, watched: WatchedKind) -> None:
+        storage_name = self._storage_name(watched)
+        sink = partial(handle_event, self.operator.handlers, watched.kind)
+        for entry in self.api.store.collection(storage_name).entries():
+            sink(None, _loaded(entry.data))
+        self._sinks[storage_name] = sink
+        self.operator.handlers.on_synced(watched.kind)
+
+    def _watch_for_plugins(self) -> None:
+        """Kinds of plugins are watched from the moment in which one asks for them."""
+        inputs = self.operator.inputs
+
+        def watch(kind: PluginKind) -> None:
+            watched = WatchedKind(kind.kind, kind.group, kind.version, kind.plural, optional=True)
+            if (kind.group, kind.plural) in {(each.group, each.plural) for each in self.api.kinds}:
+                self._watched.append(watched)
+                self._list_kind(watched)
+            else:
+                self.operator.handlers.on_synced(kind.kind)
+
+        for kind in inputs.kinds:
+            watch(kind)
+        inputs.on_kind = watch
 
     def _on_change(self, storage_name: str, event: StoreEvent) -> None:
         sink = self._sinks.get(storage_name)

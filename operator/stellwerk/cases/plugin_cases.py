@@ -22,8 +22,9 @@ from stellwerk.cases.decide import CaseError, parsed, preemption_fields
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ProfileError
 from stellwerk.framework.extension_points import QUEUE_SORT
+from stellwerk.framework.handle import NothingRead
 from stellwerk.framework.offline import offline_services
-from stellwerk.framework.services import NumberSource, NumberSources
+from stellwerk.framework.services import NumberSource
 from stellwerk.framework.types import CODE_NAMES, CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
@@ -93,7 +94,7 @@ def decide_plugin_case(case: Mapping[str, Any]) -> JsonObject:
 
 
 @dataclass(slots=True)
-class _GivenNumbers(NumberSources):
+class _GivenNumbers(NothingRead):
     """In place of what a source would read, what the case says it read last."""
 
     objects: IndexedObjectStore

@@ -28,6 +28,7 @@ from stellwerk.framework.services import (
     NumberSource,
     NumberSources,
     ObjectStore,
+    PeriodicTask,
     PodGroups,
     Recorder,
     VolumeCounts,
@@ -35,6 +36,7 @@ from stellwerk.framework.services import (
 )
 from stellwerk.framework.worker import NoWorker, Worker
 from stellwerk.models.compatibility import AS_RECORDED, AUTO, Compatibility
+from stellwerk.models.plugin_description import PluginKind
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
@@ -122,6 +124,18 @@ class NothingRead(NumberSources):
     @override
     def follow(self, source: NumberSource) -> None:
         pass
+
+    @override
+    def repeat(self, task: PeriodicTask) -> None:
+        pass
+
+    @override
+    def watch(self, kind: PluginKind) -> None:
+        pass
+
+    @override
+    def is_synced(self, kind: str) -> bool:
+        return True
 
 
 class DevicesUncounted(DeviceCounts):

@@ -17,6 +17,7 @@ from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.plugin_description import PluginKind
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ClaimReference
 from stellwerk.snapshot.columns import Changes, Mask
@@ -297,11 +298,35 @@ class NumberSource(Protocol):
         ...
 
 
+class PeriodicTask(Protocol):
+    """Something that a plugin does again and again beside the cycle, in the replica that leads."""
+
+    name: str
+    """Of several with one name, one is run."""
+    period_seconds: float
+
+    async def run(self, client: ClusterClient) -> None:
+        """Do it once; what it raises is logged and counted, and it is run again."""
+        ...
+
+
 class NumberSources(Protocol):
-    """Reads sources of numbers."""
+    """What a plugin reads beside nodes, pods and the kinds that everybody reads."""
 
     def follow(self, source: NumberSource) -> None:
         """Read a source every period, from now on and for as long as the plugin keeps it."""
+        ...
+
+    def repeat(self, task: PeriodicTask) -> None:
+        """Run a task every period, from now on and for as long as the plugin keeps it."""
+        ...
+
+    def watch(self, kind: PluginKind) -> None:
+        """Have a kind watched; `watched_kinds` of a plugin's class are without its asking."""
+        ...
+
+    def is_synced(self, kind: str) -> bool:
+        """Return whether every object of such a kind has been seen, or none can be."""
         ...
 
 

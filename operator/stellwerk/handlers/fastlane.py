@@ -18,7 +18,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -129,6 +129,8 @@ class FastLane:
             (delivery.watched.group, delivery.watched.plural): delivery for delivery in deliveries
         }
         self._watching: set[Delivery] = set()
+        self._added = asyncio.Event()
+        """Set when there is another kind to look for."""
         self._availability = availability
         self._client = client
         self._metrics = metrics
@@ -158,11 +160,18 @@ class FastLane:
             queueing.watcher = watcher
             vars(api)["json"] = json
 
+    def add(self, delivery: Delivery) -> None:
+        """Look for one kind more, at once."""
+        self._deliveries[delivery.watched.group, delivery.watched.plural] = delivery
+        self._added.set()
+
     async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
         """Look again and again for kinds that kopf does not watch: absent ones may appear."""
         for pause_seconds in self._availability.pauses():
-            await asyncio.sleep(pause_seconds)  # at first, kopf is just looking itself
-            for delivery in self._deliveries.values():
+            with suppress(TimeoutError):  # at first, kopf is just looking itself
+                await asyncio.wait_for(self._added.wait(), pause_seconds)
+            self._added.clear()
+            for delivery in list(self._deliveries.values()):
                 if delivery not in self._watching:
                     try:
                         await self._find(delivery, settings)

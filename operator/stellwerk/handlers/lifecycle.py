@@ -15,14 +15,14 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import kopf
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError, in_words
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
-from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
 from stellwerk.handlers.rereading import LIST_PERIOD_SECONDS, Rereader, Resync
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from stellwerk.client.credentials import Credentials
     from stellwerk.framework.services import ClusterClient
     from stellwerk.framework.watch_handlers import WatchHandlers
-    from stellwerk.handlers.delivery import WatchedKind
     from stellwerk.handlers.fastlane import FastLane
     from stellwerk.handlers.rereading import Redelivery
     from stellwerk.metrics import Metrics
+    from stellwerk.models.plugin_description import PluginKind
 
     Spawn = Callable[[], Awaitable[list[asyncio.Task[Any]]]]
 
@@ -55,6 +55,14 @@ _SELDOM_SECONDS: Final = 10.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
+class OwnKinds(Protocol):
+    """The kinds that plugins want watched."""
+
+    kinds: dict[PluginKind, None]
+    on_kind: Callable[[PluginKind], None]
+    """Called with each further kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
     """The options of the watches."""
@@ -66,6 +74,8 @@ class OperatorOptions:
     """How often a kind that cannot be watched is looked at again."""
     resync_seconds: float = LIST_PERIOD_SECONDS
     """How often everything is listed on kopf's own path."""
+    own_kinds: OwnKinds | None = None
+    """The kinds that plugins want watched, now and later."""
 
 
 class Backoffs:
@@ -225,9 +235,34 @@ async def run_operator(
             watches = run_kopf_again_and_again(
                 lambda: spawn(build_registry(deliveries, sessions.open))
             )
+
+        def add(kind: PluginKind) -> None:
+            watched = WatchedKind(kind.kind, kind.group, kind.version, kind.plural, optional=True)
+            delivery = Delivery(watched, events, metrics, rereader.mark)
+            deliveries.append(delivery)
+            _register_events(registry, delivery)
+            if lane is not None:
+                lane.add(delivery)
+
         await _supervise(
-            kopf=watches, rereading=rereader.run(), **{"keeping the kinds complete": feed}
+            kopf=watches,
+            rereading=rereader.run(),
+            **{
+                "keeping the kinds complete": feed,
+                "watching the kinds of plugins": _add_wanted(options.own_kinds, add),
+            },
         )
+
+
+async def _add_wanted(own_kinds: OwnKinds | None, add: Callable[[PluginKind], None]) -> None:
+    """Add every kind that a plugin wants, until cancelled."""
+    wanted: asyncio.Queue[PluginKind] = asyncio.Queue()
+    if own_kinds is not None:
+        for kind in own_kinds.kinds:
+            wanted.put_nowait(kind)
+        own_kinds.on_kind = wanted.put_nowait
+    while True:
+        add(await wanted.get())
 
 
 def _fast_lane(

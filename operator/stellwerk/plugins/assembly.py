@@ -14,7 +14,7 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import LoadedProfile
-from stellwerk.plugins.registry import instantiate
+from stellwerk.plugins.registry import instantiate, known_plugins
 
 
 class Assembly:
@@ -79,6 +79,13 @@ class Assembly:
         )
 
     def _instance(self, name: str, profile: LoadedProfile) -> Plugin:
+        """A new instance of a plugin, whose kinds are watched from now on."""
+        plugin = self._made(name, profile)
+        for kind in known_plugins()[name].kinds:
+            self._services.sources.watch(kind)
+        return plugin
+
+    def _made(self, name: str, profile: LoadedProfile) -> Plugin:
         """A new instance of a plugin.
 
         Raises:

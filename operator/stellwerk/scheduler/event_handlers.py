@@ -182,6 +182,8 @@ class EventHandlers(WatchHandlers):
     metrics: Metrics
     groups: GroupEvents
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+    on_own_kind: Callable[[str], None] = lambda _: None
+    """Called with a plugin's kind of which every object has been seen."""
     on_event: Callable[[str, str | None, JsonObject], AbstractContextManager[None]] = lambda *_: (
         _UNOBSERVED
     )
@@ -442,9 +444,14 @@ class EventHandlers(WatchHandlers):
 
     @override
     def on_synced(self, kind: str) -> None:
+        """Every object of a kind has been seen; pods that waited for it are tried."""
         if kind == "PriorityClass":
             uids = self.world.priority_classes.synced()
             self._priorities_known(uids, self.world.clock.monotonic())
+        if _RESOURCES.get(kind, kind) == kind and kind not in _SILENT:
+            self.on_own_kind(kind)
+            change = ClusterChange(kind, Action.ADD)
+            self.world.queue.move_all_to_active_or_backoff(change, self.world.clock.monotonic())
         self.barrier.on_synced(kind)
 
     @override

@@ -104,7 +104,11 @@ class NodeResourceTopologyMatch(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         self._look()
-        return SKIP_FILTER if _asks_nothing(pod) else GO_ON
+        if _asks_nothing(pod):
+            return SKIP_FILTER
+        if not self._handle.sources.is_synced(KIND):
+            return PreFilterResult(unschedulable(_NAME, "waiting for the first list of topologies"))
+        return GO_ON
 
     @override
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:

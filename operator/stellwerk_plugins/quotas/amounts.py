@@ -60,6 +60,13 @@ def exceeds(amounts: Amounts, bound: Amounts, unnamed: int, scalars: Iterable[st
     )
 
 
+def amount_as_text(resource: str, amount: int) -> str:
+    """A quantity of the API: cores, or millicores where they are no whole ones; whole units."""
+    if resource == "cpu" and amount % 1000:
+        return f"{amount}m"
+    return str(amount // 1000 if resource == "cpu" else amount)
+
+
 def _requested(resources: PodResources) -> Amounts:
     total: dict[str, int] = {}
     for container in resources.containers:

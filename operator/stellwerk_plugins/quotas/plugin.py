@@ -43,7 +43,6 @@ from stellwerk.plugin_api import (
     Resource,
     Status,
     StatusColumn,
-    amount_text,
     best_candidates,
     by_importance,
     error,
@@ -52,8 +51,9 @@ from stellwerk.plugin_api import (
     unresolvable,
     unschedulable,
 )
-from stellwerk_plugins.quotas.amounts import ALWAYS, UNBOUNDED, added, requested_by
+from stellwerk_plugins.quotas.amounts import ALWAYS, UNBOUNDED, added, amount_as_text, requested_by
 from stellwerk_plugins.quotas.quota import KIND, NamespaceUse, Quota, Quotas, QuotaState, summed
+from stellwerk_plugins.quotas.status import QuotaStatus
 from stellwerk_plugins.quotas.victims import Outcome, PodDemand, VictimFinder
 
 _NAME: Final = "CapacityScheduling"
@@ -84,6 +84,8 @@ class CapacityScheduling(
         self._quotas = Quotas(handle.objects)
         self._use = handle.snapshot.book(NamespaceUse)
         self._budgets = DisruptionBudgets(handle.objects)
+        self._status = QuotaStatus(handle.objects, self._quotas, self._use, handle.recorder)
+        handle.sources.repeat(self._status)
 
     # --- whether there is room in the quotas ----------------------------------------------------
 
@@ -93,6 +95,8 @@ class CapacityScheduling(
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        if not self._handle.sources.is_synced(KIND):
+            return PreFilterResult(unschedulable(_NAME, "waiting for the first list of quotas"))
         quotas = self._state()
         demand = self._demand(pod, quotas)
         state.write(_NAME, demand)
@@ -258,10 +262,10 @@ class CapacityScheduling(
             most = (quota.max or {}).get(
                 resource, 0 if quota.max is not None and resource in ALWAYS else UNBOUNDED
             )
-            bound = "any" if most == UNBOUNDED else amount_text(resource, most)
+            bound = "any" if most == UNBOUNDED else amount_as_text(resource, most)
             parts.append(
-                f"{amount_text(resource, used.get(resource, 0))} of {bound} {resource} used "
-                f"({amount_text(resource, quota.min.get(resource, 0))} guaranteed"
+                f"{amount_as_text(resource, used.get(resource, 0))} of {bound} {resource} used "
+                f"({amount_as_text(resource, quota.min.get(resource, 0))} guaranteed"
                 f"{self._borrowed(resource, quota, quotas)})"
             )
         return f"quota {quota.namespace}: {', '.join(parts) or 'nothing used'}"
@@ -269,7 +273,7 @@ class CapacityScheduling(
     def _borrowed(self, resource: str, quota: Quota, quotas: QuotaState) -> str:
         """Who uses more of a resource than is guaranteed."""
         lent = [
-            f"{amount_text(resource, over)} borrowed by {namespace}"
+            f"{amount_as_text(resource, over)} borrowed by {namespace}"
             for namespace, other in quotas.quotas.items()
             if namespace != quota.namespace
             and (over := quotas.used(namespace).get(resource, 0) - other.min.get(resource, 0)) > 0

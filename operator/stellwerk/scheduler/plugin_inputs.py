@@ -1,0 +1,166 @@
+"""What plugins read beside what everybody reads: kinds of their own, and numbers from outside.
+
+`app` makes one for all profiles, plugins reach it as `Handle.sources`. Invariants: nothing of it
+runs within a scheduling cycle, a reading that fails or hangs costs nobody else anything, and what
+is read is shown as an object, so that journals and forks have it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from typing_extensions import override
+
+from stellwerk.errors import in_words
+from stellwerk.framework.services import NumberSources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from stellwerk.backend.object_store import IndexedObjectStore
+    from stellwerk.clock import Clock
+    from stellwerk.framework.services import ClusterClient, NumberSource, PeriodicTask, Web
+    from stellwerk.metrics import Metrics
+    from stellwerk.models.plugin_description import PluginKind
+
+logger = logging.getLogger(__name__)
+
+_LIMIT_SECONDS: Final = 20.0
+"""A reading may ask several times."""
+_FAILURES_A_LINE: Final = 10
+_SHORTEST_SECONDS: Final = 1.0
+
+
+class PluginInputs(NumberSources):
+    """Tasks that read for plugins, and the kinds that are watched for them."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        web: Web,
+        objects: IndexedObjectStore,
+        clock: Clock,
+        metrics: Metrics,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`may_write`: whether this replica leads."""
+        self._client = client
+        self._web = web
+        self._objects = objects
+        self._clock = clock
+        self._metrics = metrics
+        self._may_write = may_write
+        self._sources: dict[tuple[str, str], WeakSet[NumberSource]] = {}
+        self._repeated: dict[str, WeakSet[PeriodicTask]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._synced: set[str] = set()
+        self.kinds: dict[PluginKind, None] = {}
+        """The kinds that plugins have asked for, in their order."""
+        self.on_kind: Callable[[PluginKind], None] = lambda _: None
+        """Called with each further kind."""
+
+    # --- kinds ----------------------------------------------------------------------------------
+
+    @override
+    def watch(self, kind: PluginKind) -> None:
+        if kind not in self.kinds:
+            self.kinds[kind] = None
+            self.on_kind(kind)
+
+    @override
+    def is_synced(self, kind: str) -> bool:
+        return kind in self._synced
+
+    def on_synced(self, kind: str) -> None:
+        """Every object of a kind has been seen, or there are none that can be."""
+        self._synced.add(kind)
+
+    # --- numbers --------------------------------------------------------------------------------
+
+    @override
+    def follow(self, source: NumberSource) -> None:
+        key = (source.kind, source.name)
+        if key in self._sources:
+            self._sources[key].add(source)
+        elif self._begin(self._read_on(key)):
+            self._sources[key] = WeakSet([source])
+
+    @override
+    def repeat(self, task: PeriodicTask) -> None:
+        if task.name in self._repeated:
+            self._repeated[task.name].add(task)
+        elif self._begin(self._repeat(task.name)):
+            self._repeated[task.name] = WeakSet([task])
+
+    async def close(self) -> None:
+        """End all readings."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> bool:
+        """Start a task; without an event loop nothing is read: a replay has what was read."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            work.close()
+            return False
+        task = loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _read_on(self, key: tuple[str, str]) -> None:
+        kind, name = key
+        await asyncio.sleep(0)  # the plugin is still being made
+        failures = 0
+        read_seconds: float | None = None
+
+        def age_seconds() -> float:
+            return -1.0 if read_seconds is None else self._clock.monotonic() - read_seconds
+
+        self._metrics.source_age.labels(name).set_function(age_seconds)
+        while source := next(iter(self._sources[key]), None):
+            try:
+                async with asyncio.timeout(_LIMIT_SECONDS):
+                    answer = await source.read(self._client, self._web)
+                fields = source.checked(answer)
+            except Exception as error:  # noqa: BLE001 whatever the other side does
+                failures += 1
+                self._metrics.source_failures.labels(name).inc()
+                if failures % _FAILURES_A_LINE == 1:
+                    logger.warning("cannot read %s: %s", name, in_words(error))
+            else:
+                if failures:
+                    logger.info("%s can be read again", name)
+                failures, read_seconds = 0, self._clock.monotonic()
+                self._objects.hold(kind, {"metadata": {"name": name}, **fields})
+            period_seconds = max(_SHORTEST_SECONDS, source.period_seconds)
+            del source
+            await asyncio.sleep(period_seconds)
+        del self._sources[key]
+        self._metrics.source_age.remove(name)
+        self._objects.let_go(kind, {"metadata": {"name": name}})
+
+    async def _repeat(self, name: str) -> None:
+        await asyncio.sleep(0)
+        failures = 0
+        while task := next(iter(self._repeated[name]), None):
+            try:
+                if self._may_write():
+                    async with asyncio.timeout(_LIMIT_SECONDS):
+                        await task.run(self._client)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 the next run may do better
+                failures += 1
+                self._metrics.source_failures.labels(name).inc()
+                if failures % _FAILURES_A_LINE == 1:
+                    logger.warning("%s failed: %s", name, in_words(error))
+            period_seconds = max(_SHORTEST_SECONDS, task.period_seconds)
+            del task
+            await asyncio.sleep(period_seconds)
+        del self._repeated[name]

@@ -1,0 +1,127 @@
+"""The status of ElasticQuota objects: what is used, and what is wrong with them.
+
+Run beside the cycle by the replica that leads, once for all profiles that have the plugin.
+Invariant: an object is written when its status would say something else, and then only.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from typing_extensions import override
+
+from stellwerk.plugin_api import (
+    ClusterClient,
+    JsonObject,
+    ObjectReference,
+    ObjectStore,
+    PeriodicTask,
+    Recorder,
+)
+from stellwerk_plugins.quotas.amounts import amount_as_text
+from stellwerk_plugins.quotas.quota import KIND, NamespaceUse, Quota, Quotas
+
+PERIOD_SECONDS: Final = 5.0
+_MOST_WRITES: Final = 50
+"""In one run; the rest follows in the next."""
+_API: Final = "scheduling.x-k8s.io/v1alpha1"
+_CONDITION: Final = "Accepted"
+_MOST_CHARACTERS: Final = 1024
+
+
+class QuotaStatus(PeriodicTask):
+    """Writes status.used and a condition of every quota."""
+
+    name = "the status of elastic quotas"
+    period_seconds = PERIOD_SECONDS
+
+    def __init__(
+        self, objects: ObjectStore, quotas: Quotas, use: NamespaceUse, recorder: Recorder
+    ) -> None:
+        self._objects = objects
+        self._quotas = quotas
+        self._use = use
+        self._recorder = recorder
+
+    @override
+    async def run(self, client: ClusterClient) -> None:
+        for obj, patch in list(self._due())[:_MOST_WRITES]:
+            metadata = obj["metadata"]
+            namespace, name = metadata.get("namespace") or "default", metadata["name"]
+            path = f"/apis/{_API}/namespaces/{namespace}/elasticquotas/{name}/status"
+            await client.patch(path, {"status": patch})
+            for condition in patch.get("conditions") or ():
+                if condition["status"] == "False":
+                    self._warn(obj, condition)
+
+    def _due(self) -> Iterable[tuple[JsonObject, JsonObject]]:
+        """The objects whose status says something else than it should, with what it lacks."""
+        counting = self._quotas.by_namespace()
+        for obj in self._objects.list(KIND):
+            metadata = obj["metadata"]
+            quota = counting.get(metadata.get("namespace") or "default")
+            if quota is None:
+                continue
+            counts = quota.name == metadata["name"]
+            status = obj.get("status") or {}
+            used = self._used(quota) if counts else {}
+            patch = _changed_amounts(status.get("used") or {}, used)
+            changed: JsonObject = {"used": patch} if patch else {}
+            message = "; ".join(quota.faults) if counts else _not_counted(quota)
+            message = message[:_MOST_CHARACTERS]
+            if _said(status) != message:
+                changed["conditions"] = [_condition(message)]
+            if changed:
+                yield obj, changed
+
+    def _used(self, quota: Quota) -> dict[str, str]:
+        used = self._use.used.get(quota.namespace, {})
+        named = dict.fromkeys([*used, *quota.min, *(quota.max or {})])
+        return {resource: amount_as_text(resource, used.get(resource, 0)) for resource in named}
+
+    def _warn(self, obj: JsonObject, condition: Mapping[str, str]) -> None:
+        metadata = obj["metadata"]
+        regarding = ObjectReference(
+            api_version=_API,
+            kind=KIND,
+            name=metadata["name"],
+            namespace=metadata.get("namespace") or "default",
+            uid=metadata.get("uid") or "",
+        )
+        self._recorder.event(
+            regarding,
+            "Warning",
+            condition["reason"],
+            "Checking",
+            condition["message"],
+            reporting_controller="stellwerk",
+        )
+
+
+def _changed_amounts(shown: Mapping[str, Any], used: Mapping[str, str]) -> dict[str, str | None]:
+    """A merge patch from one list of amounts to the other."""
+    patch: dict[str, str | None] = {
+        resource: amount for resource, amount in used.items() if shown.get(resource) != amount
+    }
+    return patch | dict.fromkeys(shown.keys() - used.keys())
+
+
+def _not_counted(quota: Quota) -> str:
+    return f"of several quotas of the namespace the oldest counts, {quota.name}"
+
+
+def _said(status: JsonObject) -> str:
+    """What the condition says against the object; empty: nothing."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == _CONDITION:
+            return str(condition.get("message") or "")
+    return ""
+
+
+def _condition(message: str) -> JsonObject:
+    accepted = not message
+    return {
+        "type": _CONDITION,
+        "status": "True" if accepted else "False",
+        "reason": "Accepted" if accepted else "Invalid",
+        "message": message,
+    }
