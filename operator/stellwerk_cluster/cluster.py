@@ -50,6 +50,7 @@ from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.secret_files import SecretFiles
 from stellwerk_cluster.identity.service_accounts import (
+    VOID_AUTHORITY,
     RootCertificatePublisher,
     publish_client_authority,
 )
@@ -75,11 +76,11 @@ if TYPE_CHECKING:
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _SECRETS: Final = "secrets"
+"""In a data directory, where the keys are."""
 _LIMITS: Final = Limits(
     header_fields=128, header_bytes=64 << 10, idle_seconds=90.0, stalled_seconds=None
 )
 """Connections stay open without requests as long as kube-apiserver's do; a watch has no limit."""
-"""In a data directory, where the keys are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,8 @@ class EmbeddedCluster:
 
     def _make_authority(self, kept: SecretFiles) -> CertificateAuthority | None:
         if not self.options.tls:
+            api = self.api.written_by("kube-apiserver")
+            publish_client_authority(api, VOID_AUTHORITY, VOID_AUTHORITY)
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)
             CertificateAuthority,

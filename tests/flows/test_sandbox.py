@@ -13,7 +13,7 @@ import pytest
 from stellwerk.demo import demo
 from stellwerk.demo.demo import Example, run_demo
 from tests.support.builders import make_node, make_pod
-from tests.support.processes import fetch, running, server_of, until
+from tests.support.processes import command, fetch, running, server_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -91,17 +91,9 @@ async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_pat
 
 async def refusal(*arguments: str) -> tuple[int | None, str]:
     """Exit status and stderr of a command that does not begin."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "stellwerk",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, complaint = await asyncio.wait_for(process.communicate(), 60)
-    assert said == b""
-    return process.returncode, complaint.decode()
+    status, printed, said = await command(*arguments)
+    assert printed == ""
+    return status, said
 
 
 async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
@@ -120,9 +112,9 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
             return not json.loads(await fetch(f"{url}/queue"))["items"]
 
         await until(is_bound, up)
-        printed = await output_of("explain", "pod", "hello", "--url", url)
+        printed = await output_of_process("explain", "pod", "hello", "--url", url)
         assert printed.startswith("default/hello is bound on node-")
-        printed = await output_of("what-if", "--drain", "node-1", "--url", url)
+        printed = await output_of_process("what-if", "--drain", "node-1", "--url", url)
         assert printed.startswith("If node-1 were drained")
         printed = await output_of("explain", "pod", "hello", "--url", url, "-o", "json")
         assert json.loads(printed)["pod"] == "default/hello"
@@ -165,6 +157,13 @@ async def page_at(address: str) -> str:
 
 async def output_of(*arguments: str) -> str:
     """What a command prints."""
+    status, printed, said = await command(*arguments)
+    assert status == 0, said
+    return printed
+
+
+async def output_of_process(*arguments: str) -> str:
+    """The same of a process."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "stellwerk", *arguments, stdout=asyncio.subprocess.PIPE
     )

@@ -18,12 +18,17 @@ BESIDE = {
     "ListMeta": _META,
     "Status": _META,
 }
+_ELSEWHERE = ("apiextensions.k8s.io", "apiregistration.k8s.io")
+"""Groups that no kubectl has."""
 _LEFT_OUT = "ShardInfo"
 _SCALARS = {"Quantity", "Time", "MicroTime", "IntOrString", "RawExtension", "FieldsV1", _LEFT_OUT}
 _OTHER_NAMES = {
     ("k8s.io/api/events/v1", "EventSeries"): "EventsEventSeries",
     ("k8s.io/api/discovery/v1", "EndpointPort"): "SliceEndpointPort",
     ("k8s.io/api/storage/v1", "TokenRequest"): "CSITokenRequest",
+    ("k8s.io/api/admissionregistration/v1", "ServiceReference"): "AdmissionServiceReference",
+    ("k8s.io/api/admissionregistration/v1", "WebhookClientConfig"): "AdmissionClientConfig",
+    ("k8s.io/api/flowcontrol/v1", "Subject"): "FlowSubject",
     (
         "k8s.io/api/scheduling/v1alpha2",
         "TypedLocalObjectReference",
@@ -50,7 +55,7 @@ class GoWalk(ABC):
         }
         for kind in built_in_kinds():
             package = f"k8s.io/api/{kind.group.partition('.')[0] or 'core'}/{kind.version}"
-            if kind.group != "apiextensions.k8s.io":
+            if kind.group not in _ELSEWHERE:
                 self._add(package, kind.kind, kind.type_name)
         for name, package in BESIDE.items():
             self._add(package, name, name)

@@ -23,6 +23,7 @@ from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
+from stellwerk.models.compatibility import AS_RECORDED, RELEASES, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -71,10 +72,13 @@ class CaseError(SchedulerError):
 class Case:
     """A World loaded from JSON, the pod to decide, and the profile that decides."""
 
-    def __init__(self, case: Mapping[str, Any]) -> None:
+    def __init__(self, case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) -> None:
+        """`compatibility`: the release to decide as, unless the case's profile names one."""
         _check_fields(case)
         self.id = str(case["id"])
-        self.world = _empty_world()
+        named = (case.get("profile") or {}).get("compatibility")
+        # Of the whole case, for it is by the release that pods are read.
+        self.world = _empty_world(compatibility.of(named) if named in RELEASES else compatibility)
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
         self.profile = self._profile(case.get("profile") or {})
@@ -89,19 +93,26 @@ class Case:
         """
         world = self.world
         spec = {**spec, "schedulerName": self.pod.spec.scheduler_name}
-        loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
+        auto = world.profiles.compatibility
+        loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins(), auto)
         return offline_profile(
-            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+            loaded,
+            world.cache,
+            world.objects,
+            world.nominator,
+            world.random,
+            world.clock,
+            compatibility=auto,
         )
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
-            self.world.cache.set_node(_parsed(f"nodes[{index}]", partial(parse_node, node)))
+            self.world.cache.set_node(parsed(f"nodes[{index}]", partial(parse_node, node)))
         for field, kind in OBJECT_KINDS.items():
             for index, obj in enumerate(case.get(field) or ()):
-                _parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
+                parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
         for index, obj in enumerate(case.get("priorityclasses") or ()):
-            _parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
+            parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
         for namespace in case.get("namespaces") or ():
             metadata = namespace["metadata"]
             self.world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
@@ -116,19 +127,20 @@ class Case:
 
     def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
-        pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
+        pod: PodInfo = parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
         return pod
 
 
-def decide(case: Mapping[str, Any]) -> JsonObject:
-    """The decision for one case.
+def decide(case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) -> JsonObject:
+    """The decision for one case, as a release decides.
 
     Raises:
         CaseError: a field of the case is unknown, missing or malformed.
         ProfileError: the case's profile cannot be used.
     """
-    loaded = Case(case)
-    result: JsonObject = {"id": loaded.id, "error": None}
+    loaded = Case(case, compatibility)
+    release = str(loaded.profile.compatibility.release)
+    result: JsonObject = {"id": loaded.id, "compatibility": release, "error": None}
     if not loaded.world.cache.snapshot.row_of:
         return result | _without_nodes()
     state = CycleState()
@@ -172,7 +184,7 @@ class _Written:
         post = decision.post_filter or PostFilterResult(OK)
         return result | {
             "message": decision.failure.message if decision.failure else "",
-            "preemption": _preemption(post),
+            "preemption": preemption_fields(post),
         }
 
     def _all_filters(self) -> JsonObject:
@@ -197,9 +209,9 @@ class _Written:
         }
 
 
-def _empty_world() -> World:
+def _empty_world(compatibility: Compatibility) -> World:
     """No node, no pod, no profile; nothing is ever popped from its queue."""
-    profiles, nominator = Profiles(), Nominator()
+    profiles, nominator = Profiles(compatibility=compatibility), Nominator()
     return World(
         cache=Cache(),
         objects=IndexedObjectStore(),
@@ -218,7 +230,7 @@ def _without_nodes() -> JsonObject:
         "allFilters": {},
         "selected": [],
         "message": fit_error(Diagnosis((), StatusColumn.of(()))),
-        "preemption": _preemption(PostFilterResult(OK)),
+        "preemption": preemption_fields(PostFilterResult(OK)),
     }
 
 
@@ -261,7 +273,8 @@ def _verdict(status: Status) -> JsonObject:
     return verdict | {"code": CODE_NAMES[status.code], "reasons": list(status.reasons)}
 
 
-def _preemption(post: PostFilterResult) -> JsonObject:
+def preemption_fields(post: PostFilterResult) -> JsonObject:
+    """The node to clear, its victims, and every candidate, as PostFilter answered."""
     best = post.best(post.candidates) if post.best is not None and post.candidates else ()
     chosen = min(best, key=lambda candidate: candidate.node_name, default=None)
     return {
@@ -289,7 +302,12 @@ def _check_fields(case: Mapping[str, Any]) -> None:
             raise CaseError(field, "required field is missing")
 
 
-def _parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
+def parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
+    """What a parser makes of a field of the case.
+
+    Raises:
+        CaseError: the field is malformed.
+    """
     try:
         return parse()
     except (KeyError, TypeError, ValueError, AttributeError) as error:

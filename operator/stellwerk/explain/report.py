@@ -127,6 +127,7 @@ class Explanations:
             )
         return DecisionFields(
             decided_at=at(clock, record.decided_at_seconds),
+            compatibility=str(record.release),
             attempts=record.attempts,
             nodes=record.nodes,
             evaluated=record.evaluated,
@@ -251,7 +252,11 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
         found = yield from filter_results(world, pod, profile)
         yield
         asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
-        result = RecomputedExplanation(verdicts=verdicts(world, found, computed))
+        result = RecomputedExplanation(
+            verdicts=replace(
+                verdicts(world, found, computed), compatibility=str(profile.compatibility.release)
+            )
+        )
         result = _with_parts(world, pod, result, (yield from asked.parts()))
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)

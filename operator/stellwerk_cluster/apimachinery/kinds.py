@@ -83,6 +83,8 @@ class ResourceKind:
     """Kind of a list; empty: the kind and `List`."""
     warning: str = ""
     """What every answer about the kind warns of."""
+    inert: bool = False
+    """Whether its objects are only stored: nothing acts on them, and writes say so."""
     gate: str = ""
     """The feature gate that serves it; empty: it is always served."""
     computed: bool = False

@@ -101,6 +101,7 @@ _NEEDS_PROCESS: Final = {
     "proxy": "server to talk to",
 }
 """Subresources that answer with what a process says, and what of it is missing."""
+_WRITES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
 """Parameters that say which objects of a collection are deleted."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
@@ -179,6 +180,8 @@ class ApiServer:
             answer = await method(request, target)
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)
+            if target.kind.inert and request.method in _WRITES:
+                _warn(answer, f"nothing in this cluster acts on {target.kind.qualified_resource}")
             return answer
         return self._non_resource_paths.answer(request, parts)
 

@@ -94,6 +94,11 @@ def list_length(obj: JsonObject, _now: datetime, path: str) -> int:
     return len(_at(obj, path) or ())
 
 
+def joined(obj: JsonObject, _now: datetime, path: str) -> str:
+    """The texts of the list under a path, with commas between them."""
+    return ",".join(_at(obj, path) or ())
+
+
 def fraction(obj: JsonObject, _now: datetime, have: str, want: str) -> str:
     """Two numbers of the object as `have/want`."""
     return f"{_at(obj, have) or 0}/{_at(obj, want) or 0}"
@@ -487,6 +492,7 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         ingress_ports,
         job_duration,
         job_status,
+        joined,
         kernel,
         last_seen,
         list_length,

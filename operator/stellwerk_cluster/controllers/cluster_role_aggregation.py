@@ -32,11 +32,14 @@ class ClusterRoleAggregationController(Worker):
         self._api = api
         self._kind = api.kinds.resource("clusterroles", _GROUP)
         self.queue = WorkQueue(api.clock)
-        api.store.collection(_STORAGE).listeners.append(self._on_role)
-        self._queue_sums()
+        # Not those of the collection: asking for that would make the roles of a fresh cluster.
+        api.store.listeners.append(self._on_change)
+        if _STORAGE in api.store.names():
+            self._queue_sums()
 
-    def _on_role(self, _event: StoreEvent) -> None:
-        self._queue_sums()
+    def _on_change(self, storage_name: str, _event: StoreEvent) -> None:
+        if storage_name == _STORAGE:
+            self._queue_sums()
 
     def _queue_sums(self) -> None:
         for role in self._api.all(_STORAGE):

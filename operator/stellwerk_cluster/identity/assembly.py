@@ -1,7 +1,7 @@
 """The identity of a cluster put together: who is known, who decides, what is asked before writes.
 
-Built once by `cluster.EmbeddedCluster`. Invariant: under RBAC the roles of a fresh cluster exist
-before the first request, and the admin of the kubeconfig is in system:masters.
+Built once by `cluster.EmbeddedCluster`. Invariant: the roles of a fresh cluster are there
+to be read, and the admin of the kubeconfig is in system:masters.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def make_identity(
         ServiceTokens(api, kept), static, without_credentials if options.anonymous else None
     )
     authorizer: Authorizer = AlwaysAllow()
+    create_roles(api)
     if options.service_accounts:
         api.write_admission.append(ServiceAccountAdmission(api))
     if options.authorization == "rbac":
-        create_roles(api)
         rbac = Rbac(api.store)
         authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
         api.write_admission.append(EscalationCheck(authorizer, rbac, api.kinds))

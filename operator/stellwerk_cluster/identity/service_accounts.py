@@ -30,6 +30,20 @@ _PROXY_HEADERS: Final = {
     "requestheader-username-headers": '["X-Remote-User"]',
 }
 """What delegated authentication reads: the flags --requestheader-… of kube-apiserver."""
+VOID_AUTHORITY: Final = """\
+-----BEGIN CERTIFICATE-----
+MIIBMjCB2qADAgECAgEBMAoGCCqGSM49BAMCMBgxFjAUBgNVBAMMDXNpZ25zLW5v
+dGhpbmcwIBcNMjYwMTAxMDAwMDAwWhgPOTk5OTEyMzEyMzU5NTlaMBgxFjAUBgNV
+BAMMDXNpZ25zLW5vdGhpbmcwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARwrOq8
+lZ8nZ1/wLgLaj9ZoXodojKh+wpSylgWuuDGOkRGYbUNF94nKlhe9w3ozB+Qt1vcY
+mD2+W2sS1LomC48foxMwETAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA0cA
+MEQCIFC+BlZRWlSx91Hcw9mtqK2Z1rHA8yRVnMtrGDx+XhsGAiAFyaq6hNT6a1Rw
+dknkKN6rEFPyXbXVRFqe3uPmWjpvvw==
+-----END CERTIFICATE-----
+"""
+"""A certificate authority whose key was thrown away: what it signed is nothing. Over plain HTTP no
+client certificate and no proxy names users, and servers beside this one still want an authority.
+"""
 _DESCRIPTION: Final = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
     "endpoints such as the internal service IP or kubernetes.default.svc. No other usage is "

@@ -83,6 +83,8 @@ _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
 _GENERATED_NAMES: Final = 8
 """Tried before a name that is taken is refused."""
+STATUS_PARTS: Final = ("status", "approval")
+"""The subresources through which only the status is written."""
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """Where definitions are stored."""
 
@@ -406,7 +408,7 @@ class Api(Reader):
             managed = self.field_manager.updated(
                 kind, old, obj, owner, given, subresource, strategy
             )
-        if subresource == "status":
+        if subresource in STATUS_PARTS:
             keep_all_but_status(obj, old, strategy.kept_by_status)
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
@@ -416,11 +418,11 @@ class Api(Reader):
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
-            and subresource != "status"
+            and subresource not in STATUS_PARTS
             and specification(kind, obj) != specification(kind, old)
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        layers = (1, 0) if subresource == "status" else strategy.metadata_layers
+        layers = (1, 0) if subresource in STATUS_PARTS else strategy.metadata_layers
         errors = first_errors(
             metadata_update_errors(obj, old, layers, custom=kind.custom),
             strategy.validate_update(obj, old, subresource),
@@ -429,7 +431,7 @@ class Api(Reader):
             raise invalid(kind, stored.key[1], errors)
         set_entries(obj, managed, old)
         usage = {}
-        if subresource != "status":
+        if subresource not in STATUS_PARTS:
             options.warnings.extend(shown_warnings(strategy.warn(obj, old)))
             usage = self._usage(obj, old, kind)
         if options.dry_run:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from stellwerk_cluster.apimachinery.objects import Key, key_of, path_of, with_value
 from stellwerk_cluster.registry.entries import (
@@ -200,6 +200,13 @@ class Collection:
         return changes
 
 
+class _Unmade(NamedTuple):
+    """Objects of a resource that were not asked for yet."""
+
+    first_revision: int
+    make: Callable[[], Iterable[JsonObject]]
+
+
 class Store:
     """All collections and the counter of versions."""
 
@@ -210,6 +217,7 @@ class Store:
         self._window_bytes = window_bytes
         self._compacted = self._forgotten = 0
         self._collections: dict[str, Collection] = {}
+        self._unmade: dict[str, _Unmade] = {}
         self._parsed = ByteBoundedCache(_PARSED_BYTES)
         self._lines = ByteBoundedCache(_LINE_BYTES)
         self.journal: ChangeLog | None = None
@@ -225,7 +233,33 @@ class Store:
             self._collections[storage_name] = found
             found.forget(self._forgotten)
             found.compact(self._compacted)
+            self._fill(storage_name, found)
         return found
+
+    def fill_later(
+        self, storage_name: str, count: int, make: Callable[[], Iterable[JsonObject]]
+    ) -> None:
+        """Store `count` new objects of a resource, made when its collection is first asked for.
+
+        Their versions are taken now.
+        """
+        self._unmade[storage_name] = _Unmade(self.revision + 1, make)
+        self.revision += count
+        if storage_name in self._collections:
+            self._fill(storage_name, self._collections[storage_name])
+
+    def _fill(self, storage_name: str, collection: Collection) -> None:
+        """Make the objects that were left for later, as if they had been written then."""
+        unmade = self._unmade.pop(storage_name, None)
+        if unmade is None:
+            return
+        for revision, obj in enumerate(unmade.make(), unmade.first_revision):
+            stamped = with_value(obj, ("metadata", "resourceVersion"), str(revision))
+            entry = Entry(key_of(stamped), stamped, revision, self._parsed)
+            event = StoreEvent(ADDED, entry, None, self._lines)
+            collection.apply(event)
+            for listener in self.listeners:
+                listener(storage_name, event)
 
     def names(self) -> Iterable[str]:
         """The resources that were ever used."""

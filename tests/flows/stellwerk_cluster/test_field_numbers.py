@@ -26,6 +26,9 @@ RENAMED = {
     "EventsEventSeries": "events.v1.EventSeries",
     "SliceEndpointPort": "discovery.v1.EndpointPort",
     "CSITokenRequest": "storage.v1.TokenRequest",
+    "AdmissionServiceReference": "admissionregistration.v1.ServiceReference",
+    "AdmissionClientConfig": "admissionregistration.v1.WebhookClientConfig",
+    "FlowSubject": "flowcontrol.v1.Subject",
     "HorizontalPodAutoscalerV1": "autoscaling.v1.HorizontalPodAutoscaler",
     "HorizontalPodAutoscalerSpecV1": "autoscaling.v1.HorizontalPodAutoscalerSpec",
     "HorizontalPodAutoscalerStatusV1": "autoscaling.v1.HorizontalPodAutoscalerStatus",
@@ -63,11 +66,15 @@ def flattened(
     name: str, wanted: set[str], described: dict[str, descriptor_pb2.DescriptorProto]
 ) -> dict[str, str]:
     """The fields of a message; where a wanted one is missing, those of the messages inside."""
-    own = {field.name: field for field in described[name].field}
+    # Some messages have their fields under the names of Go.
+    own = {
+        each.name if each.name in wanted else each.name[:1].lower() + each.name[1:]: each
+        for each in described[name].field
+    }
     numbers = {each: str(field.number) for each, field in own.items()}
-    for field in own.values():
+    for own_name, field in own.items():
         inner = field.type_name.removeprefix(".k8s.io.")
-        if field.name not in wanted and inner in described:
+        if own_name not in wanted and inner in described:
             for each, number in flattened(inner, wanted, described).items():
                 numbers.setdefault(each, f"{field.number}.{number}")
     return numbers

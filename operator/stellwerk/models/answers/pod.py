@@ -65,6 +65,8 @@ class DecisionFields(PortAnswer):
     """The decision that gave the pod its node."""
 
     decided_at: Time
+    compatibility: str | None = None
+    """The Kubernetes release that the decision followed."""
     attempts: int
     nodes: int
     """How many there were in all."""
@@ -231,6 +233,8 @@ class RecomputedVerdicts(PortAnswer):
     """Every plugin's verdicts on every node, recomputed; or the error that this ended with."""
 
     recomputed_at: Time
+    compatibility: str | None = None
+    """The Kubernetes release that the verdicts follow."""
     nodes: int | None = None
     feasible: int | None = None
     by_plugin: Sequence[PluginVerdicts] | None = None

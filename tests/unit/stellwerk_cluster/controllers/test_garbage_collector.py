@@ -23,7 +23,7 @@ def make(driver: Driver, name: str, *owners: str, block: bool = False, **metadat
 
 
 def names(driver: Driver) -> set[str]:
-    return set(driver.names("configmaps"))
+    return set(driver.names("configmaps")) - {"extension-apiserver-authentication"}
 
 
 def owners_of(driver: Driver, name: str) -> list[str]:
