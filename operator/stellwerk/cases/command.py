@@ -16,7 +16,7 @@ from stellwerk.cases.decide import CaseError, decide
 from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 
 
