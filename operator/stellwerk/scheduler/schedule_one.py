@@ -33,12 +33,13 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
-from stellwerk.scheduler.gangs.submit_group_result import SubmitGroupResult
+from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
+from stellwerk.world.gangs.group_decision import RemainingMembers
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -68,9 +69,9 @@ class _Attempt:
     """The version with which it began, whatever is served meanwhile."""
     state: CycleState
     started_seconds: float
-    foreign_seconds: float
+    foreign_seconds: float = 0.0
     """What plugins from elsewhere had taken of the scheduler's time before."""
-    active_since: float | None
+    active_since: float | None = None
     """When the pod came into activeQ."""
     decided_seconds: float = 0.0
     assumptions: int = 0
@@ -141,7 +142,11 @@ class ScheduleOne:
         profile = self._world.profiles.of(queued.pod)
         if profile is None or not profile.places_groups:
             return False
-        await self.groups.run(queued, profile)
+        taken = await self.groups.run(queued, profile)
+        if taken is not None and taken.remaining is not None:
+            # Plugins of a profile that changes between slices could not read what these remember.
+            with self._loader.unchanged():
+                await self._try_remaining(taken, taken.remaining)
         return True
 
     async def _schedule_pod(self, queued: QueuedPod) -> None:
@@ -170,10 +175,7 @@ class ScheduleOne:
             # Assumed on its node and reserved there, or back in the queue (`assumeAndReserve`).
             effects = apply(world, queued, decision)
         profile.framework.metrics_recorder.attempt(attempt.state)
-        if effects.bind is not None:
-            self._start_binding_cycle(attempt, decision, effects.bind)
-        else:
-            self._carry_out(attempt, decision, effects)
+        self._carry_out(attempt, decision, effects)
         self._show_shadows(attempt, decision)
 
     async def _scheduling_cycle(
@@ -205,31 +207,25 @@ class ScheduleOne:
             self._metrics.preemption_attempts.labels().inc()
         return decision
 
-    def _start_binding_cycle(self, attempt: _Attempt, decision: Decision, assumed: PodInfo) -> None:
-        """Have a task ask Permit, PreBind, Bind and PostBind, and remember the decision.
-
-        Permit is asked in the first step of the task, which comes before the next cycle: a plugin
-        that waits for something there holds up no other pod.
-        """
-        queued = attempt.queued
-        self.records.keep(decision, queued.attempts, attempt.decided_seconds)
-        binding = BindingAttempt(
-            queued,
-            attempt.profile,
-            attempt.state,
-            assumed,
-            attempt.started_seconds,
-            decision.search.found.evaluated,
-            decision.feasible,
-        )
-        self._bindings.start(assumed.uid, self._binding_cycle.run(binding))
-
     def _carry_out(self, attempt: _Attempt, decision: Decision, effects: Effects) -> None:
-        """Carry out what follows where there is no node: victims, a condition, an event."""
+        """Start what is left to be done: the binding cycle, or victims, a condition, an event.
+
+        Permit is asked in the first step of the binding task, which comes before the next cycle: a
+        plugin that waits for something there holds up no other pod.
+        """
+        queued, profile, started_seconds = attempt.queued, attempt.profile, attempt.started_seconds
+        if effects.bind is not None:
+            self.records.keep(decision, queued.attempts, attempt.decided_seconds)
+            evaluated, feasible = decision.search.found.evaluated, decision.feasible
+            binding = BindingAttempt(
+                queued, profile, attempt.state, effects.bind, started_seconds, evaluated, feasible
+            )
+            self._bindings.start(effects.bind.uid, self._binding_cycle.run(binding))
+            return
         if effects.evict is not None:
             decided_at = rfc3339(self._world.clock.now())
             self.evictions.keep(decision, decided_at, attempt.decided_seconds)
-        self._failures.carry_out(effects, attempt.queued, attempt.profile, attempt.started_seconds)
+        self._failures.carry_out(effects, queued, profile, started_seconds)
 
     def _fail(self, attempt: _Attempt, failure: Failure) -> None:
         """Put a pod back on which nothing was decided (`handleSchedulingFailure`)."""
@@ -257,6 +253,48 @@ class ScheduleOne:
             )
         self._world.queue.done(pod.uid)
 
+    # --- members that a quorum left -------------------------------------------------------------
+
+    async def _try_remaining(self, taken: GroupInCycle, remaining: RemainingMembers) -> None:
+        """Try the members by themselves, preemption included, that were left by a quorum."""
+        for result in remaining.results:
+            await taken.slices.pass_on()
+            pod, queued = result.pod, taken.queued[result.pod.uid]
+            is_left = self._world.queue.entries.get(pod.uid) is queued
+            if not is_left or remaining.is_refused(pod):
+                self.groups.submit.requeue_failed(taken, queued, result.failure)
+            else:
+                await self._attempt_alone(taken, queued, remaining, result.failure)
+
+    async def _attempt_alone(
+        self,
+        taken: GroupInCycle,
+        queued: QueuedPod,
+        remaining: RemainingMembers,
+        as_member: Failure | None,
+    ) -> None:
+        """Try one of them; where nothing comes of it, its failure as a member stands."""
+        world, profile, now = self._world, taken.profile, self._world.clock.monotonic
+        pod, submit = queued.pod, self.groups.submit
+        attempt = _Attempt(queued, profile, profile.new_state(pod), now())
+        try:
+            decision = await self._scheduling_cycle(pod, profile, attempt.state)
+        except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
+            decision = self._failures.unexpected(raised, pod, profile)
+        attempt.decided_seconds = now()
+        profile.framework.metrics_recorder.attempt(attempt.state)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
+        if isinstance(decision, Failure):
+            submit.requeue_failed(taken, queued, decision)
+        elif remaining.helps(decision):
+            with self.on_decided(queued, decision):
+                effects = apply(world, queued, decision)
+            self._carry_out(attempt, decision, effects)
+        else:
+            with self.on_decided(queued, decision):
+                submit.requeue_failed(taken, queued, as_member)
+
     # --- what is noted of an attempt ------------------------------------------------------------
 
     def _begin(self, queued: QueuedPod, profile: ServedProfile) -> _Attempt:
@@ -266,7 +304,7 @@ class ScheduleOne:
         return _Attempt(
             queued,
             profile,
-            CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0),
+            profile.new_state(queued.pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0),
             self._world.clock.monotonic(),
             self._fairness.budget.taken_seconds,
             queued.active_since,
