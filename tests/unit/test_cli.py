@@ -141,7 +141,6 @@ def test_the_beginning_of_an_option_is_a_usage_error(
                 "see 'stellwerk shadow --help'"
             ),
         ),
-        ),
     ],
 )
 def test_a_usage_error_is_one_line_of_the_command_that_it_is_about(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.cases.decide import decide
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, Release
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
@@ -57,6 +58,24 @@ def test_a_score_may_come_from_a_book_of_the_plugin() -> None:
     profile = {"plugins": {"score": {"enabled": [{"name": "NodePreferAvoidPods"}]}}}
     answer = decide({"id": "x", "profile": profile, "nodes": [avoids, make_node("b")], "pod": pod})
     assert answer["selected"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("compatibility", "profile", "release"),
+    [
+        pytest.param(AS_RECORDED, {}, "1.36", id="1.36 where nothing is said"),
+        (Compatibility.with_release(Release.V1_37), {}, "1.37"),
+        (Compatibility.with_release(Release.V1_37), {"compatibility": "auto"}, "1.37"),
+        pytest.param(
+            AS_RECORDED, {"compatibility": "1.37"}, "1.37", id="a profile goes before the command"
+        ),
+    ],
+)
+def test_an_answer_names_the_release_that_it_follows(
+    compatibility: Compatibility, profile: dict[str, str], release: str
+) -> None:
+    case = {"id": "r", "profile": profile, "nodes": [make_node("n1")], "pod": make_pod("p")}
+    assert decide(case, compatibility)["compatibility"] == release
 
 
 ON_N1 = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
