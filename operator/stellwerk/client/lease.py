@@ -83,7 +83,7 @@ def local_url(lease: Lease, server: str) -> str | None:
     """The operator's port beside an API server of this machine, as `stellwerk up` writes it.
 
     None: the lease names none, the holder is another one by now, or one of both addresses is not
-    a loopback address, so that whoever may write leases cannot lead requests elsewhere.
+    a loopback address, so that a right to write leases leads no request elsewhere.
     """
     url = str((lease.obj["metadata"].get("annotations") or {}).get(URL_ANNOTATION) or "")
     try:
