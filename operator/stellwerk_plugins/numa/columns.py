@@ -175,14 +175,15 @@ class Zones:
             self.book.counted.pop(row, None)
             return
         counted = self.book.counted.get(row)
-        if counted is None:
+        beside = self.book.assumed.get(row) or self.book.foreign.get(row)
+        if counted is None or not beside:
+            # There is nothing that the object might not have seen.
             self.book.counted[row] = newest
-        elif newest != counted or self.book.assumed.get(row) or self.book.foreign.get(row):
-            if self._has_seen_every_pod(row, newest):
-                self.book.synchronise(row, newest)
-                self._waiting.discard(node.name)
-            else:
-                self._waiting.add(node.name)
+        elif self._has_seen_every_pod(row, newest):
+            self.book.synchronise(row, newest)
+            self._waiting.discard(node.name)
+        else:
+            self._waiting.add(node.name)
 
     def _has_seen_every_pod(self, row: int, topology: Topology) -> bool:
         """Whether the fingerprint is that of the pods on the row."""
