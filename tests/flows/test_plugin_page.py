@@ -47,7 +47,7 @@ def newest_page(tmp_path: Path) -> Iterator[None]:
 def installed(page: Path, directory: Path) -> Iterator[None]:
     (directory / f"{MODULE}.py").write_text("\n".join(blocks("python", page)))
     names = ["LightsPerNode", "Lights", "NormalizedLights", "PoolOnly"]
-    names += ["ExplainedPools"] if page == PAGE else []
+    names += ["ExplainedPools", "OutOfService", "Cheapest"] if page == PAGE else []
     written = "\n".join(f"{name} = {MODULE}:{name}" for name in names)
     metadata = directory / "snippets-1.0.dist-info"
     metadata.mkdir()
@@ -117,6 +117,34 @@ async def test_a_proposal_and_a_line_of_the_plugin_are_printed(
     printed = capsys.readouterr().out
     assert "ExplainedPools: there are 0 pools" in printed
     assert "• label n pool=shared" in printed
+
+
+@pytest.mark.usefixtures("newest_page")
+async def test_objects_of_a_kind_of_its_own_decide_and_wake() -> None:
+    outage = {"metadata": {"name": "n", "uid": "outage", "resourceVersion": "1"}}
+    async with running() as world:
+        handlers = world.operator.handlers
+        handlers.on_object("Outage", "ADDED", outage)
+        world.apply(make_node("n"))
+        enabled = {"filter": {"enabled": [{"name": "OutOfService"}]}}
+        assert await placed(world, plugins=enabled) is None
+        assert [kind.plural for kind in world.operator.inputs.kinds] == ["outages"]
+        handlers.on_object("Outage", "DELETED", outage)
+        await eventually(lambda: world.node_of("web") == "n")
+
+
+@pytest.mark.usefixtures("newest_page")
+async def test_a_source_of_numbers_decides_with_what_it_read_last() -> None:
+    async def prices(_: str, **__: Any) -> dict[str, str]:
+        return {"dear": "9", "cheap": "1"}
+
+    async with running() as world:
+        world.operator.web.get = prices  # type: ignore[assignment, method-assign]
+        world.apply(make_node("dear"), make_node("cheap"))
+        enabled = {"score": {"enabled": [{"name": "Cheapest", "weight": 100}]}}
+        world.apply(make_profile("lights", plugins=enabled))
+        await eventually(lambda: bool(list(world.operator.world.objects.list("Prices"))))
+        assert await placed(world, plugins=enabled) == "cheap"
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ class PeriodicTask(Protocol):
 
 
 class NumberSources(Protocol):
-    """What a plugin reads beside nodes, pods and the kinds that everybody reads."""
+    """The inputs of a plugin beside nodes, pods and the kinds that are always watched."""
 
     def follow(self, source: NumberSource) -> None:
         """Read a source every period, from now on and for as long as the plugin keeps it."""

@@ -1,8 +1,8 @@
-"""What plugins read beside what everybody reads: kinds of their own, and numbers from outside.
+"""The inputs of plugins beside what is always watched: kinds of their own, numbers from outside.
 
 `app` makes one for all profiles, plugins reach it as `Handle.sources`. Invariants: nothing of it
-runs within a scheduling cycle, a reading that fails or hangs costs nobody else anything, and what
-is read is shown as an object, so that journals and forks have it too.
+runs within a scheduling cycle, a reading that fails or hangs costs nothing else, and what is read
+is shown as an object, so that journals and forks have it too.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Snapshot:
         return self._rows
 
     def look_again(self, rows: Iterable[int]) -> None:
-        """Have cached answers about rows made anew: what a plugin knows beside of them changed."""
+        """Have answers cached with Reuse.USAGE made anew: a plugin knows more of the rows now."""
         for row in rows:
             self.usage_changes.append(row)
 

@@ -33,7 +33,7 @@ class TopologyCache(ConfigModel):
 
 
 class NodeResourceTopologyMatchArgs(ConfigModel):
-    """The arguments; `preemptionMode: Enabled` is not supported."""
+    """The arguments; of `preemptionMode` there is no other than `Disabled`."""
 
     scoring_strategy: ZoneScoring = ZoneScoring(type="LeastAllocated")
     cache_resync_period_seconds: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
@@ -41,7 +41,7 @@ class NodeResourceTopologyMatchArgs(ConfigModel):
     discard_reserved_nodes: bool = False
     """Whether nodes are left out while a pod is being bound there."""
     cache: TopologyCache = TopologyCache()
-    preemption_mode: Literal["Disabled", "Enabled"] = "Disabled"
+    preemption_mode: Literal["Disabled"] = "Disabled"
 
     @property
     def over_reserves(self) -> bool:

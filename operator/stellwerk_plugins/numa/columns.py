@@ -47,6 +47,8 @@ class ZoneAmounts:
         """(P, N) bool."""
         self.offered: Mask = np.zeros(rows, np.bool_)
         """(N,) bool, whether the node's allocatable names it."""
+        self.whole: ZoneColumn = np.zeros((positions, rows), np.int64)
+        """(P, N) int64, what is available in whole units: cores rounded up."""
 
 
 class Zones:
@@ -117,6 +119,13 @@ class Zones:
         snapshot = self._handle.snapshot
         if not snapshot.open_trials:
             self.book.look()
+        if (
+            self._objects.current
+            and self._nodes.current
+            and self._pods.current
+            and not self._waiting
+        ):
+            return []
         names = self._objects.advance()
         rows, of_pods = self._nodes.advance(), self._pods.advance()
         if names is None:
@@ -246,13 +255,14 @@ class Zones:
         offered = node is not None and resource in node.allocatable
         amounts.offered[row] = offered or resource in _ALWAYS_OFFERED
         amounts.reported[:, row] = False
-        amounts.available[:, row] = 0
+        amounts.available[:, row] = amounts.whole[:, row] = 0
         for position, zone in enumerate(topology.zones if topology is not None else ()):
             available = zone.available.get(resource)
             if available is not None:
                 amounts.reported[position, row] = True
                 left = max(0, available - taken.get(resource, 0))
                 amounts.available[position, row] = whole_below(resource, left)
+                amounts.whole[position, row] = units(left)
 
     def _is_fresh(self, row: int, topology: Topology | None) -> bool:
         if self._args.discard_reserved_nodes:

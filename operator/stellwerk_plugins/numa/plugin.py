@@ -38,7 +38,6 @@ from stellwerk.plugin_api import (
     ReservePlugin,
     Resource,
     Reuse,
-    RowColumn,
     ScorePlugin,
     Status,
     unschedulable,
@@ -48,6 +47,7 @@ from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
 from stellwerk_plugins.numa.columns import Zones
 from stellwerk_plugins.numa.requests import Request, ZoneRequests, zone_requests
 from stellwerk_plugins.numa.scores import (
+    Rows,
     ZoneStrategy,
     balanced,
     fewest_zones,
@@ -178,14 +178,18 @@ class NodeResourceTopologyMatch(
             (counted & as_pod, [requests.pod]),
             (counted & ~as_pod, _in_order(requests)),
         ):
-            if among.any():
+            if nodes.whole and among.all() and self._strategy in _STRATEGIES:
+                scores = self._scores(slice(0, len(rows)), asked)
+            elif among.any():
                 scores[among] = self._scores(rows[among], asked)
         return np.clip(scores, 0, MAX_NODE_SCORE)
 
-    def _scores(self, rows: RowColumn, requests: Sequence[Request]) -> IntColumn:
+    def _scores(self, rows: Rows, requests: Sequence[Request]) -> IntColumn:
         strategy = _STRATEGIES.get(self._strategy)
-        if strategy is None:
+        if strategy is None and not isinstance(rows, slice):
             return fewest_zones(self._zones, rows, requests)
+        if strategy is None:
+            raise ValueError(f"{self._strategy} is for rows that are named")
         return whole_score(strategy, self._zones, rows, requests, self._weights)
 
     # --- what was decided -----------------------------------------------------------------------

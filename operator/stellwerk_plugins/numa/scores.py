@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from stellwerk.plugin_api import MAX_NODE_SCORE, IntColumn, Mask, RowColumn, units
-from stellwerk_plugins.numa.columns import ZoneAmounts, Zones, whole_above
+from stellwerk_plugins.numa.columns import Zones, whole_above
 from stellwerk_plugins.numa.requests import Request
 
 ZoneScores: TypeAlias = npt.NDArray[np.int64]
 """(P, n)."""
-ZoneStrategy: TypeAlias = Callable[[Zones, RowColumn, Request, Mapping[str, int]], ZoneScores]
+Rows: TypeAlias = RowColumn | slice
+"""Some rows of the snapshot, or the slice of all: to gather them takes as long as to score them."""
+ZoneStrategy: TypeAlias = Callable[[Zones, Rows, Request, Mapping[str, int]], ZoneScores]
 
 _MANY_ZONES: Final = 10
 _FEW: Final = 2
@@ -28,7 +30,7 @@ _BEYOND: Final = 1 << 62
 def whole_score(
     strategy: ZoneStrategy,
     zones: Zones,
-    rows: RowColumn,
+    rows: Rows,
     requests: Sequence[Request],
     weights: Mapping[str, int],
 ) -> IntColumn:
@@ -36,9 +38,9 @@ def whole_score(
     asking = [request for request in requests if request]
     if not asking:
         # Upstream divides by zero; nothing that zones have is asked for.
-        return np.full(len(rows), MAX_NODE_SCORE, np.int64)
-    total = np.zeros(len(rows), np.float64)
+        return np.full(zones.known[rows].shape, MAX_NODE_SCORE, np.int64)
     present = zones.present[:, rows]
+    total = np.zeros(present.shape[1], np.float64)
     for request in asking:
         scores = np.where(present, strategy(zones, rows, request, weights), 0)
         lowest = np.where(scores != 0, scores, _BEYOND).min(axis=0)
@@ -48,14 +50,14 @@ def whole_score(
 
 
 def least_allocated(
-    zones: Zones, rows: RowColumn, request: Request, weights: Mapping[str, int]
+    zones: Zones, rows: Rows, request: Request, weights: Mapping[str, int]
 ) -> ZoneScores:
     """(P, n) int64, higher where more is left."""
     return _weighted(zones, rows, request, weights, lambda have, want: have - want)
 
 
 def most_allocated(
-    zones: Zones, rows: RowColumn, request: Request, weights: Mapping[str, int]
+    zones: Zones, rows: Rows, request: Request, weights: Mapping[str, int]
 ) -> ZoneScores:
     """(P, n) int64, higher where less is left."""
     return _weighted(zones, rows, request, weights, lambda have, want: want + 0 * have)
@@ -63,31 +65,31 @@ def most_allocated(
 
 def _weighted(
     zones: Zones,
-    rows: RowColumn,
+    rows: Rows,
     request: Request,
     weights: Mapping[str, int],
     counted: Callable[[ZoneScores, int], ZoneScores],
 ) -> ZoneScores:
-    total = np.zeros((zones.present.shape[0], len(rows)), np.int64)
+    total = np.zeros(zones.present[:, rows].shape, np.int64)
     weight_sum = 0
     for resource, amount in request.items():
         amounts = zones.amounts(resource)
-        have = _whole(resource, amounts, rows)
+        have = amounts.whole[:, rows]
         fits = amounts.available[:, rows] >= whole_above(resource, amount)
         with np.errstate(over="ignore"):
             score = counted(have, units(amount)) * MAX_NODE_SCORE // np.maximum(have, 1)
         weight = weights.get(resource, 1)
         total += np.where(fits & (have > 0), score, 0) * weight
         weight_sum += weight
-    result: ZoneScores = total // weight_sum
+    result: ZoneScores = total if weight_sum == 1 else total // weight_sum
     return result
 
 
-def balanced(zones: Zones, rows: RowColumn, request: Request, _: Mapping[str, int]) -> ZoneScores:
+def balanced(zones: Zones, rows: Rows, request: Request, _: Mapping[str, int]) -> ZoneScores:
     """(P, n) int64, higher where resources are used in equal shares."""
     fractions = []
     for resource, amount in request.items():
-        have = _whole(resource, zones.amounts(resource), rows).astype(np.float64)
+        have = zones.amounts(resource).whole[:, rows].astype(np.float64)
         shares = np.divide(float(units(amount)), have, out=np.ones_like(have), where=have != 0)
         fractions.append(shares)
     stacked = np.stack(fractions)
@@ -104,13 +106,6 @@ def balanced(zones: Zones, rows: RowColumn, request: Request, _: Mapping[str, in
     scores = np.trunc((1 - variance) * float(MAX_NODE_SCORE)).astype(np.int64)
     result: ZoneScores = np.where((stacked > 1).any(axis=0), 0, scores)
     return result
-
-
-def _whole(resource: str, amounts: ZoneAmounts, rows: RowColumn) -> ZoneScores:
-    """(P, n) int64, available in whole units: cores rounded up."""
-    available = amounts.available[:, rows]
-    whole: ZoneScores = -(-available // 1000) if resource == "cpu" else available
-    return whole
 
 
 def fewest_zones(zones: Zones, rows: RowColumn, requests: Sequence[Request]) -> IntColumn:
