@@ -118,7 +118,9 @@ def admit_priority_class_update(
     admit_priority_class(new, cluster, kind)
 
 
-def protect_priority_class(priority_class: JsonObject, kind: ResourceKind) -> None:
+def protect_priority_class(
+    priority_class: JsonObject, _cluster: Reader, kind: ResourceKind
+) -> None:
     """The two system classes stay.
 
     Raises:

@@ -178,7 +178,8 @@ class Api(Reader):
         if applied is None and manager:
             applied = self.field_manager.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
-        self._check_namespace(kind, namespace, obj)
+        self._check_definition(kind)
+        self.check_namespace(kind, namespace, obj["metadata"].get("name", ""))
         for plugin in self.write_admission:
             plugin.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
@@ -375,18 +376,26 @@ class Api(Reader):
                 break
         return name
 
-    def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
-        if kind.custom:
-            definition = self.find(DEFINITIONS, "", kind.storage_name)
-            if definition is not None and is_terminating(definition):
-                raise terminating_definition(kind)
+    def _check_definition(self, kind: ResourceKind) -> None:
+        definition = self.find(DEFINITIONS, "", kind.storage_name) if kind.custom else None
+        if definition is not None and is_terminating(definition):
+            raise terminating_definition(kind)
+
+    def check_namespace(self, kind: ResourceKind, namespace: str, name: str) -> None:
+        """Whether the namespace of what is created is there and stays: NamespaceLifecycle.
+
+        What is created below an object counts: a binding, an eviction, a token.
+
+        Raises:
+            StatusError: it is missing (404), or terminating (403).
+        """
         if not kind.namespaced or not self.enabled("NamespaceLifecycle"):
             return
         found = self.find("namespaces", "", namespace)
         if found is None:
             raise not_found(self.kinds.resource("namespaces"), namespace)
         if is_terminating(found):
-            raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
+            raise terminating_namespace(kind, name, namespace)
 
     def _replace(
         self,

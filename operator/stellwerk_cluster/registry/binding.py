@@ -31,6 +31,7 @@ def bind(
     """
     metadata, target = binding.get("metadata") or EMPTY, binding.get("target") or EMPTY
     check_body_namespace(key[0], metadata)
+    api.check_namespace(kind, *key)
     if metadata.get("name", "") != key[1]:
         message = "name in URL does not match name in Binding object"
         raise bad_request(message)

@@ -7,6 +7,7 @@ from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, PluginFlags
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.command import ApiFeatures, api_features, open_cluster
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
 
 def test_flags_say_what_is_on_in_the_api() -> None:
@@ -82,3 +83,15 @@ def test_without_namespace_lifecycle_objects_need_no_namespace() -> None:
     assert api.create(maps, "nowhere", {"metadata": {"name": "m"}}).key == ("nowhere", "m")
     with pytest.raises(StatusError, match='namespaces "nowhere" not found'):
         open_cluster(0).api.create(maps, "nowhere", {"metadata": {"name": "m"}})
+
+
+def test_without_namespace_lifecycle_every_namespace_can_be_deleted() -> None:
+    for disabled in ("", "NamespaceLifecycle"):
+        api = open_cluster(0, features=api_features(disabled=disabled)).api
+        namespaces = api.kinds.resource("namespaces")
+        if disabled:
+            assert not delete(api, namespaces, ("", "default"), DeleteOptions()).gone
+            api.create(api.kinds.resource("configmaps"), "default", {"metadata": {"name": "m"}})
+        else:
+            with pytest.raises(StatusError, match="this namespace may not be deleted"):
+                delete(api, namespaces, ("", "default"), DeleteOptions())
