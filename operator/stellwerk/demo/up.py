@@ -34,6 +34,7 @@ async def run_up(
     ):
         command, file = own_command(), sandbox.kubeconfig
         image = "registry.k8s.io/pause:3.10"
+        print((features or ApiFeatures()).groups_of_pods(), file=output)
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
         print(f"Kubeconfig: {file}", file=output)
         print(f"Scheduler:  {sandbox.url}", file=output)

@@ -40,6 +40,11 @@ class Reader(Protocol):
         """Whether a feature gate is on."""
         ...
 
+    @property
+    def release(self) -> str:
+        """The release of Kubernetes that the cluster is."""
+        ...
+
     def now(self) -> datetime:
         """The wall-clock time."""
         ...

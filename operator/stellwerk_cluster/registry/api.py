@@ -64,6 +64,7 @@ from stellwerk_cluster.registry.write_rules import (
     waits_for_more,
     wrong_uid,
 )
+from stellwerk_cluster.validation.gated import drop_disabled, forbidden_errors
 from stellwerk_cluster.validation.metadata import metadata_create_errors, metadata_update_errors
 
 if TYPE_CHECKING:
@@ -130,6 +131,12 @@ class Api(Reader):
         """Whether a feature gate is on."""
         return gate in self.features
 
+    @property
+    @override
+    def release(self) -> str:
+        """The release of Kubernetes that the cluster is."""
+        return self.kinds.release
+
     @override
     def now(self) -> datetime:
         """The wall-clock time."""
@@ -177,6 +184,7 @@ class Api(Reader):
         manager = options.manager or self._manager
         if applied is None and manager:
             applied = self.field_manager.created(kind, obj, manager, given)
+        drop_disabled(kind.type_name, obj, EMPTY, self.features)
         strategy.prepare_create(obj, self)
         self._check_definition(kind)
         self.check_namespace(kind, namespace, obj["metadata"].get("name", ""))
@@ -185,6 +193,7 @@ class Api(Reader):
         strategy.admit_create(obj, self, kind)
         errors = first_errors(
             kind_errors(kind, body),
+            forbidden_errors(kind.type_name, obj, EMPTY, self.features),
             metadata_create_errors(obj, strategy.name_errors, custom=kind.custom),
             strategy.validate(obj),
         )
@@ -424,6 +433,7 @@ class Api(Reader):
         strategy.prepare_update(obj, old, subresource)
         for plugin in self.write_admission:
             plugin.admit(kind, obj, old, options.user)
+        drop_disabled(kind.type_name, obj, old, self.features)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
@@ -434,6 +444,7 @@ class Api(Reader):
         layers = (1, 0) if subresource in STATUS_PARTS else strategy.metadata_layers
         errors = first_errors(
             metadata_update_errors(obj, old, layers, custom=kind.custom),
+            forbidden_errors(kind.type_name, obj, old, self.features),
             strategy.validate_update(obj, old, subresource),
         )
         if errors:
