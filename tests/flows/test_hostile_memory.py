@@ -3,6 +3,8 @@
 import sys
 from subprocess import run
 
+import pytest
+
 from tests.support.repository import ROOT
 
 FLAT_MIB = 32.0
@@ -10,6 +12,7 @@ FLAT_MIB = 32.0
 of a few parsed objects. A repetition makes several hundred MiB of them in all."""
 
 
+@pytest.mark.long
 def test_the_resident_memory_is_flat_from_the_third_repetition_on() -> None:
     child = run(
         [sys.executable, "-m", "tests.support.hostile_memory", "6", "200"],

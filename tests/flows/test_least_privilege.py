@@ -47,7 +47,7 @@ from tests.support.rights import (
     token_of,
     with_token,
 )
-from tests.support.running_operator import is_active, until
+from tests.support.running_operator import is_active, prompt, until
 
 STORAGE = "storage.k8s.io"
 DEVICES = "resource.k8s.io"
@@ -119,7 +119,8 @@ async def restricted_operator(
     )
     task = asyncio.create_task(run(options), name="operator")
     try:
-        yield
+        with prompt():
+            yield
     finally:
         task.cancel()
         await asyncio.wait({task})

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from stellwerk.cli import UNREACHABLE, USAGE_ERROR
 from tests.support.enforced_process import enforced_cluster
 from tests.support.processes import fetch, running, until
 
-NODES = 100
-PODS = 500
 _POD_CPU_MILLIS = 100
 
 
@@ -39,16 +38,21 @@ async def _pods(server: str) -> list[dict[str, Any]]:
     return pods
 
 
-async def _create_all(server: str) -> None:
+async def _create_all(server: str, pods: int) -> None:
     path = f"{server}/api/v1/namespaces/default/pods"
-    for start in range(0, PODS, 50):
+    for start in range(0, pods, 50):
         await asyncio.gather(*(fetch(path, _pod(index)) for index in range(start, start + 50)))
 
 
 @pytest.mark.parametrize("lane", [(), ("--no-fast-lane",)], ids=["fast lane", "kopf's own path"])
-async def test_five_hundred_pods_on_a_hundred_nodes(tmp_path: Path, lane: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("pods", "nodes"), [(100, 20), pytest.param(500, 100, marks=pytest.mark.long)]
+)
+async def test_every_pod_is_bound_and_equal_nodes_share_them(
+    tmp_path: Path, lane: tuple[str, ...], pods: int, nodes: int
+) -> None:
     address = f"127.0.0.1:{_free_port()}"
-    async with enforced_cluster(tmp_path, "--nodes", str(NODES)) as enforced:
+    async with enforced_cluster(tmp_path, "--nodes", str(nodes)) as enforced:
         cluster, server, kubeconfig = enforced.process, enforced.server, enforced.kubeconfig
         async with running(
             tmp_path / "run.log",
@@ -62,29 +66,29 @@ async def test_five_hundred_pods_on_a_hundred_nodes(tmp_path: Path, lane: tuple[
                 *lane,
             ),
         ) as operator:
-            await _create_all(server)
+            await _create_all(server, pods)
 
             async def all_bound() -> bool:
                 return all(pod["spec"].get("nodeName") for pod in await _pods(server))
 
             await until(all_bound, cluster, operator)
-            await _check(server, address)
+            await _check(server, address, pods, nodes)
             assert await operator.stop() == 0
 
 
-async def _check(server: str, address: str) -> None:
+async def _check(server: str, address: str, pods: int, nodes: int) -> None:
     """None lost, none twice, no node over-committed, and it is said so."""
-    pods = await _pods(server)
-    assert len({pod["metadata"]["uid"] for pod in pods}) == PODS
-    per_node = Counter(pod["spec"]["nodeName"] for pod in pods)
-    assert len(per_node) == NODES, "equal nodes share equal pods"
+    listed = await _pods(server)
+    assert len({pod["metadata"]["uid"] for pod in listed}) == pods
+    per_node = Counter(pod["spec"]["nodeName"] for pod in listed)
+    assert len(per_node) == nodes, "equal nodes share equal pods"
     assert max(per_node.values()) * _POD_CPU_MILLIS <= 4000
     assert b"readyz check passed" in await fetch(f"http://{address}/readyz?verbose")
 
     async def counted() -> bool:
         metrics = (await fetch(f"http://{address}/metrics")).decode()
         return (
-            f'scheduler_schedule_attempts_total{{profile="stellwerk",result="scheduled"}} {PODS}.0'
+            f'scheduler_schedule_attempts_total{{profile="stellwerk",result="scheduled"}} {pods}.0'
             in metrics
             and 'scheduler_pending_pods{queue="active"} 0.0' in metrics
         )
@@ -96,7 +100,7 @@ async def _check(server: str, address: str) -> None:
             await fetch(f"{server}/apis/events.k8s.io/v1/namespaces/default/events")
         )
         notes = [event["note"] for event in listed["items"] if event["reason"] == "Scheduled"]
-        return len(notes) == PODS and all("Successfully assigned" in note for note in notes)
+        return len(notes) == pods and all("Successfully assigned" in note for note in notes)
 
     await until(told)
 
@@ -118,20 +122,20 @@ async def test_an_unreachable_cluster_is_one_clear_line(tmp_path: Path) -> None:
         )
     )
     log = tmp_path / "run.log"
-    await _expect_usage_error(log, "run", "--kubeconfig", str(kubeconfig))
+    await _expect_status(UNREACHABLE, log, "run", "--kubeconfig", str(kubeconfig))
     assert "no usable Kubernetes API at" in log.read_text(encoding="utf-8")
 
 
 async def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
-    await _expect_usage_error(log, "run", "--kubeconfig", str(tmp_path / "missing"))
+    await _expect_status(USAGE_ERROR, log, "run", "--kubeconfig", str(tmp_path / "missing"))
     assert "missing" in log.read_text(encoding="utf-8")
 
 
-async def _expect_usage_error(log: Path, *arguments: str) -> None:
+async def _expect_status(expected: int, log: Path, *arguments: str) -> None:
     async with running(log, *arguments) as process:
         status = await asyncio.wait_for(process.process.wait(), 30)
     text = await asyncio.to_thread(log.read_text, encoding="utf-8")
-    assert status == 2, text
+    assert status == expected, text
     assert "Traceback" not in text
     assert [line for line in text.splitlines() if line.startswith("stellwerk: ")]

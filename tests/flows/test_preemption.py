@@ -438,7 +438,7 @@ def post_filter_seconds(world: VirtualCluster) -> float:
     ("nodes", "arrivals"),
     [
         pytest.param(100, 50, id="100 nodes, 50 arrivals"),
-        pytest.param(1000, 500, id="1,000 nodes, 500 arrivals", marks=pytest.mark.slow),
+        pytest.param(1000, 500, id="1,000 nodes, 500 arrivals", marks=pytest.mark.long),
     ],
 )
 def test_each_arrival_is_bound_and_no_more_victims_die_than_needed(

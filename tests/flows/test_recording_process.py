@@ -3,13 +3,12 @@
 import asyncio
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.processes import fetch, running, server_of, until
+from tests.support.processes import command, fetch, running, server_of, until
 
 
 def _pod(number: int) -> dict[str, Any]:
@@ -27,13 +26,8 @@ async def _bound(server: str) -> int:
 
 
 async def _simulate(*arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "stellwerk", "simulate", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output = (await process.communicate())[0].decode()
-    return process.returncode or 0, output
+    status, printed, said = await command("simulate", *arguments)
+    return status, printed + said
 
 
 @pytest.mark.parametrize(

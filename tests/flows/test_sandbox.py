@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import re
 import sys
 import urllib.request
@@ -13,7 +14,7 @@ import pytest
 from stellwerk.demo import demo
 from stellwerk.demo.demo import Example, run_demo
 from tests.support.builders import make_node, make_pod
-from tests.support.processes import fetch, running, server_of, until
+from tests.support.processes import command, fetch, running, server_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -91,17 +92,9 @@ async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_pat
 
 async def refusal(*arguments: str) -> tuple[int | None, str]:
     """Exit status and stderr of a command that does not begin."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "stellwerk",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, complaint = await asyncio.wait_for(process.communicate(), 60)
-    assert said == b""
-    return process.returncode, complaint.decode()
+    status, printed, said = await command(*arguments)
+    assert printed == ""
+    return status, said
 
 
 async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
@@ -120,10 +113,28 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
             return not json.loads(await fetch(f"{url}/queue"))["items"]
 
         await until(is_bound, up)
-        printed = await output_of("explain", "pod", "hello", "--url", url)
+        *_, export, create, explain, drain = tries(log)
+        assert (export, create.split()[:3]) == (
+            f"export KUBECONFIG={kubeconfig}",
+            ["kubectl", "run", "hello"],
+        )
+        environment = {"KUBECONFIG": str(kubeconfig)}
+        printed = await output_of_process(*after_program(explain), environment=environment)
         assert printed.startswith("default/hello is bound on node-")
-        printed = await output_of("what-if", "--drain", "node-1", "--url", url)
+        printed = await output_of_process(*after_program(drain), environment=environment)
         assert printed.startswith("If node-1 were drained")
+        printed = await output_of("decisions", "--kubeconfig", str(kubeconfig))
+        head, row = printed.splitlines()
+        assert head.split() == ["POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS"]
+        assert row.split()[0] == "default/hello"
+        printed = await output_of("queue", "-A", "--kubeconfig", str(kubeconfig))
+        assert printed == "No pod waits.\n"
+        printed = await output_of("nodes", "--kubeconfig", str(kubeconfig), "-o", "json")
+        assert [each["name"] for each in json.loads(printed)["items"]] == ["node-1", "node-2"]
+        printed = await output_of(
+            "profile", "history", "default-scheduler", "--kubeconfig", str(kubeconfig)
+        )
+        assert printed.startswith("REVISION"), "where the commands look without -n"
         printed = await output_of("explain", "pod", "hello", "--url", url, "-o", "json")
         assert json.loads(printed)["pod"] == "default/hello"
         printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
@@ -165,8 +176,31 @@ async def page_at(address: str) -> str:
 
 async def output_of(*arguments: str) -> str:
     """What a command prints."""
+    status, printed, said = await command(*arguments)
+    assert status == 0, said
+    return printed
+
+
+def tries(log: Path) -> list[str]:
+    """The commands that are printed to be tried."""
+    block = log.read_text().partition("Try, in another terminal:\n")[2].partition("\n\n")[0]
+    return [line.strip() for line in block.splitlines()]
+
+
+def after_program(line: str) -> list[str]:
+    """The arguments of a printed command, which begins with the way to call this program."""
+    return line[line.index("stellwerk ") :].split()[1:]
+
+
+async def output_of_process(*arguments: str, environment: dict[str, str]) -> str:
+    """The same of a process."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "stellwerk", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "stellwerk",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
     )
     printed, _ = await process.communicate()
     assert process.returncode == 0

@@ -55,16 +55,21 @@ class Module:
         """The package that the module is in."""
         return self.name.rpartition(".")[0]
 
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """Every node of the tree."""
+        return [*ast.walk(self.tree)]
+
     def docstrings(self) -> Iterator[tuple[_Documented, str]]:
         """Every docstring of the module, with what it is about."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, _Documented) and (text := ast.get_docstring(node)) is not None:
                 yield node, text
 
     def imports(self, known: Mapping[str, "Module"]) -> set[str]:
         """The known modules that it imports, anywhere in it."""
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -5,17 +5,20 @@ the failure when it died early.
 """
 
 import asyncio
+import io
 import json
 import ssl
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from stellwerk.cli import main
 
 DEADLINE_SECONDS = 90.0
 
@@ -53,6 +56,21 @@ async def running(log: Path, *arguments: str, module: str = "stellwerk") -> Asyn
         yield running_process
     finally:
         await running_process.stop()
+
+
+async def command(*arguments: str) -> tuple[int, str, str]:
+    """`stellwerk ARGUMENTS` in a thread of this process: its status, what it prints, and says.
+
+    A process of its own takes a second; one test of each command has one.
+    """
+    printed, said = io.StringIO(), io.StringIO()
+
+    def run() -> int:
+        with redirect_stdout(printed), redirect_stderr(said):
+            return main(arguments)
+
+    status = await asyncio.to_thread(run)
+    return status, printed.getvalue(), said.getvalue()
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *processes: Process) -> None:

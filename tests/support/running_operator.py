@@ -2,18 +2,21 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from stellwerk.app import RunOptions, run
 from stellwerk.garbage import collect_seldom
-from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.scheduler.profiles import profile_history
+from stellwerk.scheduler.profiles import profile_status as profile_status_writing
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support.definitions import profile_definition
 from tests.support.rights import write_operator_kubeconfig
 
 
@@ -23,8 +26,12 @@ async def operator_on(
     directory: Path,
     history_namespace: str | None = None,
     on_port: Callable[[int], None] = lambda _: None,
+    *,
+    is_prompt: bool = True,
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
+
+    `is_prompt`: what it looks after now and then, it looks after at once.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
     """
@@ -35,6 +42,27 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
     )
+    with prompt() if is_prompt else nullcontext():
+        async with _running(options, on_port):
+            yield
+
+
+@contextmanager
+def prompt() -> Iterator[None]:
+    """What an operator of this process looks after now and then, it looks after at once.
+
+    How often it does is for test_profile_status.py and its like, in virtual time.
+    """
+    with (
+        patch.object(profile_status_writing, "LOOK_SECONDS", 0.05),
+        patch.object(profile_status_writing, "COUNTS_SECONDS", 0.1),
+        patch.object(profile_history, "LOOK_SECONDS", 0.05),
+    ):
+        yield
+
+
+@asynccontextmanager
+async def _running(options: RunOptions, on_port: Callable[[int], None]) -> AsyncIterator[None]:
     thresholds = gc.get_threshold()
     # As the command does: among all that a test run keeps, a full collection takes a second.
     collect_seldom()
@@ -53,7 +81,7 @@ def install(cluster: EmbeddedCluster, *profiles: JsonObject) -> None:
     """Create the definition and these profiles."""
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
-    api.create(definitions, "", crd_manifest())
+    api.create(definitions, "", profile_definition())
     for profile in profiles:
         api.create(api.kinds.resource(PLURAL, GROUP), "", profile)
 

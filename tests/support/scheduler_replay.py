@@ -24,7 +24,6 @@ from stellwerk import app
 from stellwerk.clock import VirtualClock
 from stellwerk.convert.conversion import convert
 from stellwerk.metrics import Metrics
-from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -33,6 +32,7 @@ from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.definitions import profile_definition
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.skipped_time import run_skipping_over_sockets
@@ -222,7 +222,7 @@ class _Replay:
     # --- what happens ---------------------------------------------------------------------------
 
     async def _set_up(self) -> None:
-        await self._request("POST", _DEFINITIONS, crd_manifest())
+        await self._request("POST", _DEFINITIONS, profile_definition())
         for manifest in convert(self._config()).manifests:
             if self._gangs:
                 manifest["spec"]["gangScheduling"] = True

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from urllib.parse import parse_qsl
 
 import orjson
@@ -29,17 +30,18 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.serving.exposition import exposition
+from stellwerk_cluster import command
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
 from stellwerk_cluster.apiserver.listing import parse_list_options
 from stellwerk_cluster.apiserver.request_info import RequestInfo, parse_path
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.command import install_profiles
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import StoreEvent
+from tests.support.definitions import profile_definition
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants, check_unaltered
 from tests.support.rights import Right, granted
@@ -183,7 +185,8 @@ class VirtualCluster:
         self.clock = clock
         self.cluster = EmbeddedCluster(nodes, clock=clock, options=options)
         self.api = self.cluster.api
-        install_profiles(self.cluster)
+        with patch.object(command, "crd_manifest", profile_definition):
+            command.install_profiles(self.cluster)
         self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
         self.notes = Notes()
         self._recording, self._numbers, self._also_granted = recording, numbers, also_granted

@@ -22,11 +22,12 @@ import aiohttp
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.lease import Lease, local_url
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
 from stellwerk.commands.port_arguments import PortAddress
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.metrics import Metrics
 from stellwerk.models.answers.answer import Kind
 
@@ -42,14 +43,22 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
 
     Raises:
         ConfigurationError: it cannot be reached as asked for.
-        SchedulerError: no pod holds the lease.
+        UnreachableError: no pod holds the lease, or no port can be forwarded to it.
     """
     if address.url:
         async with _port_at(address, address.url, verify=address.verify) as port:
             yield port
         return
     credentials = await load_credentials(address.kubeconfig, address.context)
-    pod = await _leader(credentials, address)
+    lease = await _lease(credentials, address)
+    url = local_url(lease, credentials.server)
+    if url is not None:
+        # Plain HTTP within this machine: no token is sent.
+        async with _port_at(address, url, verify=True) as port:
+            yield port
+        return
+    pod = lease.record.holder_identity
+    pod = pod.rpartition("_")[0] or pod
     # The API server has led us to the pod; the certificate is the pod's own.
     async with (
         _forwarded(address, pod) as number,
@@ -73,17 +82,16 @@ async def _port_at(address: PortAddress, url: str, *, verify: bool) -> AsyncIter
         yield OperatorPort(session, url, authorization)
 
 
-async def _leader(credentials: Credentials, address: PortAddress) -> str:
-    """The name of the pod that holds the lease: its host name, before the identity's underscore."""
+async def _lease(credentials: Credentials, address: PortAddress) -> Lease:
+    """The lease with its holder, whose identity is a pod's host name, an underscore and more."""
     key = f"{address.lease_namespace}/{address.lease_name}"
     async with KubernetesClient(
         credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
     ) as client:
         lease = await client.lease(address.lease_namespace, address.lease_name).get()
-    holder = "" if lease is None else lease.record.holder_identity
-    if not holder:
-        raise SchedulerError(f"no replica holds the lease {key}: try --lease or --url")
-    return holder.rpartition("_")[0] or holder
+    if lease is None or not lease.record.holder_identity:
+        raise UnreachableError(f"no replica holds the lease {key}: try --lease or --url")
+    return lease
 
 
 @asynccontextmanager
@@ -119,11 +127,11 @@ async def _forwarded_port(forwarding: asyncio.subprocess.Process, pod: str) -> i
     try:
         line = await asyncio.wait_for(forwarding.stdout.readline(), _FORWARD_SECONDS)
     except TimeoutError as error:
-        raise SchedulerError(f"kubectl forwarded no port to pod {pod} in time") from error
+        raise UnreachableError(f"kubectl forwarded no port to pod {pod} in time") from error
     found = _FORWARDING.match(line)
     if found is None:
         message = (await forwarding.stderr.read()).decode(errors="replace").strip()
-        raise SchedulerError(f"cannot forward a port to pod {pod}: {message}")
+        raise UnreachableError(f"cannot forward a port to pod {pod}: {message}")
     return int(found[1])
 
 

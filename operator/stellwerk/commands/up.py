@@ -14,6 +14,10 @@ from stellwerk.commands.arguments import (
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
+EXAMPLES: Final = (
+    "up",
+    "up --nodes 50 --page-port 8080",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=port_number,
         default=0,
         help="of the page, on 127.0.0.1 (default: a free one)",
+    )
+    parser.add_argument(
+        "--operator-port",
+        type=port_number,
+        default=0,
+        help="of the scheduler, on 127.0.0.1 (default: a free one)",
     )
     add_release_flags(parser)
     from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
@@ -53,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
             options.page_port,
             features,
             options.devices,
+            options.operator_port,
         )
     )
     return 0

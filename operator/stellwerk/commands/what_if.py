@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from stellwerk.commands.port_arguments import (
     PortAddress,
+    add_namespace_argument,
     add_output_arguments,
     add_port_arguments,
     port_address,
@@ -18,14 +19,21 @@ from stellwerk.errors import ConfigurationError
 
 _MOST: Final = 10**9
 HELP: Final = "say what would happen with other nodes, another pod or another profile"
+EXAMPLES: Final = (
+    "what-if --drain node-1",
+    "what-if --pod pod.yaml --set spec.priority=1000",
+    "what-if --add-nodes node.yaml --count 3",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for what is supposed."""
     parser.add_argument(
-        "--pod", metavar="FILE|NAME", help="decide for this pod: a manifest, or a live pod"
+        "--pod",
+        metavar="FILE|NAME",
+        help="decide for this pod: a manifest, or a live pod (NAMESPACE/NAME)",
     )
-    parser.add_argument("-n", "--namespace", default="default", help="of a live pod")
+    add_namespace_argument(parser)
     parser.add_argument(
         "--set",
         metavar="PATH=VALUE",

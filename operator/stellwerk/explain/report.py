@@ -15,21 +15,20 @@ from typing import Final
 import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.explain.object_edits import searched, suggested_edits
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
 from stellwerk.explain.steps import Steps
-from stellwerk.explain.would_fit import WouldFit, filter_results
+from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.types import PluginFailure, Status
-from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.listings import ProfileObject
 from stellwerk.models.answers.pod import (
     DecisionFields,
+    DevicesOfPod,
     LastAttempt,
     LastPreemption,
     NearNode,
@@ -128,6 +127,7 @@ class Explanations:
             )
         return DecisionFields(
             decided_at=at(clock, record.decided_at_seconds),
+            compatibility=str(record.release),
             attempts=record.attempts,
             nodes=record.nodes,
             evaluated=record.evaluated,
@@ -252,7 +252,11 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
         found = yield from filter_results(world, pod, profile)
         yield
         asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
-        result = RecomputedExplanation(verdicts=verdicts(world, found, computed))
+        result = RecomputedExplanation(
+            verdicts=replace(
+                verdicts(world, found, computed), compatibility=str(profile.compatibility.release)
+            )
+        )
         result = _with_parts(world, pod, result, (yield from asked.parts()))
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)

@@ -322,7 +322,7 @@ class CycleState:
         self.among: Mask | None = None
         """(N,) bool, the only rows that exist for this attempt; None: all of them."""
         self.group: PodGroupKey | None = None
-        """The group with which the pod is decided; None: it is decided by itself."""
+        """The group with which the pod is decided, or was; None: nothing looks at its group."""
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()
@@ -420,6 +420,10 @@ class Feasibility:
         self.restricted_by = (*self.restricted_by, plugin)
         if not self.node_names:
             self.pre_filter = _no_common_node(self.restricted_by)
+
+    def lift_restriction(self) -> None:
+        """Name no nodes: a plugin has rejected the pod, whatever others before it have named."""
+        self.node_names, self.restricted_by = None, ()
 
     def nominated_row(self, pod: PodInfo, snapshot: Snapshot) -> int | None:
         """The row of the node nominated to the pod if it is feasible; it is then taken.

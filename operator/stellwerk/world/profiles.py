@@ -29,7 +29,8 @@ from stellwerk.framework.events import (
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
-from stellwerk.framework.types import OK, Code, Status
+from stellwerk.framework.types import OK, Code, CycleState, Status
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
@@ -90,6 +91,8 @@ class ServedProfile:
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
         self.framework = framework
+        self.compatibility = framework.handle.compatibility
+        """The release that it decides as."""
         self.random = random
         self.extenders = extenders
         """None: it has none."""
@@ -99,6 +102,12 @@ class ServedProfile:
         self.places_groups = any(each.name == GANG_SCHEDULING for each in self.pre_enqueues)
         """Whether pods of one group are decided together."""
 
+    def new_state(self, pod: PodInfo, *, sampled: bool = False) -> CycleState:
+        """The state of an attempt for a pod by itself; its group counts where groups are placed."""
+        state = CycleState(sampled=sampled)
+        state.group = pod.group if self.places_groups else None
+        return state
+
 
 class Profiles(QueueingPolicy):
     """The served profiles by schedulerName, and whose pods are whose; empty until some serve."""
@@ -107,8 +116,11 @@ class Profiles(QueueingPolicy):
         self,
         on_plugin_failure: OnPluginFailure = lambda *_: None,
         namespace: Callable[[str], JsonObject | None] = lambda _: _WITHOUT_LABELS,
+        compatibility: Compatibility = AS_RECORDED,
     ) -> None:
         """`namespace`: the object of a namespace as last seen; None: it was not seen."""
+        self.compatibility = compatibility
+        """The meaning of `compatibility: auto`, and the release by which pods are read."""
         self._on_plugin_failure = on_plugin_failure
         self.selectors = ProfileSelectors(namespace)
         self.overlaps = SelectorOverlaps()

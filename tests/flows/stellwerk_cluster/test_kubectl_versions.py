@@ -61,6 +61,7 @@ def test_the_newest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path:
     assert toured(newest(), kubeconfig, tmp_path, "newest") == []
 
 
+@pytest.mark.all_versions
 def test_the_oldest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path: Path) -> None:
     if newest() == oldest():
         pytest.skip("only one kubectl is installed")

@@ -259,7 +259,7 @@ def test_claims_of_older_versions_are_those_of_the_newest(
     assert second["firstAvailable"][0]["deviceClassName"] == "c"
     assert "exactly" not in second
     assert ask(url, "GET", f"{DEVICES}/v1beta2/{path}/claim")[1]["spec"] == found["spec"]
-    slices = {
+    slices: dict[str, Any] = {
         "metadata": {"name": "slice"},
         "spec": {
             "driver": "d.example.com",

@@ -5,30 +5,24 @@ written in one request, based on the claim as it is read; a claim that was taken
 deleted meanwhile ends the attempt.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
-from stellwerk.plugins.dynamic_resources.binding_conditions import (
-    TIMED_OUT,
-    Readiness,
-    drivers_awaited,
-    failure_of,
-    has_conditions,
-    is_late,
-    outcome_of,
-    readiness,
-)
 from stellwerk.plugins.dynamic_resources.claims import (
     RESOURCE_CLAIM,
     AllocationRequest,
@@ -44,6 +38,8 @@ from stellwerk.plugins.dynamic_resources.claims import (
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
 
+TIMED_OUT: Final = "device binding timeout"
+_FAILED: Final = "device binding failed"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
@@ -373,13 +369,14 @@ def allocations(
     solution: Solution,
     node_name: str,
     share_id: Callable[[], str] = lambda: ANY_SHARE,
+    rules: Compatibility = AS_RECORDED,
 ) -> list[JsonObject]:
     """status.allocation of each claim, as the API has it.
 
     Results are in the order of the search; configuration of classes precedes that of the claim.
     """
     return [
-        _allocation(claim.spec, results, chosen, node_name, share_id)
+        _allocation(claim.spec, results, chosen, node_name, share_id, rules)
         for claim, results, chosen in zip(
             allocation_request.claims, solution.results, solution.chosen, strict=True
         )
@@ -392,11 +389,17 @@ def _allocation(
     chosen: Sequence[RequestData],
     node_name: str,
     share_id: Callable[[], str],
+    rules: Compatibility,
 ) -> JsonObject:
     devices: JsonObject = {}
     if results:
         devices["results"] = [_result(each, share_id) for each in results]
     config = [*_class_config(chosen), *_claim_config(spec, chosen)]
+    if ReleaseRule.CONFIGURE_CLAIMS_ONCE in rules:
+        config = [
+            *_without_needless_requests(_class_config(chosen), chosen),
+            *_without_needless_requests(_claim_config_once(spec, chosen), chosen),
+        ]
     if config:
         devices["config"] = config
     allocation: JsonObject = {"devices": devices}
@@ -450,8 +453,32 @@ def _claim_config(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[
         if not named:
             yield entry
         for wanted in chosen:
-            if wanted.choice.request in named or wanted.choice.full_name in named:
+            if _is_named(wanted, named):
                 yield entry
+
+
+def _claim_config_once(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[JsonObject]:
+    """The claim's own configuration, once if it names any request or chosen alternative."""
+    for each in spec.config:
+        named = each.get("requests") or ()
+        if not named or any(_is_named(wanted, named) for wanted in chosen):
+            yield {**each, "source": "FromClaim"}
+
+
+def _without_needless_requests(
+    config: Iterable[JsonObject], chosen: Sequence[RequestData]
+) -> Iterator[JsonObject]:
+    """The configuration, without `requests` where it is for all of them: none means all."""
+    for each in config:
+        named = each.get("requests") or ()
+        if all(_is_named(wanted, named) for wanted in chosen):
+            yield {field: value for field, value in each.items() if field != "requests"}
+        else:
+            yield each
+
+
+def _is_named(wanted: RequestData, named: Collection[str]) -> bool:
+    return wanted.choice.request in named or wanted.choice.full_name in named
 
 
 def _node_selector(devices: Sequence[Device], node_name: str) -> JsonObject | None:
@@ -478,3 +505,98 @@ def _add_requirement(known: list[JsonObject], requirement: JsonObject) -> None:
 def _meaning(requirement: JsonObject) -> tuple[str, str, frozenset[str]]:
     values = frozenset(requirement.get("values") or ())
     return requirement["key"], requirement["operator"], values
+
+
+# --- binding conditions -------------------------------------------------------------------------
+
+
+class Readiness(Enum):
+    """The state of a claim's devices."""
+
+    READY = auto()
+    PENDING = auto()
+    FAILED = auto()
+
+
+def readiness(claim: JsonObject) -> Readiness:
+    """The state of the devices of an allocated claim."""
+    if failure_of(claim):
+        return Readiness.FAILED
+    ready = all(
+        conditions.get(condition, {}).get("status") == "True"
+        for result, conditions in _waiting(claim)
+        for condition in result["bindingConditions"]
+    )
+    return Readiness.READY if ready else Readiness.PENDING
+
+
+def has_conditions(claim: JsonObject) -> bool:
+    """Whether any of the devices has to become ready first."""
+    return any(True for _ in _waiting(claim))
+
+
+def drivers_awaited(claim: JsonObject) -> Iterator[str]:
+    """The drivers whose devices have to become ready first."""
+    for result, _ in _waiting(claim):
+        yield str(result["driver"])
+
+
+def outcome_of(failure: str) -> str:
+    """The outcome of waiting in the words of kube-scheduler's metrics; no failure: success."""
+    if not failure:
+        return "success"
+    if failure == TIMED_OUT:
+        return "timeout"
+    return "failure" if failure.startswith(_FAILED) else "error"
+
+
+def failure_of(claim: JsonObject) -> str:
+    """The failure of a device in kube-scheduler's words; empty: there is none."""
+    for result, conditions in _waiting(claim):
+        for condition in result.get("bindingFailureConditions") or ():
+            failed = conditions.get(condition)
+            if failed is not None and failed.get("status") == "True":
+                return (
+                    f"{_FAILED}: claim={claim['metadata']['name']}, "
+                    f"reason={failed.get('reason') or ''}, "
+                    f"message={json.dumps(failed.get('message') or '')}"
+                )
+    return ""
+
+
+def is_late(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
+    """Whether so much time has passed since the claim was allocated; never if it is not known."""
+    written = ((claim.get("status") or {}).get("allocation") or {}).get("allocationTimestamp")
+    if not written:
+        return False
+    try:
+        allocated = datetime.fromisoformat(written)
+    except ValueError:
+        return False
+    return now > allocated + timedelta(seconds=timeout_seconds)
+
+
+def is_available(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
+    """Whether an allocated claim can be used, now or when its devices are ready."""
+    match readiness(claim):
+        case Readiness.READY:
+            return True
+        case Readiness.FAILED:
+            return False
+        case Readiness.PENDING:
+            return not is_late(claim, now, timeout_seconds)
+
+
+def _waiting(claim: JsonObject) -> Iterator[tuple[JsonObject, Mapping[str, JsonObject]]]:
+    """The results with binding conditions, and the conditions of their devices by type."""
+    if not is_allocated(claim):
+        return
+    status = claim["status"]
+    reported = {
+        (each.get("driver"), each.get("pool"), each.get("device")): each.get("conditions") or ()
+        for each in status.get("devices") or ()
+    }
+    for result in (status["allocation"].get("devices") or {}).get("results") or ():
+        if result.get("bindingConditions"):
+            key = (result["driver"], result["pool"], result["device"])
+            yield result, {each["type"]: each for each in reported.get(key, ())}
