@@ -187,6 +187,25 @@ def test_defaults_of_a_group(old: str, new: str) -> None:
     assert ask(old, "POST", place("v1alpha2"), group("plain"))[1]["spec"]["disruptionMode"] == "Pod"
 
 
+OLD_REFERENCE = {"workloadName": "shown", "podGroupTemplateName": "t"}
+
+
+def test_a_table_names_the_workload_in_each_form(old: str, new: str) -> None:
+    accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    template = {"name": "t", **GANG}
+    for url, version, spec in (
+        (old, "v1alpha2", {"podGroupTemplateRef": {"workload": OLD_REFERENCE}}),
+        (new, "v1beta1", {"workloadRef": {"workloadName": "shown", "templateName": "t"}}),
+    ):
+        workload = {"metadata": {"name": "shown"}, "spec": {"podGroupTemplates": [template]}}
+        assert ask(url, "POST", place(version, "workloads"), workload)[0] == 201
+        assert ask(url, "POST", place(version), group("shown", **spec))[0] == 201
+        table = json.loads(send(url, "GET", place(version, name="shown"), headers=accept)[1])
+        names = [each["name"] for each in table["columnDefinitions"]]
+        cells = dict(zip(names, table["rows"][0]["cells"], strict=True))
+        assert (cells["Policy"], cells["Workload"]) == ("Gang", "shown")
+
+
 def test_a_template_has_no_default_mode(new: str) -> None:
     body = {"metadata": {"name": "w"}, "spec": {"podGroupTemplates": [{"name": "t", **GANG}]}}
     status, made = ask(new, "POST", place("v1beta1", "workloads"), body)
