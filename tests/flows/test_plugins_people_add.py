@@ -1,18 +1,22 @@
 """Load, NUMA zones and quotas on a running operator, with the chart's definitions."""
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, KIND
-from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
-from tests.support.rights import Right
+from tests.support.rights import ENFORCED, Right
+from tests.support.running_operator import install, is_active, operator_on, until
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
@@ -162,6 +166,70 @@ def test_pods_that_ran_before_the_quota_count_and_none_is_evicted_for_it() -> No
         assert len(bound(world, "team-a")) == 3
 
     play([make_node("n", cpu="8")], story)
+
+
+CHART_ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "stellwerk-plugins"},
+    "rules": [
+        {
+            "apiGroups": ["scheduling.x-k8s.io"],
+            "resources": ["elasticquotas"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {
+            "apiGroups": ["scheduling.x-k8s.io"],
+            "resources": ["elasticquotas/status"],
+            "verbs": ["patch"],
+        },
+    ],
+}
+"""What the chart's template makes where `plugins.quotas` is true."""
+
+
+@pytest.mark.long
+async def test_over_http_the_kind_is_watched_once_a_profile_names_the_plugin(
+    tmp_path: Path,
+) -> None:
+    options = ClusterOptions(seed=1, heartbeats=False, identity=ENFORCED)
+    async with EmbeddedCluster([make_node("n", cpu="8")], options=options) as cluster:
+        kinds, api = cluster.api.kinds, cluster.api
+        account = {"kind": "ServiceAccount", "name": "stellwerk", "namespace": "stellwerk"}
+        role = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "stellwerk-plugins"}
+        binding = {
+            "metadata": {"name": "stellwerk-plugins"},
+            "roleRef": role,
+            "subjects": [account],
+        }
+        api.create(kinds.resource("clusterroles", RBAC_GROUP), "", CHART_ROLE)
+        api.create(kinds.resource("clusterrolebindings", RBAC_GROUP), "", binding)
+        definition = yaml.safe_load((DEFINITIONS / "elasticquotas.yaml").read_text())
+        api.create(
+            kinds.resource("customresourcedefinitions", "apiextensions.k8s.io"), "", definition
+        )
+        quotas, pods = (
+            kinds.resource("elasticquotas", "scheduling.x-k8s.io"),
+            kinds.resource("pods"),
+        )
+        api.create(quotas, "default", quota("default", min={"cpu": "2", "memory": "8Gi"}))
+        install(cluster)
+        async with operator_on(cluster, tmp_path):
+            api.create(kinds.resource(PLURAL, GROUP), "", QUOTAS)
+            await until(lambda: is_active(cluster, "own"))
+            for index in range(3):
+                api.create(pods, "default", pod(f"p{index}", cpu="1", memory="1Gi"))
+
+            def used_cpu() -> str:
+                (found,) = api.all(STORED, "default")
+                status = found.get("status") or {}
+                return str((status.get("used") or {}).get("cpu"))
+
+            await until(lambda: used_cpu() == "2")
+            bound_pods = [
+                each for each in api.all("pods", "default") if each["spec"].get("nodeName")
+            ]
+            assert len(bound_pods) == 2
 
 
 # --- NUMA zones ---------------------------------------------------------------------------------

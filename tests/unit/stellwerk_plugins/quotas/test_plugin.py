@@ -64,3 +64,18 @@ def test_an_explanation_says_what_is_used_and_who_has_borrowed() -> None:
     facts = plugin.explain(CycleState(), pod_info("web", namespace="a", cpu="1"), nodes)
     assert isinstance(facts, PluginFacts)
     assert "40 of 40 cpu used (10 guaranteed, 12 borrowed by b)" in facts.lines[0]
+
+
+def test_pods_that_are_placed_together_count_until_that_is_undone() -> None:
+    cache, objects = make_cache([make_node("n", cpu="99")]), IndexedObjectStore()
+    objects.set("ElasticQuota", quota("a", "40"))
+    handle: Any = PluginHandle(cache.snapshot, objects)
+    handle.recorder, handle.preempting = None, frozenset()
+    plugin = CapacityScheduling(handle)
+    cache.update_snapshot()
+    member = pod_info("member", namespace="a", cpu="30")
+    nodes = NodeView(cache.snapshot)
+    with cache.trial() as trial:
+        trial.add_pod(pod_info("first", namespace="a", cpu="30"), "n")
+        assert not plugin.pre_filter(CycleState(), member, nodes).status.ok
+    assert plugin.pre_filter(CycleState(), member, nodes).status.ok
