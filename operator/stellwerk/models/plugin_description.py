@@ -67,6 +67,3 @@ class PluginDescription:
     default_weight: int = UNSET_WEIGHT
     """The score weight where a profile enables the plugin without one. kube-scheduler's rule is 1
     for every plugin; the weights of the default set are in `profile_defaults`, not here."""
-
-    kinds: tuple[PluginKind, ...] = ()
-    """The kinds that are to be watched for it, where a profile names it."""

@@ -14,7 +14,7 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import LoadedProfile
-from stellwerk.plugins.registry import instantiate, known_plugins
+from stellwerk.plugins.registry import instantiate
 
 
 class Assembly:
@@ -79,14 +79,7 @@ class Assembly:
         )
 
     def _instance(self, name: str, profile: LoadedProfile) -> Plugin:
-        """A new instance of a plugin, whose kinds are watched from now on."""
-        plugin = self._made(name, profile)
-        for kind in known_plugins()[name].kinds:
-            self._services.sources.watch(kind)
-        return plugin
-
-    def _made(self, name: str, profile: LoadedProfile) -> Plugin:
-        """A new instance of a plugin.
+        """A new instance of a plugin, whose kinds are watched from now on.
 
         Raises:
             ProfileError: the plugin refuses its arguments, in whatever way.
@@ -102,6 +95,8 @@ class Assembly:
                 _arguments_field(name, profile),
                 f"plugin {name} refuses to be made: {type(failure).__name__}: {failure}",
             ) from failure
+        for kind in getattr(made, "watched_kinds", ()):
+            self._services.sources.watch(kind)
         return isolated(made, self._guard)
 
 

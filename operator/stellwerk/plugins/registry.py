@@ -19,7 +19,7 @@ from typing_extensions import override
 from stellwerk.framework.extension_points import points_of
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.services import Handle
-from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription, PluginKind
+from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription
 from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
@@ -109,8 +109,7 @@ def describe(plugin: PluginClass) -> PluginDescription:
     """The properties of a plugin class that profiles need, read from its attributes."""
     args_model: type[BaseModel] | None = getattr(plugin, "args_model", None)
     weight: int = getattr(plugin, "default_weight", UNSET_WEIGHT)
-    kinds: Iterable[PluginKind] = getattr(plugin, "watched_kinds", ())
-    return PluginDescription(plugin.name, points_of(plugin), args_model, weight, tuple(kinds))
+    return PluginDescription(plugin.name, points_of(plugin), args_model, weight)
 
 
 def known_plugins() -> Mapping[str, PluginDescription]:
