@@ -1,7 +1,7 @@
 """The operator stops, dies or loses the API in the middle of its work, and no pod is lost for it.
 
-Over loopback and in real time, against the embedded cluster, which notes every binding it takes:
-none comes twice.
+Over loopback, against the embedded cluster, which notes every binding it takes: none comes twice.
+In real time where a process is killed.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from tests.support.invariants import check_capacity
 from tests.support.processes import running
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active, operator_on, until
+from tests.support.skipped_time import clock_of_loop
 
 PODS = 200
 NODES = [make_node(f"n{number}", cpu="20") for number in range(10)]
@@ -50,7 +51,7 @@ class Bindings:
 
 @asynccontextmanager
 async def cluster_with_bindings() -> AsyncIterator[tuple[EmbeddedCluster, Bindings]]:
-    async with EmbeddedCluster(NODES, options=ALONE) as cluster:
+    async with EmbeddedCluster(NODES, clock=clock_of_loop(), options=ALONE) as cluster:
         install(cluster, make_profile("default-scheduler"))
         yield cluster, Bindings(cluster)
         pods = cluster.api.all("pods", "default")
@@ -91,7 +92,13 @@ async def dying(cluster: EmbeddedCluster, directory: Path) -> AsyncIterator[None
         process.process.kill()
 
 
-@pytest.mark.parametrize("first", [operator_on, dying], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(operator_on, id="stopped", marks=pytest.mark.skips_time),
+        pytest.param(dying, id="killed"),
+    ],
+)
 async def test_a_restart_halfway_binds_every_pod_exactly_once(first: Any, tmp_path: Path) -> None:
     async with cluster_with_bindings() as (cluster, bindings), asyncio.TaskGroup() as tasks:
         operator: AbstractAsyncContextManager[None] = first(cluster, tmp_path)
@@ -105,7 +112,7 @@ async def test_a_restart_halfway_binds_every_pod_exactly_once(first: Any, tmp_pa
         assert set(bindings.of.values()) == {1}
 
 
-@pytest.mark.slow
+@pytest.mark.skips_time
 async def test_an_outage_of_the_api_is_a_delay(tmp_path: Path) -> None:
     async with cluster_with_bindings() as (cluster, bindings):
         async with operator_on(cluster, tmp_path):

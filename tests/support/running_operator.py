@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from stellwerk import app
 from stellwerk.app import RunOptions, run
 from stellwerk.garbage import collect_seldom
 from stellwerk.models.json_values import JsonObject
@@ -18,6 +19,7 @@ from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.definitions import profile_definition
 from tests.support.rights import write_operator_kubeconfig
+from tests.support.skipped_time import clock_of_loop
 
 
 @asynccontextmanager
@@ -30,6 +32,7 @@ async def operator_on(
     """Run until the block ends; an error of the operator is the block's.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
+    In a test that skips time it has the loop's clock, and the cluster should have it, too.
     """
     kubeconfig = directory / "kubeconfig"
     write_operator_kubeconfig(cluster, kubeconfig)
@@ -38,7 +41,7 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
     )
-    with prompt():
+    with prompt(), patch.object(app, "SystemClock", clock_of_loop):
         async with _running(options, on_port):
             yield
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from stellwerk.client.connection import BrokenAnswerError, ConnectionPool, HttpResponse, parse
 from tests.support.in_process import eventually
 
+pytestmark = pytest.mark.skips_time
+
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"

@@ -9,6 +9,8 @@ import pytest
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.in_process import eventually
 
+pytestmark = pytest.mark.skips_time
+
 BARE: Final = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 _MEGABYTE: Final = 1_000_000
 
