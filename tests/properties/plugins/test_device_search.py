@@ -24,6 +24,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
 )
 from stellwerk.plugins.dynamic_resources.node_verdicts import NodeAllocator
 from tests.support.builders import make_cache, make_node
+from tests.support.examples import examples
 
 DRIVER = "gpu.example.com"
 ENOUGH_STEPS = 20_000
@@ -120,7 +121,7 @@ def searched(node: Node, claims: list[JsonObject], often: int) -> Any:
         return node.search(claims)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     often=st.sampled_from([1, 2, 16]),
@@ -182,7 +183,7 @@ def can_be_met(node: Node, claimed: JsonObject) -> bool:
     return all(placed(place, set()) for place in range(len(places)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), matching=st.booleans())
 def test_a_large_claim_is_met_wherever_it_can_be_in_few_steps(*, seed: int, matching: bool) -> None:
     rng = Random(seed)
