@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +28,8 @@ async def operator_on(
     directory: Path,
     history_namespace: str | None = None,
     on_port: Callable[[int], None] = lambda _: None,
+    *,
+    promptly: bool = True,
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
 
@@ -41,7 +43,7 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
     )
-    with prompt(), patch.object(app, "SystemClock", clock_of_loop):
+    with prompt() if promptly else nullcontext(), patch.object(app, "SystemClock", clock_of_loop):
         async with _running(options, on_port):
             yield
 
