@@ -37,6 +37,13 @@ from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import (
+    NO_GATES,
+    RECORDED,
+    Compatibility,
+    FeatureGates,
+    release_of_server,
+)
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
@@ -108,6 +115,8 @@ class RunOptions:
     """Pending pods beyond it are not scheduled."""
     journal: JournalOptions | None = None
     """The journal that takes down events and decisions; None: there is none."""
+    gates: FeatureGates = NO_GATES
+    """Feature gates, as kube-scheduler has them."""
     history_namespace: str | None = None
     """The namespace that keeps the history of profiles; None: the pod's own, outside a cluster
     none."""
@@ -301,7 +310,12 @@ def _world(
 ) -> World:
     """An empty World, whose queue feeds activeQ."""
     objects = IndexedObjectStore()
-    profiles = Profiles(plugin_failure_counter(metrics), partial(objects.get, "Namespace", ""))
+    profiles = Profiles(
+        plugin_failure_counter(metrics),
+        partial(objects.get, "Namespace", ""),
+        # Until the server has said what it is.
+        Compatibility.with_server(RECORDED, options.gates),
+    )
     nominator = Nominator()
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
@@ -327,6 +341,22 @@ def _world(
             lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
         ),
     )
+
+
+def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
+    """The meaning of `compatibility: auto` beside an API server of this version.
+
+    Gates that its release does not take are named in the log, and left as they are by default.
+    """
+    release = release_of_server(git_version)
+    if release is None:
+        release = RECORDED
+        logger.warning("the API server has no version of Kubernetes: %s", git_version)
+    for problem in gates.problems(release):
+        logger.error("--feature-gates, with Kubernetes %s: %s", release, problem)
+    for name in gates.left_out(release):
+        logger.warning("feature gate %s has no effect: Stellwerk leaves it out", name)
+    return Compatibility.with_server(release, gates)
 
 
 def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Guard) -> HttpServer:
@@ -396,16 +426,28 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         recorder.start()
         stack.push_async_callback(recorder.close)
         recording = stack.enter_context(
-            recording_to(options.journal, options.max_pod_complexity, clock, recorder)
+            recording_to(
+                options.journal,
+                options.max_pod_complexity,
+                compatibility := beside_server(version, options.gates),
+                clock,
+                recorder,
+            )
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
+        operator.loader.follow(compatibility)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
         on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
-        logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
+        logger.info(
+            "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
+            version,
+            credentials.server,
+            compatibility.release,
+        )
         ending = Ending()
         _listen_to_signals(operator)
         watches = run_operator(

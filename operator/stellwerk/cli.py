@@ -1,7 +1,7 @@
 """The command line: parses arguments and calls the rest; no logic of its own.
 
 Invariant: a mistake of the user is one clear line on standard error and exit status 2, never a
-traceback.
+traceback; a server that does not answer is one line and 3, any other failure one line and 1.
 """
 
 import argparse
@@ -9,7 +9,9 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from typing_extensions import override
 
 from stellwerk import __version__
 from stellwerk.commands import (
@@ -27,12 +29,15 @@ from stellwerk.commands import (
     shadow,
     simulate,
     up,
+    version,
     what_if,
 )
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
+from stellwerk.models.name_syntax import suggestion
 
 USAGE_ERROR: Final = 2
+UNREACHABLE: Final = 3
 
 _COMMANDS: Final = {
     "run": run,
@@ -50,8 +55,10 @@ _COMMANDS: Final = {
     "record": record,
     "simulate": simulate,
     "plan": plan,
+    "version": version,
 }
-"""Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
+"""Each module has HELP, EXAMPLES, `add_arguments` and `run`, and imports what is heavy only when
+it runs."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """The errors of a disk that takes no more."""
 
@@ -63,12 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.command(options)
         sys.stdout.flush()
-    except ConfigurationError as error:
-        print(f"stellwerk: {error}", file=sys.stderr)
-        return USAGE_ERROR
     except SchedulerError as error:
         print(f"stellwerk: {error}", file=sys.stderr)
-        return 1
+        return _status_of(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -84,16 +88,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _status_of(error: SchedulerError) -> int:
+    if isinstance(error, ConfigurationError):
+        return USAGE_ERROR
+    return UNREACHABLE if isinstance(error, UnreachableError) else 1
+
+
 def _end_output() -> None:
     """Let what is left in the buffer go nowhere: nothing can be written any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that knows options by their whole names alone, and so do those of its commands."""
+    """A parser that knows options by their whole names alone, and refuses in one line.
+
+    The parsers of its commands are of this class, too: argparse makes them with the parent's.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "allow_abbrev": False})
+
+    @override
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what a command does not know in its own name, and not in that of its parent."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown[0])}")
+        return found, unknown
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        """End with one line that names the command and where its options are listed."""
+        line = " ".join(message.split())
+        print(f"{self.prog}: {line}; see '{self.prog} --help'", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+
+    def _meant(self, word: str) -> str:
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        option = word.partition("=")[0]
+        return suggestion(option, known) if option.startswith("--") else ""
+
+
+_EXAMPLES: Final = "examples:"
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps the description, and leaves the examples a line each."""
+
+    @override
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -105,12 +149,18 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():
         text = module.HELP
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=_epilog(module.EXAMPLES),
+            formatter_class=_HelpFormatter,
+        )
         command.add_argument(
             "--log-level",
             choices=list(LEVELS),
             default="info",
-            help="how much to log (default: info)",
+            help="how much to log (default: %(default)s)",
         )
         command.add_argument(
             "--log-format",
@@ -120,4 +170,20 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.set_defaults(command=module.run)
+    text = "print the options of a command, with examples"
+    helping = commands.add_parser("help", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    helping.add_argument("words", nargs="*", metavar="COMMAND", help="as `plan defrag`")
+    helping.set_defaults(
+        log_level="warning", log_format="text", command=lambda given: _help(parser, given.words)
+    )
     return parser
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    return "\n".join([_EXAMPLES, *(f"  stellwerk {line}" for line in examples)])
+
+
+def _help(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+    """Print the help of a command, or of all; an unknown one is a usage error."""
+    parser.parse_args([*words, "--help"])
+    return 0

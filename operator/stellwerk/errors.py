@@ -7,6 +7,7 @@ user can act on.
 
 from __future__ import annotations
 
+import os
 from http import HTTPStatus
 
 from typing_extensions import override
@@ -26,6 +27,16 @@ class SchedulerError(Exception):
 
 class ConfigurationError(SchedulerError):
     """A mistake at start-up that the user can put right; the command line exits with 2."""
+
+
+class UnreachableError(SchedulerError):
+    """A server that does not answer, or is not the one it should be; commands exit with 3."""
+
+
+def cannot_listen(address: str, error: OSError) -> ConfigurationError:
+    """Return the error for an address that another process has, or that is none of this host."""
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    return ConfigurationError(f"cannot listen on {address}: {reason}")
 
 
 class ProfileError(SchedulerError):

@@ -13,7 +13,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.app import Operator, RunOptions
+from stellwerk.app import Operator, RunOptions, beside_server
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import SystemClock
@@ -72,11 +72,18 @@ async def record(options: RecordOptions) -> Mapping[str, int]:
         version = await client.check_reachable()
         offline = _Reading(client)
         recording = stack.enter_context(
-            recording_to(options.journal, run.max_pod_complexity, clock, offline)
+            recording_to(
+                options.journal,
+                run.max_pod_complexity,
+                beside_server(version, run.gates),
+                clock,
+                offline,
+            )
         )
         if recording is None:
             raise RuntimeError("there is a file to record to")
         operator = Operator(offline, offline, metrics, clock, run, recording=recording)
+        operator.loader.follow(beside_server(version, run.gates))
         stack.push_async_callback(operator.extenders.close)
         logger.info("recording Kubernetes %s at %s", version, credentials.server)
         ending = Ending()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stellwerk.clock import SystemClock
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.profile import (
     DEFAULT_PROFILE_MANIFEST,
@@ -159,7 +159,7 @@ async def serve_cluster(
     try:
         await cluster.start()
     except OSError as error:
-        raise ConfigurationError(f"cannot listen on port {port}: {error.strerror}") from error
+        raise cannot_listen(f"port {port}", error) from error
     try:
         _write(cluster, file, kubeconfig)
         print(

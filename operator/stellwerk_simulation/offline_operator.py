@@ -15,6 +15,12 @@ from stellwerk.framework.offline import Offline
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import (
+    AS_RECORDED,
+    Compatibility,
+    FeatureGates,
+    release_named,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +33,21 @@ def offline_operator(
     options = RunOptions()
     if head.max_pod_complexity:
         options = RunOptions(max_pod_complexity=head.max_pod_complexity)
-    return Operator(offline, offline, Metrics(), clock, options, numbers=numbers), clock
+    operator = Operator(offline, offline, Metrics(), clock, options, numbers=numbers)
+    operator.loader.follow(_compatibility(head))
+    return operator, clock
+
+
+def _compatibility(head: Head) -> Compatibility:
+    """The release that the recorded decisions followed where a profile named none.
+
+    Raises:
+        ConfigurationError: this version does not know it.
+    """
+    if not head.release:
+        return AS_RECORDED
+    gates = FeatureGates.parse(head.feature_gates)
+    return Compatibility.with_server(release_named(head.release), gates)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stellwerk.cli import USAGE_ERROR
+from stellwerk.cli import UNREACHABLE
 from stellwerk.clock import SystemClock
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.scheduler.observers.instruments import StaleWatches
@@ -162,7 +162,7 @@ async def test_without_an_api_server_it_ends_with_one_line(tmp_path: Path) -> No
         pass  # and now the port is free again
     arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--bind-address", "127.0.0.1:0")
     async with running(tmp_path / "run.log", "run", *arguments) as operator:
-        assert await asyncio.wait_for(operator.process.wait(), 60) == USAGE_ERROR
+        assert await asyncio.wait_for(operator.process.wait(), 60) == UNREACHABLE
     assert "127.0.0.1" in last_words(operator)
 
 
@@ -222,7 +222,7 @@ async def test_a_leader_whose_service_account_is_deleted_ends_and_says_why_it_do
             assert await asyncio.wait_for(first.process.wait(), 60) == 1
         assert last_words(first).startswith("stellwerk: lost the lease stellwerk/stellwerk: ")
         async with running(tmp_path / "second.log", "run", *arguments, *election) as second:
-            assert await asyncio.wait_for(second.process.wait(), 60) == USAGE_ERROR
+            assert await asyncio.wait_for(second.process.wait(), 60) == UNREACHABLE
         assert "401" in last_words(second)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk.cli import UNREACHABLE, USAGE_ERROR
 from tests.support.enforced_process import enforced_cluster
 from tests.support.processes import fetch, running, until
 
@@ -121,20 +122,20 @@ async def test_an_unreachable_cluster_is_one_clear_line(tmp_path: Path) -> None:
         )
     )
     log = tmp_path / "run.log"
-    await _expect_usage_error(log, "run", "--kubeconfig", str(kubeconfig))
+    await _expect_status(UNREACHABLE, log, "run", "--kubeconfig", str(kubeconfig))
     assert "no usable Kubernetes API at" in log.read_text(encoding="utf-8")
 
 
 async def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
-    await _expect_usage_error(log, "run", "--kubeconfig", str(tmp_path / "missing"))
+    await _expect_status(USAGE_ERROR, log, "run", "--kubeconfig", str(tmp_path / "missing"))
     assert "missing" in log.read_text(encoding="utf-8")
 
 
-async def _expect_usage_error(log: Path, *arguments: str) -> None:
+async def _expect_status(expected: int, log: Path, *arguments: str) -> None:
     async with running(log, *arguments) as process:
         status = await asyncio.wait_for(process.process.wait(), 30)
     text = await asyncio.to_thread(log.read_text, encoding="utf-8")
-    assert status == 2, text
+    assert status == expected, text
     assert "Traceback" not in text
     assert [line for line in text.splitlines() if line.startswith("stellwerk: ")]

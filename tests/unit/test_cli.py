@@ -1,11 +1,12 @@
 """What the command line understands, and how it refuses the rest."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from stellwerk.app import RunOptions
-from stellwerk.cli import USAGE_ERROR, build_parser, main
+from stellwerk.cli import UNREACHABLE, USAGE_ERROR, build_parser, main
 
 
 @pytest.mark.parametrize(
@@ -111,3 +112,94 @@ def test_the_beginning_of_an_option_is_a_usage_error(
         main(arguments)
     assert ended.value.code == USAGE_ERROR
     assert "unrecognized arguments: --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("up --bogus", "stellwerk up: unrecognized arguments: --bogus; see 'stellwerk up --help'"),
+        (
+            "plan defrag c.yaml --free nodes=1 --cordn",
+            (
+                'stellwerk plan defrag: unrecognized arguments: --cordn; did you mean "--cordon"?; '
+                "see 'stellwerk plan defrag --help'"
+            ),
+        ),
+        (
+            "plan",
+            (
+                "stellwerk plan: the following arguments are required: PLAN; "
+                "see 'stellwerk plan --help'"
+            ),
+        ),
+        (
+            "explain nothing x",
+            (
+                "stellwerk explain: argument kind: invalid choice: 'nothing' (choose from 'pod', "
+                "'pods', 'po', 'podgroup', 'podgroups'); see 'stellwerk explain --help'"
+            ),
+        ),
+    ],
+)
+def test_a_usage_error_is_one_line_of_the_command_that_it_is_about(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments.split())
+    assert ended.value.code == USAGE_ERROR
+    assert capsys.readouterr() == ("", f"{line}\n")
+
+
+def test_an_address_without_a_scheme_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "pod", "x", "--url", "127.0.0.1:1"]) == USAGE_ERROR
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "stellwerk: --url 127.0.0.1:1: expected http://HOST:PORT or https://HOST:PORT"
+
+
+@pytest.mark.parametrize("command", ["explain pod x", "what-if --drain n", "shadow diff x", "page"])
+def test_a_port_that_does_not_answer_is_status_3(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Nothing listens on the port of tcpmux.
+    assert main([*command.split(), "--url", "http://127.0.0.1:1"]) == UNREACHABLE
+    assert capsys.readouterr().err.startswith("stellwerk: no answer from http://127.0.0.1:1/")
+
+
+def _commands() -> dict[str, argparse.ArgumentParser]:
+    (found,) = (
+        action.choices
+        for action in vars(build_parser())["_actions"]
+        if isinstance(action.choices, dict)
+    )
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", sorted(_commands()))
+def test_help_fits_80_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main(["help", name])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: stellwerk {name} ")
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("name", sorted(set(_commands()) - {"help"}))
+def test_the_examples_of_help_are_commands_that_parse(name: str) -> None:
+    epilog = _commands()[name].epilog
+    assert epilog is not None
+    head, *examples = epilog.splitlines()
+    assert head == "examples:"
+    assert examples
+    for each in examples:
+        assert each.startswith(f"  stellwerk {name}")
+        build_parser().parse_args(each.split()[1:])
+
+
+def test_the_help_of_an_action_is_that_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["help", "plan", "defrag"])
+    assert capsys.readouterr().out.startswith("usage: stellwerk plan defrag ")

@@ -13,12 +13,21 @@ import orjson
 
 from stellwerk.cases.case_files import cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
+from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.pod import DevicesOfPod
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 
 
-def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_key: str = "") -> int:
+def decide_lines(
+    path: str,
+    *,
+    human: bool,
+    output: TextIO | None = None,
+    pod_key: str = "",
+    compatibility: Compatibility = AS_RECORDED,
+) -> int:
     """Decide every case of a file ("-": standard input); returns the exit status.
 
     Raises:
@@ -28,7 +37,13 @@ def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_ke
     with _opened(path) as lines:
         try:
             for number, case in read_cases(lines, pod_key):
-                _decide(case, f"{place}, line {number}", human=human, output=output)
+                _decide(
+                    case,
+                    f"{place}, line {number}",
+                    human=human,
+                    output=output,
+                    compatibility=compatibility,
+                )
         except _PlacedError:
             raise
         except ConfigurationError as error:
@@ -37,7 +52,12 @@ def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_ke
 
 
 def decide_objects(
-    objects: Iterable[Mapping[str, Any]], place: str, *, human: bool, pod_key: str = ""
+    objects: Iterable[Mapping[str, Any]],
+    place: str,
+    *,
+    human: bool,
+    pod_key: str = "",
+    compatibility: Compatibility = AS_RECORDED,
 ) -> int:
     """Decide for the pending pods, or for one pod, among the objects of a cluster.
 
@@ -45,7 +65,7 @@ def decide_objects(
         ConfigurationError: there is no such pod, or an object is malformed.
     """
     for case in cases_of(objects, pod_key):
-        _decide(case, place, human=human)
+        _decide(case, place, human=human, compatibility=compatibility)
     return 0
 
 
@@ -54,10 +74,18 @@ class _PlacedError(ConfigurationError):
 
 
 def _decide(
-    case: Mapping[str, Any], place: str, *, human: bool, output: TextIO | None = None
+    case: Mapping[str, Any],
+    place: str,
+    *,
+    human: bool,
+    output: TextIO | None = None,
+    compatibility: Compatibility,
 ) -> None:
     try:
-        result = decide(case)
+        if is_plugin_case(case):
+            result, human = decide_plugin_case(case), False
+        else:
+            result = decide(case, compatibility)
     except (CaseError, ProfileError) as error:
         raise _PlacedError(f"{place}: {error}") from error
     text = _table(result) if human else orjson.dumps(result).decode()
@@ -80,7 +108,8 @@ def _opened(path: str) -> Iterator[Iterable[bytes]]:
 def _table(result: Mapping[str, Any]) -> str:
     """The decision as people read it: where the pod may go, each node's scores or its reasons."""
     selected = result["selected"]
-    lines = [f"{result['id']}: {_headline(result, selected)}"]
+    by = f"as Kubernetes {result['compatibility']}"
+    lines = [f"{result['id']} ({by}): {_headline(result, selected)}"]
     plugins = list(result.get("scores") or {})
     width = max([4, *(len(node) for node in result["filter"])])
     for node in sorted(

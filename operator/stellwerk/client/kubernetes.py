@@ -20,11 +20,11 @@ from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import (
     ApiError,
-    ConfigurationError,
     Conflict,
     NotFound,
     NotLeader,
     OutcomeUnknown,
+    UnreachableError,
 )
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
@@ -101,13 +101,13 @@ class KubernetesClient(ClusterClient, EventSink):
         """Return the server's version.
 
         Raises:
-            ConfigurationError: no API server answers there, or it does not know us.
+            UnreachableError: no API server answers there, or it does not know us.
         """
         try:
             version = await self._transport.send(ApiRequest("GET", "/version"), attempts=1)
         except ApiError as error:
             cause = f"{error.status or error.reason} {error.message}".rstrip()
-            raise ConfigurationError(
+            raise UnreachableError(
                 f"no usable Kubernetes API at {self._transport.server}: {cause}"
             ) from error
         return str(version.get("gitVersion", "unknown"))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import orjson
 
-from stellwerk.errors import SchedulerError
+from stellwerk.errors import SchedulerError, UnreachableError
 from stellwerk.models.answers.answer import Kind, codec
+from stellwerk.models.untrusted_text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32 << 20
 """Of one answer."""
 _OK: Final = 200
+_SHOWN: Final = 100
+"""Bytes of an answer that is not the operator's."""
 
 
-class NoAnswer(SchedulerError):  # noqa: N818 - named as the thing that happened
+class NoAnswer(UnreachableError):  # noqa: N818 - named as the thing that happened
     """Nothing answers there, or what does is no operator's port."""
 
 
@@ -107,7 +110,10 @@ def _refusal(status: int, text: bytes) -> PortRefusal:
     try:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return PortRefusal(status, f"{text.decode(errors='replace').strip()} ({status})")
+        # Some other server: of its page the first line is enough.
+        first = text.decode(errors="replace").strip().partition("\n")[0]
+        said = cut(printable(first), _SHOWN)
+        return PortRefusal(status, f"no answer of an operator: {said or 'nothing'} ({status})")
     leader = answer.get("leader") if isinstance(answer, dict) else None
     if leader:
         return PortRefusal(status, f"this replica does not lead; ask {leader}", str(leader))

@@ -8,6 +8,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import (
+    NO_GATES,
+    RECORDED,
+    RELEASES,
+    Compatibility,
+    FeatureGates,
+    release_named,
+)
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.quantity import whole_units
 
@@ -104,6 +113,48 @@ def add_feature_gates(parser: argparse.ArgumentParser) -> None:
         help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
         "belongs to them (docs/gangs.md)",
     )
+
+
+def add_compatibility(parser: argparse.ArgumentParser) -> None:
+    """The flag that chooses the release to decide as."""
+    parser.add_argument(
+        "--compatibility",
+        choices=RELEASES,
+        default=str(RECORDED),
+        help="decide as kube-scheduler of this release does, where the profile names none "
+        "(default: %(default)s)",
+    )
+
+
+def add_scheduler_gates(parser: argparse.ArgumentParser) -> None:
+    """kube-scheduler's flag for its feature gates."""
+    parser.add_argument(
+        "--feature-gates",
+        metavar="GATE=true,…",
+        type=scheduler_gates,
+        default=NO_GATES,
+        help="as in kube-scheduler; docs/compatibility.md lists the gates and what they do here",
+    )
+
+
+def scheduler_gates(text: str) -> FeatureGates:
+    """Feature gates of some release."""
+    try:
+        return FeatureGates.parse(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def chosen_compatibility(options: argparse.Namespace) -> Compatibility:
+    """The meaning of `add_compatibility` and `add_scheduler_gates`.
+
+    Raises:
+        ConfigurationError: the release refuses the gates.
+    """
+    release, gates = release_named(options.compatibility), options.feature_gates
+    for problem in gates.problems(release):
+        raise ConfigurationError(f"--feature-gates: {problem}")
+    return Compatibility.with_release(release, gates)
 
 
 _MOST: Final = "256Mi"

@@ -11,6 +11,10 @@ from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gate
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "serve an embedded cluster on this machine"
+EXAMPLES: Final = (
+    "cluster --nodes 100",
+    "cluster --data-dir state --authorization rbac",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

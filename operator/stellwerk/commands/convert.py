@@ -7,6 +7,10 @@ import argparse
 from typing import Final
 
 HELP: Final = "turn kube-scheduler's configuration into SchedulerProfile manifests"
+EXAMPLES: Final = (
+    "convert kube-scheduler.yaml",
+    "convert -",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,9 +6,18 @@ The command line calls it. Invariant: nothing is written to a cluster that is re
 import argparse
 from typing import Final
 
+from stellwerk.commands.arguments import (
+    add_compatibility,
+    add_scheduler_gates,
+    chosen_compatibility,
+)
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
+EXAMPLES: Final = (
+    "decide cluster.json --human",
+    "decide --kubeconfig ~/.kube/config --pod team/web-0",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--human", action="store_true", help="print a table instead of JSON objects"
     )
+    add_compatibility(parser)
+    add_scheduler_gates(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,9 +52,14 @@ def run(options: argparse.Namespace) -> int:
     pod = options.pod if "/" in options.pod or not options.pod else f"default/{options.pod}"
     if (options.file is None) == (options.kubeconfig is None):
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
+    compatibility = chosen_compatibility(options)
     if options.file is not None:
-        return decide_lines(options.file, human=options.human, pod_key=pod)
+        return decide_lines(
+            options.file, human=options.human, pod_key=pod, compatibility=compatibility
+        )
     from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
     objects = read_live_objects(options.kubeconfig, options.context)
-    return decide_objects(objects, options.kubeconfig, human=options.human, pod_key=pod)
+    return decide_objects(
+        objects, options.kubeconfig, human=options.human, pod_key=pod, compatibility=compatibility
+    )

@@ -7,6 +7,10 @@ import argparse
 from typing import Final
 
 HELP: Final = "run the examples of the Kubernetes documentation on an embedded cluster"
+EXAMPLES: Final = (
+    "demo",
+    "demo --keep",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

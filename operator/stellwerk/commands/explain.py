@@ -16,6 +16,11 @@ from stellwerk.commands.port_arguments import (
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "say why a pod is where it is, why it waits, and what would help"
+EXAMPLES: Final = (
+    "explain pod hello",
+    "explain pod team/web-0 --watch",
+    "explain podgroup training -o yaml",
+)
 
 
 _KINDS: Final = ["pod", "pods", "po", "podgroup", "podgroups"]

@@ -26,7 +26,7 @@ from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
 from stellwerk.commands.port_arguments import PortAddress
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.metrics import Metrics
 from stellwerk.models.answers.answer import Kind
 
@@ -42,7 +42,7 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
 
     Raises:
         ConfigurationError: it cannot be reached as asked for.
-        SchedulerError: no pod holds the lease.
+        UnreachableError: no pod holds the lease, or no port can be forwarded to it.
     """
     if address.url:
         async with _port_at(address, address.url, verify=address.verify) as port:
@@ -82,7 +82,7 @@ async def _leader(credentials: Credentials, address: PortAddress) -> str:
         lease = await client.lease(address.lease_namespace, address.lease_name).get()
     holder = "" if lease is None else lease.record.holder_identity
     if not holder:
-        raise SchedulerError(f"no replica holds the lease {key}: try --lease or --url")
+        raise UnreachableError(f"no replica holds the lease {key}: try --lease or --url")
     return holder.rpartition("_")[0] or holder
 
 
@@ -119,11 +119,11 @@ async def _forwarded_port(forwarding: asyncio.subprocess.Process, pod: str) -> i
     try:
         line = await asyncio.wait_for(forwarding.stdout.readline(), _FORWARD_SECONDS)
     except TimeoutError as error:
-        raise SchedulerError(f"kubectl forwarded no port to pod {pod} in time") from error
+        raise UnreachableError(f"kubectl forwarded no port to pod {pod} in time") from error
     found = _FORWARDING.match(line)
     if found is None:
         message = (await forwarding.stderr.read()).decode(errors="replace").strip()
-        raise SchedulerError(f"cannot forward a port to pod {pod}: {message}")
+        raise UnreachableError(f"cannot forward a port to pod {pod}: {message}")
     return int(found[1])
 
 

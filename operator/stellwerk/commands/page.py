@@ -13,6 +13,10 @@ from stellwerk.commands.arguments import port_number
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
 
 HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
+EXAMPLES: Final = (
+    "page --open",
+    "page --url http://127.0.0.1:10259 --port 8080",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

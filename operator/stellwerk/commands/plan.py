@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan
 
 HELP: Final = "say which nodes would hold what waits, which moves free nodes, or print a profile"
+EXAMPLES: Final = (
+    "plan fit --for pending --shapes shapes.yaml",
+    "plan defrag cluster.yaml --free nodes=1",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -51,8 +51,12 @@ def port_address(options: argparse.Namespace) -> PortAddress:
     """The address that the arguments name.
 
     Raises:
-        ConfigurationError: the lease has no namespace.
+        ConfigurationError: the lease has no namespace, or the URL no scheme.
     """
+    if options.url and not options.url.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"--url {options.url}: expected http://HOST:PORT or https://HOST:PORT"
+        )
     namespace, slash, name = options.lease.partition("/")
     if not slash:
         raise ConfigurationError(f"--lease {options.lease}: expected NAMESPACE/NAME")

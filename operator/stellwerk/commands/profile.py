@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 HELP: Final = "show the last accepted specs of a profile, and go back to one of them"
+EXAMPLES: Final = (
+    "profile history packing",
+    "profile rollback packing --dry-run",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from stellwerk.client.promotion import Promotion
 
 HELP: Final = "let a shadow profile take the place of the one that it shadows; again goes back"
+EXAMPLES: Final = (
+    "promote packing-next --dry-run",
+    "promote packing-next --yes",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,10 @@ from stellwerk.commands.arguments import add_journal_arguments, journal_options,
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
+EXAMPLES: Final = (
+    "record day.journal --for 24h",
+    "record day.journal --hash-names",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.arguments import (
     add_journal_arguments,
+    add_scheduler_gates,
     journal_options,
     seconds,
     seconds_or_none,
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from stellwerk.serving.port import PortOptions
 
 HELP: Final = "schedule the pods of a cluster (the operator)"
+EXAMPLES: Final = (
+    "run --kubeconfig ~/.kube/config --plain-http",
+    "run --leader-elect --leader-elect-resource-name stellwerk",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the accepted specs of profiles there, for `stellwerk profile` (default: the "
         "namespace of the operator's pod; outside a cluster none are kept)",
     )
+    add_scheduler_gates(parser)
     _add_port(parser)
     _add_limits(parser)
     _add_leader_election(parser)
@@ -223,6 +229,7 @@ def run(options: argparse.Namespace) -> int:
                 if options.record is None
                 else journal_options(options.record, options),
                 history_namespace=options.profile_history_namespace,
+                gates=options.feature_gates,
             )
         )
     )

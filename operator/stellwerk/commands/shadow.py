@@ -15,6 +15,10 @@ from stellwerk.commands.port_arguments import (
 )
 
 HELP: Final = "say what a shadow profile would have decided otherwise, and which plugin made it so"
+EXAMPLES: Final = (
+    "shadow diff packing-next",
+    "shadow diff packing-next -o json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from stellwerk.commands.live_objects import read_live_objects
 
 HELP: Final = "run a trace against profiles, in virtual time"
+EXAMPLES: Final = ("simulate --replay day.journal --profile packing.yaml",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

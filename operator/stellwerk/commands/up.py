@@ -14,6 +14,10 @@ from stellwerk.commands.arguments import (
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
+EXAMPLES: Final = (
+    "up",
+    "up --nodes 50 --page-port 8080",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

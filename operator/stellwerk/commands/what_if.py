@@ -18,6 +18,11 @@ from stellwerk.errors import ConfigurationError
 
 _MOST: Final = 10**9
 HELP: Final = "say what would happen with other nodes, another pod or another profile"
+EXAMPLES: Final = (
+    "what-if --drain node-1",
+    "what-if --pod pod.yaml --set spec.priority=1000",
+    "what-if --add-nodes node.yaml --count 3",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

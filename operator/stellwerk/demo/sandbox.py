@@ -17,7 +17,7 @@ import aiohttp
 
 from stellwerk.app import RunOptions, run
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
@@ -80,9 +80,11 @@ async def open_sandbox(
             kubeconfig = Path(directory) / "kubeconfig"
         file = KubeconfigFile(kubeconfig)
         stack.callback(file.remove)
-        cluster = await stack.enter_async_context(
-            open_cluster(nodes, port, features=features, kubelet=kubelet)
-        )
+        cluster = open_cluster(nodes, port, features=features, kubelet=kubelet)
+        try:
+            await stack.enter_async_context(cluster)
+        except OSError as error:
+            raise cannot_listen(f"port {port}", error) from error
         try:
             file.write(cluster.kubeconfig())
         except OSError as error:

@@ -3,6 +3,7 @@
 The command line calls `run_up`. Invariant: the commands that are printed work as they are printed.
 """
 
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import aiohttp
 
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk.demo.sandbox import open_sandbox, own_command
+from stellwerk.errors import cannot_listen
 from stellwerk.page.server import open_page
 from stellwerk_cluster.command import ApiFeatures
 
@@ -27,6 +29,7 @@ async def run_up(
 ) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
+    _check_free(page_port)
     async with (
         open_sandbox(nodes, kubeconfig, port, features, devices) as sandbox,
         aiohttp.ClientSession() as session,
@@ -44,3 +47,17 @@ async def run_up(
         print(f"  {command} what-if --drain node-1 --url {sandbox.url}", file=output)
         print("\nStop: Ctrl-C", file=output, flush=True)
         await sandbox.operator
+
+
+def _check_free(port: int) -> None:
+    """Refuse a port that is taken before a cluster is started for the page on it.
+
+    Raises:
+        ConfigurationError: it is taken.
+    """
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise cannot_listen(f"127.0.0.1:{port}", error) from error

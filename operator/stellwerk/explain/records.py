@@ -25,6 +25,7 @@ from stellwerk.models.answers.pod import (
     PreemptionCandidate,
     VictimFields,
 )
+from stellwerk.models.compatibility import Release
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
@@ -113,6 +114,8 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
+    release: Release
+    """The release that the decision followed."""
 
     @property
     def key(self) -> str:
@@ -203,6 +206,7 @@ class DecisionRecords:
             kept,
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
+            search.profile.compatibility.release,
         )
 
     def put(self, record: DecisionRecord) -> None:

@@ -25,11 +25,11 @@ from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.types import PluginFailure, Status
-from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.listings import ProfileObject
 from stellwerk.models.answers.pod import (
     DecisionFields,
+    DevicesOfPod,
     LastAttempt,
     LastPreemption,
     NearNode,
@@ -128,6 +128,7 @@ class Explanations:
             )
         return DecisionFields(
             decided_at=at(clock, record.decided_at_seconds),
+            compatibility=str(record.release),
             attempts=record.attempts,
             nodes=record.nodes,
             evaluated=record.evaluated,
@@ -252,7 +253,11 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
         found = yield from filter_results(world, pod, profile)
         yield
         asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
-        result = RecomputedExplanation(verdicts=verdicts(world, found, computed))
+        result = RecomputedExplanation(
+            verdicts=replace(
+                verdicts(world, found, computed), compatibility=str(profile.compatibility.release)
+            )
+        )
         result = _with_parts(world, pod, result, (yield from asked.parts()))
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)

@@ -58,11 +58,13 @@ def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
     explanation: RecomputedExplanation | None = None
     placed: list[PlacedPod] = []
     unplaced: list[UnplacedPod] = []
+    followed: set[str] = set()
     for pod in pods[:MOST_PODS]:
         profile = _profile(world, supposed, pod)
         if profile is None:
             unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
             continue
+        followed.add(str(profile.compatibility.release))
         if supposed.pod is not None:
             explanation = yield from explain_on(world, pod, profile)
         decided = _decide(world, pod, profile)
@@ -73,6 +75,7 @@ def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
         yield
     return WhatIf(
         drained=supposed.drain or None,
+        compatibility=sorted(followed),
         left_out=len(pods) - MOST_PODS if len(pods) > MOST_PODS else None,
         explanation=explanation,
         placed=placed,
@@ -187,9 +190,16 @@ def _profile(world: World, supposed: Supposition, pod: PodInfo) -> ServedProfile
 
 def _supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
     try:
-        loaded = load_profile(manifest, known_plugins())
+        auto = world.profiles.compatibility
+        loaded = load_profile(manifest, known_plugins(), auto)
         return offline_profile(
-            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+            loaded,
+            world.cache,
+            world.objects,
+            world.nominator,
+            world.random,
+            world.clock,
+            compatibility=auto,
         )
     except ProfileError as error:
         raise ConfigurationError(f"this profile cannot be used: {error}") from error

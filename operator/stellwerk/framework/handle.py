@@ -25,6 +25,8 @@ from stellwerk.framework.services import (
     GroupClaims,
     Handle,
     Nominations,
+    NumberSource,
+    NumberSources,
     ObjectStore,
     PodGroups,
     Recorder,
@@ -32,6 +34,7 @@ from stellwerk.framework.services import (
     WaitingPod,
 )
 from stellwerk.framework.worker import NoWorker, Worker
+from stellwerk.models.compatibility import AS_RECORDED, AUTO, Compatibility
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
@@ -113,6 +116,14 @@ class NoPodGroups(PodGroups):
         return None
 
 
+class NothingRead(NumberSources):
+    """Reads no source: for decisions outside the scheduler, which see what was read before."""
+
+    @override
+    def follow(self, source: NumberSource) -> None:
+        pass
+
+
 class DevicesUncounted(DeviceCounts):
     """Counts nothing: for decisions outside the scheduler."""
 
@@ -156,14 +167,19 @@ class Services:
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
+    sources: NumberSources = field(default_factory=NothingRead)
+    compatibility: Compatibility = AS_RECORDED
+    """The meaning of a profile's `compatibility: auto`."""
 
 
 class ProfileHandle(Handle):
     """The Handle of one profile's plugins."""
 
-    def __init__(self, services: Services, profile_name: str) -> None:
+    def __init__(self, services: Services, profile_name: str, setting: str = AUTO) -> None:
+        """`setting`: the profile's `compatibility`."""
         self._services = services
         self.profile_name = profile_name
+        self.compatibility = services.compatibility.of(setting)
         self.snapshot = services.snapshot
         self.objects = services.objects
         self.nominations = services.nominations
@@ -174,6 +190,7 @@ class ProfileHandle(Handle):
         self.preempting = services.preempting
         self.pod_groups = services.pod_groups
         self.worker = services.worker
+        self.sources = services.sources
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

@@ -25,6 +25,7 @@ from stellwerk.framework.services import (
     Recorder,
     WaitingPod,
 )
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -119,6 +120,7 @@ def offline_services(
     random: RandomNumbers,
     now: Callable[[], datetime] = STANDING_CLOCK.now,
     pod_groups: PodGroups | None = None,
+    compatibility: Compatibility = AS_RECORDED,
 ) -> Services:
     """Services for `decide`, explain and what-if."""
     offline = Offline()
@@ -135,6 +137,7 @@ def offline_services(
         waiting_pods=offline,
         wait_until=offline.wait_until,
         pod_groups=pod_groups or NoPodGroups(),
+        compatibility=compatibility,
     )
 
 

@@ -344,6 +344,7 @@ class FilterPhase:
             elif code is not Code.SUCCESS:
                 found.pre_filter = point.named(plugin, result.status)
                 if code is not Code.UNSCHEDULABLE:
+                    found.lift_restriction()
                     break
                 # Preemption may help, and then needs the state of every PreFilter.
             elif result.node_names is not None:

@@ -421,6 +421,10 @@ class Feasibility:
         if not self.node_names:
             self.pre_filter = _no_common_node(self.restricted_by)
 
+    def lift_restriction(self) -> None:
+        """Name no nodes: a plugin has rejected the pod, whatever others before it have named."""
+        self.node_names, self.restricted_by = None, ()
+
     def nominated_row(self, pod: PodInfo, snapshot: Snapshot) -> int | None:
         """The row of the node nominated to the pod if it is feasible; it is then taken.
 

@@ -30,6 +30,10 @@ class Head:
     hashed: bool = False
     """Whether names and label values are hashes."""
     max_pod_complexity: int = 0
+    release: str = ""
+    """The Kubernetes release that `compatibility: auto` meant; empty: 1.36, with its faults."""
+    feature_gates: str = ""
+    """As the operator's flag."""
 
 
 @dataclass(slots=True)
@@ -210,6 +214,8 @@ def _fields(entry: Entry) -> list[Any]:
             "hashed": entry.hashed,
             "maxPodComplexity": entry.max_pod_complexity,
         }
+        if entry.release:
+            described |= {"release": entry.release, "featureGates": entry.feature_gates}
         return ["H", described]
     letter, names, needed = _FORMS[type(entry)]
     values = [letter, *(getattr(entry, name) for name in names)]

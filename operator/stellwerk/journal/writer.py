@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
@@ -165,13 +165,7 @@ class JournalWriter:
         file, earlier = self._options.file, part_before(self._options.file)
         check_replaceable(earlier)
         file.replace(earlier)
-        head = Head(
-            self._head.version,
-            self._head.started_at,
-            self._part.head.part + 1,
-            self._head.hashed,
-            self._head.max_pod_complexity,
-        )
+        head = replace(self._head, part=self._part.head.part + 1)
         self._part = _Part(file, head)
         for line in checkpoint(earlier, layout):
             self._part.write(line)

@@ -9,8 +9,9 @@ immutable, comparable and complete, so that a reload can keep every plugin whose
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.config_model import (
     INT32_MAX,
     INT64_MAX,
@@ -132,6 +133,13 @@ class ScoringStrategy(ConfigModel):
 
 
 LEAST_ALLOCATED: Final = ScoringStrategy.model_validate({"type": "LeastAllocated"})
+
+
+DEFAULT_CAPACITY_SHAPE: Final = (
+    UtilizationShapePoint.model_validate({"utilization": 0, "score": MAX_SHAPE_SCORE}),
+    UtilizationShapePoint.model_validate({"utilization": 100, "score": 0}),
+)
+"""Of VolumeBinding: the emptiest storage is best (`SetDefaults_VolumeBindingArgs`, v1.37)."""
 
 
 class NodeResourcesFitArgs(PluginArgs):
@@ -324,13 +332,28 @@ class VolumeBindingArgs(PluginArgs):
     bind_timeout_seconds: Annotated[int, Field(ge=0, le=INT64_MAX)] = 600
     """How long a binding waits for its volumes; 0 does not wait."""
 
+    shape: Shape = DEFAULT_CAPACITY_SHAPE
+    """Score of a node by the utilization of its storage, utilization strictly increasing. By
+    default the emptiest storage is best. From Kubernetes 1.37 on."""
+
     @model_validator(mode="before")
     @classmethod
-    def _no_shape(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the user wrote
-        # Upstream refuses it too while the gate StorageCapacityScoring is off, as it is by default.
-        if isinstance(value, Mapping) and value.get("shape") is not None:
+    def _shape_is_known(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - whatever the user wrote
+        # As ValidateVolumeBindingArgsWithOptions without the gate StorageCapacityScoring.
+        shape = value.get("shape") if isinstance(value, Mapping) else None
+        compatibility = info.context
+        if (
+            shape is not None
+            and isinstance(compatibility, Compatibility)
+            and ReleaseRule.SCORE_STORAGE_CAPACITY not in compatibility
+        ):
             raise invalid("shape", "not supported: volume capacity is not scored")
         return value
+
+    @model_validator(mode="after")
+    def _shape_rises(self) -> "VolumeBindingArgs":
+        _check_shape(self.shape, "shape")
+        return self
 
 
 class DynamicResourcesArgs(PluginArgs):

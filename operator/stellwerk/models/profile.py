@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from stellwerk.errors import ProfileError
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.config_model import profile_error
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
@@ -102,9 +103,13 @@ class LoadedProfile:
 
 
 def load_profile(
-    obj: Mapping[str, Any], known_plugins: Mapping[str, PluginDescription]
+    obj: Mapping[str, Any],
+    known_plugins: Mapping[str, PluginDescription],
+    auto: Compatibility = AS_RECORDED,
 ) -> LoadedProfile:
     """Return a SchedulerProfile object checked against the plugins that exist.
+
+    `auto` is the meaning of `compatibility: auto`: a release may refuse an argument.
 
     Raises:
         ProfileError: the object cannot be used; the error names the field.
@@ -113,7 +118,7 @@ def load_profile(
     plugins = resolve_plugins(
         spec.plugins, spec.weights, known_plugins, gang_scheduling=spec.gang_scheduling
     )
-    args = _load_args(spec, plugins, known_plugins)
+    args = _load_args(spec, plugins, known_plugins, auto.of(spec.compatibility))
     metadata = obj.get("metadata") or {}
     loaded = LoadedProfile(
         name=str(metadata.get("name", "")),
@@ -146,6 +151,7 @@ def _load_args(
     spec: SchedulerProfileSpec,
     plugins: ResolvedPlugins,
     known_plugins: Mapping[str, PluginDescription],
+    compatibility: Compatibility,
 ) -> dict[str, BaseModel]:
     """Validate every pluginConfig entry, and add default arguments of the plugins that run."""
     given: dict[str, BaseModel] = {}
@@ -157,20 +163,26 @@ def _load_args(
             raise ProfileError(f"{field}.name", f'duplicate "{config.name}"')
         configured.add(plugin.name)
         if plugin.args_model is not None:
-            given[plugin.name] = _validate_args(plugin.args_model, config.args, f"{field}.args")
+            given[plugin.name] = _validate_args(
+                plugin.args_model, config.args, f"{field}.args", compatibility
+            )
         elif config.args:
             raise ProfileError(f"{field}.args", f'plugin "{config.name}" takes no arguments')
     loaded: dict[str, BaseModel] = {}
     for name in plugins.names:
         model = known_plugins[name].args_model
         if model is not None:
-            loaded[name] = given.get(name) or _validate_args(model, {}, f"spec.pluginConfig.{name}")
+            loaded[name] = given.get(name) or _validate_args(
+                model, {}, f"spec.pluginConfig.{name}", compatibility
+            )
     return loaded
 
 
-def _validate_args(model: type[BaseModel], args: Mapping[str, Any], field: str) -> BaseModel:
+def _validate_args(
+    model: type[BaseModel], args: Mapping[str, Any], field: str, compatibility: Compatibility
+) -> BaseModel:
     try:
-        return model.model_validate(args)
+        return model.model_validate(args, context=compatibility)
     except ValidationError as error:
         raise profile_error(error, field) from error
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from stellwerk.models.compatibility import AUTO
 from stellwerk.models.config_model import (
     INT32_MAX,
     INT64_MAX,
@@ -207,6 +208,13 @@ class SchedulerProfileSpec(ConfigModel):
     ] = "Random"
     """How to choose among nodes of equal score: at random, or the one that kube-scheduler would
     visit first: the oldest, a node of each zone in turn."""
+
+    compatibility: Annotated[
+        Literal["auto", "1.33", "1.34", "1.35", "1.36", "1.37"],
+        Field(json_schema_extra={"maxLength": 8}),
+    ] = AUTO
+    """The release of kube-scheduler to decide as. auto is that of the API server, without faults
+    that a later release has repaired; a release that is named here has those that it had."""
 
     gang_scheduling: bool = False
     """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the

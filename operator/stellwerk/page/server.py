@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import cannot_listen
 from stellwerk.listening import LimitedSite, Limits, answered_in_time
 from stellwerk.page.answers import Answers
 from stellwerk.page.request_guard import KEY, RequestGuard
@@ -54,9 +54,7 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
         try:
             await LimitedSite(runner, "127.0.0.1", number, _LIMITS).start()
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on 127.0.0.1:{number}: {error.strerror or error}"
-            ) from error
+            raise cannot_listen(f"127.0.0.1:{number}", error) from error
         bound: int = runner.addresses[0][1]
         yield f"http://127.0.0.1:{bound}/?{KEY}={guard.key}"
     finally:

@@ -4,11 +4,14 @@
 instance at all of its extension points, and a reload keeps instances whose arguments are equal.
 """
 
+from dataclasses import replace
+
 from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.plugin_isolation import isolated
 from stellwerk.framework.runtime import Framework
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.registry import instantiate
@@ -20,13 +23,29 @@ class Assembly:
     def __init__(self, profile: LoadedProfile, services: Services) -> None:
         self.profile = profile
         self._services = services
-        self._handle = ProfileHandle(services, profile.scheduler_name)
+        self._handle = ProfileHandle(services, profile.scheduler_name, profile.spec.compatibility)
         self._guard = services.guard.of_profile(profile.scheduler_name)
         self._instances: dict[str, Plugin] = {}
         self.framework = self._build(profile)
 
-    def reload(self, profile: LoadedProfile) -> Framework:
-        """A new framework for a new version; the old one goes on for the attempts it began."""
+    @property
+    def compatibility(self) -> Compatibility:
+        """The release that the framework decides as."""
+        return self._handle.compatibility
+
+    def reload(self, profile: LoadedProfile, auto: Compatibility) -> Framework:
+        """A new framework for a new version; the old one goes on for the attempts it began.
+
+        `auto`: the meaning of `compatibility: auto` by now.
+        """
+        compatibility = auto.of(profile.spec.compatibility)
+        if compatibility != self.compatibility:
+            # Plugins ask for their release once, when they are made.
+            self._services = replace(self._services, compatibility=auto)
+            self._handle = ProfileHandle(
+                self._services, profile.scheduler_name, profile.spec.compatibility
+            )
+            self._instances = {}
         self.framework = self._build(profile)
         self.profile = profile
         return self.framework

@@ -30,6 +30,7 @@ from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, Status
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
@@ -90,6 +91,8 @@ class ServedProfile:
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
         self.framework = framework
+        self.compatibility = framework.handle.compatibility
+        """The release that it decides as."""
         self.random = random
         self.extenders = extenders
         """None: it has none."""
@@ -107,8 +110,11 @@ class Profiles(QueueingPolicy):
         self,
         on_plugin_failure: OnPluginFailure = lambda *_: None,
         namespace: Callable[[str], JsonObject | None] = lambda _: _WITHOUT_LABELS,
+        compatibility: Compatibility = AS_RECORDED,
     ) -> None:
         """`namespace`: the object of a namespace as last seen; None: it was not seen."""
+        self.compatibility = compatibility
+        """The meaning of `compatibility: auto`, and the release by which pods are read."""
         self._on_plugin_failure = on_plugin_failure
         self.selectors = ProfileSelectors(namespace)
         self.overlaps = SelectorOverlaps()

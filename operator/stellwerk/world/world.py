@@ -23,6 +23,7 @@ from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.services import PodGroups
 from stellwerk.framework.worker import Worker
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
@@ -80,7 +81,10 @@ class World:
             ProfileError: a plugin that was made once refuses to be made again.
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
-        profiles = Profiles(namespace=partial(objects.get, "Namespace", ""))
+        profiles = Profiles(
+            namespace=partial(objects.get, "Namespace", ""),
+            compatibility=self.profiles.compatibility,
+        )
         random = RecordedRandom(numbers)
         pod_groups = self.pod_groups.fork(cache.assumed_pods)
         fork = type(self)(
@@ -99,7 +103,14 @@ class World:
         profiles.serve(
             [
                 offline_profile(
-                    each.loaded, cache, objects, nominator, random, fork.clock, pod_groups
+                    each.loaded,
+                    cache,
+                    objects,
+                    nominator,
+                    random,
+                    fork.clock,
+                    pod_groups,
+                    compatibility=profiles.compatibility,
                 )
                 for each in served
             ],
@@ -115,7 +126,7 @@ class World:
 # --- parts of a World without a cluster: plugins that try to write raise OfflineError ------------
 
 
-def offline_profile(
+def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is special
     loaded: LoadedProfile,
     cache: Cache,
     objects: IndexedObjectStore,
@@ -123,16 +134,20 @@ def offline_profile(
     random: RecordedRandom,
     clock: Clock,
     pod_groups: PodGroups | None = None,
+    *,
     worker: Worker | None = None,
+    compatibility: Compatibility = AS_RECORDED,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
-    `worker`: None begins no work.
+    `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
     """
-    services = offline_services(cache.snapshot, objects, nominator, random, clock.now, pod_groups)
+    services = offline_services(
+        cache.snapshot, objects, nominator, random, clock.now, pod_groups, compatibility
+    )
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from stellwerk.backend.object_store import IndexedObjectStore
@@ -184,10 +184,15 @@ def can_be_met(node: Node, claimed: JsonObject) -> bool:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(seed=st.integers(0, 2**32), matching=st.booleans())
-def test_a_large_claim_is_met_wherever_it_can_be_in_few_steps(*, seed: int, matching: bool) -> None:
+@given(
+    seed=st.integers(0, 2**32),
+    constraint=st.sampled_from(["", "matchAttribute", "distinctAttribute"]),
+)
+@example(seed=864, constraint="distinctAttribute")
+@example(seed=193, constraint="distinctAttribute")
+def test_a_large_claim_is_met_wherever_it_can_be_in_few_steps(seed: int, constraint: str) -> None:
     rng = Random(seed)
     node = Node([device(rng, f"d{n}", complete=True) for n in range(rng.randint(1, 128))])
-    claimed = large_claim(rng, "matchAttribute" if matching else "")
+    claimed = large_claim(rng, constraint)
     found = node.search([claimed], FEW_STEPS)
-    assert matching or (found is not None) == can_be_met(node, claimed)
+    assert constraint or (found is not None) == can_be_met(node, claimed)

@@ -15,12 +15,12 @@ from stellwerk.client.transport import RetryPolicy
 from stellwerk.clock import SystemClock, VirtualClock
 from stellwerk.errors import (
     ApiError,
-    ConfigurationError,
     Conflict,
     Forbidden,
     NotFound,
     Throttled,
     Unavailable,
+    UnreachableError,
 )
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import (
@@ -297,11 +297,11 @@ async def test_an_odd_refusal_is_an_api_error(
         await client.get("/x")
 
 
-async def test_nothing_listening_is_a_configuration_error(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_listen_is_unreachable(tmp_path: Path) -> None:
     async with fake_api() as api:
         pass
     async with client_of(api, tmp_path) as client:
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(UnreachableError) as caught:
             await client.check_reachable()
     assert api.url in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -4,7 +4,10 @@ import argparse
 
 import pytest
 
-from stellwerk.commands.arguments import port_number
+from stellwerk.commands import decide
+from stellwerk.commands.arguments import chosen_compatibility, port_number
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import AS_RECORDED, Release, ReleaseRule
 
 
 @pytest.mark.parametrize("text", ["0", "1", "10259", "65535"])
@@ -18,3 +21,33 @@ def test_ports_are_numbers_of_two_bytes(text: str) -> None:
 def test_other_ports_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a port from 0 to 65535"):
         port_number(text)
+
+
+def _decide(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    decide.add_arguments(parser)
+    return parser.parse_args(["cases.jsonl", *arguments])
+
+
+def test_decisions_follow_1_36_unless_a_release_is_named() -> None:
+    assert chosen_compatibility(_decide()) == AS_RECORDED
+    assert chosen_compatibility(_decide("--compatibility", "1.37")).release is Release.V1_37
+
+
+def test_gates_change_what_a_release_does() -> None:
+    chosen = chosen_compatibility(_decide("--feature-gates", "StorageCapacityScoring=true"))
+    assert ReleaseRule.SCORE_STORAGE_CAPACITY in chosen
+
+
+def test_a_gate_that_no_release_knows_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentError, match="unrecognized feature gate: Wrong"):
+        _decide("--feature-gates", "Wrong=true")
+
+
+def test_a_gate_that_this_release_does_not_know_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match="--feature-gates: unrecognized feature gate: GangScheduling"
+    ):
+        chosen_compatibility(
+            _decide("--compatibility", "1.37", "--feature-gates", "GangScheduling=true")
+        )

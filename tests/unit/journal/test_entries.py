@@ -23,6 +23,7 @@ from stellwerk.journal.entries import (
 
 ENTRIES: list[Entry] = [
     Head("1.0", "2026-01-01T00:00:00Z", part=3, hashed=True, max_pod_complexity=7),
+    Head("1.0", "2026-01-01T00:00:00Z", release="1.37", feature_gates="AllAlpha=true"),
     WatchEvent(1.5, "Pod", None, {"metadata": {"name": "p"}}),
     WatchEvent(1.5, "Node", "DELETED", {"metadata": {"name": "n"}}),
     SnapshotWritten(),

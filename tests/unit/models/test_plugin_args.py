@@ -45,7 +45,13 @@ def dump(plugin: str, written: JsonObject) -> JsonObject:
             {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False},
         ),
         ("PodTopologySpread", {"defaultConstraints": [], "defaultingType": "System"}),
-        ("VolumeBinding", {"bindTimeoutSeconds": 600}),
+        (
+            "VolumeBinding",
+            {
+                "bindTimeoutSeconds": 600,
+                "shape": [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}],
+            },
+        ),
         ("DynamicResources", {"filterTimeout": "10s", "bindingTimeout": "10m0s"}),
         (
             "DefaultPreemption",

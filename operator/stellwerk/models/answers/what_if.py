@@ -85,6 +85,8 @@ class WhatIf(PortAnswer):
     """Pods with their nodes, and pods without one with the reason."""
 
     drained: str | None = None
+    compatibility: Sequence[str] = ()
+    """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None
     """So many pods were not looked at."""
     explanation: RecomputedExplanation | None = None

@@ -34,7 +34,7 @@ from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
 from stellwerk.plugins.dynamic_resources.selectors import full_attribute_of
 
 _STEPS_BETWEEN_LOOKS: Final = 32
-_GIVEN_BACK_OFTEN: Final = 16
+_GIVEN_BACK_OFTEN: Final = 4
 """The number of devices given back after which a search looks for dead ends."""
 
 # --- the limit of time --------------------------------------------------------------------------
@@ -90,10 +90,6 @@ class ConstraintState(Protocol):
         """All that it remembers."""
         ...
 
-    def restore(self, saved: SavedState) -> None:
-        """Remember what it did when it was saved."""
-        ...
-
 
 def constraint_states(constraints: Sequence[DeviceConstraint]) -> list[ConstraintState]:
     """One state for each constraint of a claim, without any device."""
@@ -132,10 +128,6 @@ class _MatchAttribute(ConstraintState):
         values = (("", self._value),) if self._count and self._value is not None else ()
         return self._count, values
 
-    @override
-    def restore(self, saved: SavedState) -> None:
-        self._count, self._value = saved[0], dict(saved[1]).get("")
-
 
 class _DistinctAttribute(ConstraintState):
     """distinctAttribute: devices of which no request has the last value of another.
@@ -170,10 +162,6 @@ class _DistinctAttribute(ConstraintState):
     @override
     def saved(self) -> SavedState:
         return self._count, tuple(self._values.items())
-
-    @override
-    def restore(self, saved: SavedState) -> None:
-        self._count, self._values = saved[0], dict(saved[1])
 
 
 def _same(one: Attribute, other: Attribute | None) -> bool:
@@ -366,8 +354,6 @@ class Allocator:
     """The answers of selectors and node selection."""
     dead_ends: DeadEnds | None = None
     """What cuts branches short once the search has gone back often; None: nothing does."""
-    completed: int = 0
-    """The number of times that a request has got all its devices."""
     _given_back: int = 0
 
     def __post_init__(self) -> None:
@@ -545,6 +531,7 @@ class Allocator:
             [device for device, _ in self.candidates],
             self._could_get,
             lambda claim_index: [each.saved() for each in self.constraints[claim_index]],
+            last_values_only=True,
         )
         if found is not None:
             for results in self.results:
@@ -611,23 +598,16 @@ def _device(
     wanted: RequestData,
     number: int = 0,
     start: int = 0,
-    failed: "_FailedStates | None" = None,
 ) -> _Step:
     """Begin with the device of that number of a request."""
     count = allocator.count(wanted)
     if wanted.choice.everything and not count:
         return SearchOutcome.FAILED
     if number >= count:
-        allocator.completed += 1
         return enter(allocator, claim_index, request_index + 1)
     if len(allocator.results[claim_index]) + count - number > MOST_RESULTS:
         return SearchOutcome.TOO_MANY
-    if allocator.dead_ends is not None and allocator.dead_ends.keeps_history:
-        if failed is None:
-            failed = _FailedStates(allocator, claim_index)
-        elif failed.has(number, start):
-            return SearchOutcome.FAILED
-    return _OneDevice(allocator, claim_index, request_index, wanted, number, start, failed)
+    return _OneDevice(allocator, claim_index, request_index, wanted, number, start)
 
 
 @dataclass(slots=True)
@@ -690,41 +670,6 @@ class _Alternatives(_Frame):
 
 
 @dataclass(slots=True)
-class _FailedStates:
-    """The states in which a request could not get its devices, whatever follows it.
-
-    Kept where distinctAttribute makes what was tried before matter, so that candidates of one kind
-    are not the same to the search.
-    """
-
-    allocator: Allocator
-    claim_index: int
-    _after: dict[Hashable, list[SavedState]] = field(default_factory=dict)
-    """By state, what the constraints remember afterwards."""
-
-    def state(self, number: int, start: int) -> Hashable:
-        """All on which it depends whether the device of that number can be found from `start`."""
-        constraints = self.allocator.constraints[self.claim_index]
-        return number, start, tuple([each.saved() for each in constraints])
-
-    def has(self, number: int, start: int) -> bool:
-        """Whether the state is among them; the constraints then remember what they would."""
-        after = self._after.get(self.state(number, start)) if self._after else None
-        if after is None:
-            return False
-        for constraint, saved in zip(
-            self.allocator.constraints[self.claim_index], after, strict=True
-        ):
-            constraint.restore(saved)
-        return True
-
-    def add(self, state: Hashable) -> None:
-        """In that state nothing was found."""
-        constraints = self.allocator.constraints[self.claim_index]
-        self._after[state] = [each.saved() for each in constraints]
-
-
-@dataclass(slots=True)
 class _OneDevice(_Frame):
     """One device of a request: the candidates one after the other."""
 
@@ -735,18 +680,12 @@ class _OneDevice(_Frame):
     number: int
     position: int
     """Of the next candidate."""
-    failed: _FailedStates | None
-    """Those of the request, for all its devices; None: they are not kept."""
     _taken: DeviceInPool | None = None
     _hopeless: frozenset[Hashable] = frozenset()
     """The kinds of candidates with which nothing was found."""
-    _began: tuple[Hashable, int] | None = None
-    """The state and the completed requests at the beginning, where states are kept."""
 
     @override
     def start(self) -> _Step:
-        if self.failed is not None:
-            self._began = self.failed.state(self.number, self.position), self.allocator.completed
         return self._only() if self.wanted.choice.everything else self._next()
 
     @override
@@ -773,10 +712,7 @@ class _OneDevice(_Frame):
     def _next(self) -> _Step:
         """Go on with the next candidate that can be taken."""
         candidates = self.allocator.candidates
-        while self.position < len(candidates):
-            if self._hopeless and self._is_hopeless():
-                self.position += 1
-                continue
+        while self._has_candidate():
             if self.allocator.timeout.step():
                 return SearchOutcome.PAUSED
             candidate = candidates[self.position]
@@ -787,16 +723,19 @@ class _OneDevice(_Frame):
                     return step
                 if self._is_over():
                     return step
-        if self.failed is not None and self._began is not None:
-            state, completed = self._began
-            if completed == self.allocator.completed:
-                self.failed.add(state)
         return SearchOutcome.FAILED
 
-    def _is_hopeless(self) -> bool:
-        """Whether nothing was found with a candidate like the next one."""
+    def _has_candidate(self) -> bool:
+        """Whether there is a next candidate, without those that cannot help."""
         dead_ends = self.allocator.dead_ends
-        return dead_ends is not None and dead_ends.kind(self.position) in self._hopeless
+        if dead_ends is None:
+            return self.position < len(self.allocator.candidates)
+        position = dead_ends.next_position(self.claim_index, self.wanted, self.position)
+        while position >= 0 and dead_ends.kind(position) in self._hopeless:
+            position = dead_ends.next_position(self.claim_index, self.wanted, position + 1)
+        if position >= 0:
+            self.position = position
+        return position >= 0
 
     def _is_dead_end(self, dead_ends: DeadEnds, number: int) -> bool:
         """Whether the devices from that number on cannot be found, nor those of later requests."""
@@ -811,17 +750,13 @@ class _OneDevice(_Frame):
     def _is_over(self) -> bool:
         """Whether no further candidate can help."""
         dead_ends = self.allocator.dead_ends
-        return (
-            dead_ends is not None
-            and not dead_ends.keeps_history
-            and self._is_dead_end(dead_ends, self.number)
-        )
+        return dead_ends is not None and self._is_dead_end(dead_ends, self.number)
 
     def _give_back(self, candidate: DeviceInPool) -> None:
         """Give the last candidate back, with which nothing was found."""
         self.allocator.deallocate_device(self.claim_index, candidate)
         dead_ends = self.allocator.dead_ends
-        if dead_ends is not None and not dead_ends.keeps_history:
+        if dead_ends is not None:
             self._hopeless |= {dead_ends.kind(self.position - 1)}
 
     def _takes(self, candidate: DeviceInPool) -> bool:
@@ -848,7 +783,6 @@ class _OneDevice(_Frame):
             self.wanted,
             number,
             self.position,
-            self.failed,
         )
         if not isinstance(step, SearchOutcome):
             self._taken = candidate

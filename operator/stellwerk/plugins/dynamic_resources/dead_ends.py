@@ -20,13 +20,17 @@ from stellwerk.plugins.dynamic_resources.claims import (
 from stellwerk.plugins.dynamic_resources.selectors import full_attribute_of
 
 SavedState: TypeAlias = tuple[int, tuple[tuple[str, Attribute], ...]]
-"""What a constraint remembers of devices: (their number, a value by request)."""
+"""What a constraint remembers of devices: (their number, values with the request of each)."""
 Positions: TypeAlias = int
 """A set of candidates: one bit for the position of each."""
 _MOST_CANDIDATES: Final = 512
 _MOST_NEEDS: Final = 12
 """Requests that are looked at together: every subset of them is."""
-_MOST_VALUES: Final = 32
+_MOST_VALUES: Final = 8
+"""Values of which each request is tried to end with every one."""
+_KEPT_RUNS: Final = 4096
+_MOST_LOOKS: Final = 64
+"""Ways to give values to requests that are tried for one branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,85 @@ class _Need:
     """At least so many."""
     positions: Positions
     """Those that it could get."""
+    tried: Positions
+    """Those that it would get if there were no constraints."""
+    is_unfinished: bool = False
+    """It has some of its devices already, or is to get the first one now."""
 
     def is_covered_by(self, constraint: DeviceConstraint) -> bool:
         """Whether a constraint speaks of the devices, whichever alternative is taken."""
         return all(constraint.covers(each.choice) for each in self.choices)
+
+    @property
+    def request(self) -> str:
+        """The name of the request."""
+        return self.choices[0].choice.request
+
+    def has_enough_of(self, positions: Positions) -> bool:
+        """Whether these candidates are enough for it."""
+        return (self.positions & positions).bit_count() >= self.count
+
+    def of(self, positions: Positions) -> "_Need":
+        """The need where only these of its candidates are left."""
+        left = self.positions & positions
+        return _Need(self.choices, self.count, left, self.tried, self.is_unfinished)
+
+
+_Needs: TypeAlias = list[_Need]
+
+
+@dataclass(slots=True)
+class _Values:
+    """The values that the candidates have of a constraint's attribute."""
+
+    positions: dict[Attribute, Positions]
+    numbers: list[int]
+    """By position the number of the value; -1: none."""
+    _runs: dict[tuple[Positions, Positions], int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, constraint: DeviceConstraint, devices: Sequence[Device]) -> "_Values":
+        """Read the attribute of every candidate."""
+        positions: dict[Attribute, Positions] = {}
+        numbers, known = [], dict[Attribute, int]()
+        for position, device in enumerate(devices):
+            value = full_attribute_of(device, constraint.attribute)
+            if value is None:
+                numbers.append(-1)
+            else:
+                positions[value] = positions.get(value, 0) | 1 << position
+                numbers.append(known.setdefault(value, len(known)))
+        return cls(positions, numbers)
+
+    def runs(self, tried: Positions, among: Positions) -> int:
+        """The runs of one value in a sequence of candidates in which one of `among` lies."""
+        found = self._runs.get((tried, among))
+        if found is not None:
+            return found
+        found, last, left, is_counted = 0, -2, tried, False
+        while left:
+            lowest = left & -left
+            left ^= lowest
+            number = self.numbers[lowest.bit_length() - 1]
+            if number != last:
+                last, is_counted = number, False
+            if not is_counted and lowest & among:
+                found, is_counted = found + 1, True
+        if len(self._runs) >= _KEPT_RUNS:
+            self._runs.clear()
+        self._runs[tried, among] = found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenConstraint:
+    """A constraint that what a claim still needs has to meet."""
+
+    constraint: DeviceConstraint
+    values: Sequence[tuple[str, Attribute]]
+    """Those that it remembers, with the request of each."""
+    covered: Sequence[int]
+    """The needs of which it speaks."""
 
 
 @dataclass(slots=True)
@@ -52,13 +131,16 @@ class DeadEnds:
     allocation_request: AllocationRequest
     states: Callable[[int], Sequence[SavedState]]
     """What each constraint of a claim remembers of the devices taken."""
+    last_values_only: bool
+    """distinctAttribute remembers of each request the last device's value alone."""
+    _could_get: dict[RequestData, Positions] = field(default_factory=dict)
+    """By request the candidates that it could get if there were no constraints."""
     _eligible: dict[RequestData, Positions] = field(default_factory=dict)
-    _values: dict[DeviceConstraint, dict[Attribute, Positions]] = field(default_factory=dict)
+    _values: dict[DeviceConstraint, _Values] = field(default_factory=dict)
     _kinds: list[Hashable] = field(default_factory=list)
     _position: dict[Device, int] = field(default_factory=dict)
     _taken: Positions = 0
-    keeps_history: bool = False
-    """Whether what was tried before makes a difference: it does to distinctAttribute."""
+    _looks: int = 0
 
     @classmethod
     def of(
@@ -67,6 +149,8 @@ class DeadEnds:
         devices: Sequence[Device],
         could_get: Callable[[int, RequestData, Device], bool],
         states: Callable[[int], Sequence[SavedState]],
+        *,
+        last_values_only: bool,
     ) -> "DeadEnds | None":
         """Those of a search over these devices; None: it has to try everything.
 
@@ -75,8 +159,9 @@ class DeadEnds:
             devices: the candidates.
             could_get: whether a request of the claim of that number could get a device.
             states: as the field.
+            last_values_only: as the field.
         """
-        found = cls(allocation_request, states)
+        found = cls(allocation_request, states, last_values_only)
         requests = [each for _, each in found._requests()]
         if (
             len(devices) > _MOST_CANDIDATES
@@ -85,16 +170,16 @@ class DeadEnds:
         ):
             return None
         found._position = {device: position for position, device in enumerate(devices)}
-        found._look_at_values(devices)
-        found.keeps_history = any(each.distinct for each in found._values)
+        found._values = {
+            constraint: _Values.of(constraint, devices)
+            for claim in allocation_request.claims
+            for constraint in claim.spec.constraints
+        }
         try:
             found._look_at_devices(devices, could_get)
         except AllocationError:
             return None  # the search may come to the device for which a selector has no answer
-        found._kinds = [
-            (tuple([found._eligible[each] >> position & 1 for each in requests]), values)
-            for position, values in enumerate(found._values_of(devices))
-        ]
+        found._kinds = found._kinds_of(requests, len(devices))
         return found
 
     def _requests(self) -> Iterator[tuple[int, RequestData]]:
@@ -103,34 +188,52 @@ class DeadEnds:
                 for wanted in choices:
                     yield number, wanted
 
-    def _look_at_values(self, devices: Sequence[Device]) -> None:
-        for claim in self.allocation_request.claims:
-            for constraint in claim.spec.constraints:
-                values = self._values[constraint] = {}
-                for position, device in enumerate(devices):
-                    value = full_attribute_of(device, constraint.attribute)
-                    if value is not None:
-                        values[value] = values.get(value, 0) | 1 << position
-
-    def _values_of(self, devices: Sequence[Device]) -> list[tuple[Attribute | None, ...]]:
-        names = {each.attribute: None for each in self._values}
-        return [tuple([full_attribute_of(each, name) for name in names]) for each in devices]
-
     def _look_at_devices(
         self, devices: Sequence[Device], could_get: Callable[[int, RequestData, Device], bool]
     ) -> None:
+        known: dict[Hashable, Positions] = {}
         for number, wanted in self._requests():
-            positions = 0
-            for position, device in enumerate(devices):
-                if could_get(number, wanted, device):
-                    positions |= 1 << position
+            key = (
+                id(wanted.device_class),
+                wanted.selectors,
+                wanted.choice.tolerations,
+                wanted if wanted.choice.capacity else None,
+            )
+            if key not in known:
+                known[key] = sum(
+                    1 << position
+                    for position, device in enumerate(devices)
+                    if could_get(number, wanted, device)
+                )
+            positions = self._could_get[wanted] = known[key]
             for constraint in self.allocation_request.claims[number].spec.constraints:
                 if constraint.covers(wanted.choice):
-                    positions &= _union(self._values[constraint].values())
+                    positions &= _union(self._values[constraint].positions.values())
             self._eligible[wanted] = positions
 
+    def _kinds_of(self, requests: Sequence[RequestData], size: int) -> list[Hashable]:
+        """Equal for candidates that nothing in the claims tells apart.
+
+        Where the last values alone are remembered, what is between two candidates makes a
+        difference: then those of one kind lie in one run of equal values.
+        """
+        distinct = [
+            values.numbers for constraint, values in self._values.items() if constraint.distinct
+        ]
+        in_runs = self.last_values_only and bool(distinct)
+        kinds: list[Hashable] = []
+        run, last = 0, [-2] * len(distinct)
+        for position in range(size):
+            eligible = tuple([self._eligible[each] >> position & 1 for each in requests])
+            values = tuple([each.numbers[position] for each in self._values.values()])
+            if in_runs:
+                own = [each[position] for each in distinct]
+                run, last = run + (own != last), own
+            kinds.append((eligible, values, run))
+        return kinds
+
     def kind(self, position: int) -> Hashable:
-        """Equal for candidates that nothing in the claims tells apart."""
+        """Equal for candidates with which the search has the same outcome, one after the other."""
         return self._kinds[position]
 
     def take(self, device: Device) -> None:
@@ -140,6 +243,18 @@ class DeadEnds:
     def give_back(self, device: Device) -> None:
         """It has not, after all."""
         self._taken &= ~(1 << self._position[device])
+
+    def next_position(self, claim_index: int, wanted: RequestData, start: int) -> int:
+        """The first candidate from `start` on that the request may get; -1: there is none.
+
+        A candidate that distinctAttribute refuses, or that is refused after it, is none to leave
+        out: what it remembers may change.
+        """
+        constraints = self.allocation_request.claims[claim_index].spec.constraints
+        positions = self._could_get[wanted] & ~self._taken & -(1 << start)
+        if positions and not any(each.distinct for each in constraints):
+            positions &= self._for(claim_index, wanted, self.states(claim_index), "")
+        return (positions & -positions).bit_length() - 1
 
     # --- what is left ---------------------------------------------------------------------------
 
@@ -155,26 +270,37 @@ class DeadEnds:
             missing: the devices that it still has to get.
             start: the first candidate for them.
         """
-        needs: list[_Need] = []
-        for number, claim in enumerate(self.allocation_request.claims):
-            if number < claim_index:
-                continue
-            own, first = [], 0
+        needs: _Needs = []
+        open_constraints: list[_OpenConstraint] = []
+        for number, claim in enumerate(self.allocation_request.claims[claim_index:], claim_index):
+            own: _Needs = []
+            first, unfinished = 0, ""
             states = self.states(number)
             if number == claim_index:
                 first = request_index + 1
                 if missing:
-                    positions = self._for(number, wanted, states, wanted.choice.request)
-                    own.append(_Need((wanted,), missing, positions & -(1 << start)))
-            unfinished = wanted.choice.request if own else ""
+                    unfinished = wanted.choice.request
+                    positions = self._for(number, wanted, states, unfinished) & -(1 << start)
+                    tried = self._could_get[wanted] & ~self._taken & -(1 << start)
+                    own.append(_Need((wanted,), missing, positions, tried, is_unfinished=True))
             for choices in claim.requests[first:]:
                 count = min(each.choice.count for each in choices)
                 positions = _union(self._for(number, each, states, unfinished) for each in choices)
-                own.append(_Need(choices, count, positions))
-            if self._values_run_out(claim.spec.constraints, states, own):
-                return True
+                tried = _union(self._could_get[each] for each in choices) & ~self._taken
+                own.append(_Need(choices, count, positions, tried))
+            for constraint, state in zip(claim.spec.constraints, states, strict=True):
+                covered = [
+                    len(needs) + index
+                    for index, each in enumerate(own)
+                    if each.is_covered_by(constraint)
+                ]
+                if covered and (constraint.distinct or not state[0]):
+                    open_constraints.append(_OpenConstraint(constraint, state[1], covered))
             needs += own
-        return _too_few((need.count, need.positions) for need in needs)
+        if _lacks_devices(needs):
+            return True
+        self._looks = _MOST_LOOKS
+        return bool(open_constraints) and not self._can_be_met(needs, open_constraints)
 
     def _for(
         self,
@@ -192,40 +318,99 @@ class DeadEnds:
         for constraint, (_, values) in zip(constraints, states, strict=True):
             if not values or not constraint.covers(choice):
                 continue
-            with_value = self._values[constraint]
-            if constraint.distinct:
-                for request, value in values:
-                    if request not in {unfinished, choice.request}:
-                        positions &= ~with_value[value]
-            else:
+            with_value = self._values[constraint].positions
+            if not constraint.distinct:
                 positions &= with_value[values[0][1]]
+                continue
+            for request, value in values:
+                if not self.last_values_only or request not in {unfinished, choice.request}:
+                    positions &= ~with_value[value]
         return positions
 
-    def _values_run_out(
-        self,
-        constraints: Sequence[DeviceConstraint],
-        states: Sequence[SavedState],
-        needs: Sequence[_Need],
-    ) -> bool:
-        """Whether a constraint leaves too few values for what a claim still needs."""
-        for constraint, (count, _) in zip(constraints, states, strict=True):
-            with_value = self._values[constraint].values()
-            covered = [each for each in needs if each.is_covered_by(constraint)]
-            if not covered:
-                continue
-            if constraint.distinct:
-                # Each request ends with another value.
-                if len(with_value) <= _MOST_VALUES and _too_few(
-                    (1, _indexes(each.positions & having for having in with_value))
-                    for each in covered
-                ):
-                    return True
-            elif not count:
-                every = _union(each.positions for each in covered)
-                most = max(((every & having).bit_count() for having in with_value), default=0)
-                if sum(each.count for each in covered) > most:
-                    return True
+    def _can_be_met(self, needs: _Needs, constraints: "Sequence[_OpenConstraint]") -> bool:
+        """Whether there may be values for the constraints with which there are enough devices."""
+        if not constraints:
+            self._looks -= 1
+            return self._looks < 0 or not _lacks_devices(needs)
+        return any(
+            self._can_be_met(narrowed, constraints[1:])
+            for narrowed in self._narrowed(needs, constraints[0])
+        )
+
+    def _narrowed(self, needs: _Needs, constraint: "_OpenConstraint") -> Iterator[_Needs]:
+        """The needs for each way in which the constraint may be met."""
+        values, covered = self._values[constraint.constraint], constraint.covered
+        if not constraint.constraint.distinct:
+            if sum(needs[each].count for each in covered) == 1:
+                yield needs
+                return
+            for positions in values.positions.values():
+                if all(needs[each].has_enough_of(positions) for each in covered):
+                    yield _restricted(needs, covered, positions)
+        elif self.last_values_only:
+            own = [needs[each].request for each in covered if needs[each].is_unfinished]
+            left = _union(values.positions.values())
+            for request, value in constraint.values:
+                if request not in own:
+                    left &= ~values.positions[value]
+            yield from self._last_values(needs, constraint, 0, left)
+        elif not _lacks_values(values, [needs[each] for each in covered]):
+            yield needs
+
+    def _last_values(
+        self, needs: _Needs, constraint: "_OpenConstraint", first: int, left: Positions
+    ) -> Iterator[_Needs]:
+        """The needs for each value that the last device of each covered request may have.
+
+        A request gets at most one device of each run of a value: the next one is not taken until
+        one with another value has been tried. `left` are the candidates with values that no
+        request before the covered one of the number `first` ends with.
+        """
+        if first == len(constraint.covered):
+            yield needs
+            return
+        need, values = needs[constraint.covered[first]], self._values[constraint.constraint]
+        tried, runs_needed = need.tried & left, need.count
+        if need.is_unfinished and tried:
+            own = dict(constraint.values).get(need.request)
+            runs_needed += own is not None and bool(values.positions[own] & tried & -tried)
+        if runs_needed > 1 and values.runs(tried, need.positions) < runs_needed:
+            return
+        if len(values.positions) > _MOST_VALUES:
+            yield from self._last_values(needs, constraint, first + 1, left)
+            return
+        later = constraint.covered[first + 1 :]
+        for positions in values.positions.values():
+            ending = need.positions & positions & left
+            until_last = (1 << ending.bit_length()) - 1
+            if ending and (
+                runs_needed == 1 or values.runs(tried & until_last, need.positions) >= runs_needed
+            ):
+                narrowed = _restricted(needs, later, ~positions)
+                yield from self._last_values(narrowed, constraint, first + 1, left & ~positions)
+
+
+def _restricted(needs: _Needs, covered: Iterable[int], positions: Positions) -> _Needs:
+    """The needs, of which the covered ones choose from these candidates only."""
+    narrowed = list(needs)
+    for index in covered:
+        narrowed[index] = narrowed[index].of(positions)
+    return narrowed
+
+
+def _lacks_devices(needs: Iterable[_Need]) -> bool:
+    """Whether some of the needs together ask for more devices than they can have."""
+    return _too_few((need.count, need.positions) for need in needs)
+
+
+def _lacks_values(values: _Values, needs: Iterable[_Need]) -> bool:
+    """Whether some of the needs together ask for more devices than there are values for them."""
+    with_value = values.positions.values()
+    if all(each.bit_count() == 1 for each in with_value):
         return False
+    return _too_few(
+        (need.count, _indexes(need.positions & each for each in with_value)) for need in needs
+    )
 
 
 def _too_few(needs: Iterable[tuple[int, int]]) -> bool:

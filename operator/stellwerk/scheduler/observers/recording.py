@@ -36,6 +36,7 @@ from stellwerk.journal.entries import (
     Yielded,
 )
 from stellwerk.journal.writer import JournalOptions, JournalWriter
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -208,9 +209,15 @@ def _identity(kind: str, obj: JsonObject) -> tuple[str, str, str]:
 
 @contextmanager
 def recording_to(
-    options: JournalOptions | None, max_pod_complexity: int, clock: Clock, recorder: Recorder
+    options: JournalOptions | None,
+    max_pod_complexity: int,
+    compatibility: Compatibility,
+    clock: Clock,
+    recorder: Recorder,
 ) -> Iterator[Recording | None]:
     """Record into a file for as long as the block lasts; nothing without options.
+
+    `compatibility` is the meaning of `auto` in profiles.
 
     A recording that ends early, as on a full disk, says so in an event of the namespace default.
 
@@ -226,6 +233,8 @@ def recording_to(
         rfc3339(clock.now()),
         hashed=options.hashed,
         max_pod_complexity=max_pod_complexity,
+        release=str(compatibility.release),
+        feature_gates=str(compatibility.gates),
     )
 
     def ended(reason: str) -> None:

@@ -22,6 +22,7 @@ from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
@@ -148,7 +149,7 @@ class ProfileLoader:
         if reason:
             return ProfileError("spec.pluginConfig", reason)
         try:
-            return load_profile(obj, self._known)
+            return load_profile(obj, self._known, self._world.profiles.compatibility)
         except ProfileError as error:
             return error.with_traceback(None)
 
@@ -190,6 +191,16 @@ class ProfileLoader:
         for entry in self.entries.values():
             if entry.lacks_plugin:
                 self._load(entry, self.parse(entry.obj))
+        self._serve_soon()
+
+    def follow(self, compatibility: Compatibility) -> None:
+        """Decide as this release from here on wherever a profile says `compatibility: auto`."""
+        if compatibility == self._world.profiles.compatibility:
+            return
+        self._world.profiles.compatibility = compatibility
+        for entry in self.entries.values():
+            # What a release refuses, another may accept.
+            self._load(entry, self.parse(entry.obj))
         self._serve_soon()
 
     def _serve_soon(self) -> None:
@@ -386,14 +397,19 @@ class ProfileLoader:
     def _take_up(self, profile: LoadedProfile) -> bool:
         """Serve a version; False if what serves already is the same."""
         assembly = self._assemblies.get(profile.scheduler_name)
-        if assembly is not None and assembly.profile.spec == profile.spec:
+        auto = self._world.profiles.compatibility
+        if (
+            assembly is not None
+            and assembly.profile.spec == profile.spec
+            and assembly.compatibility == auto.of(profile.spec.compatibility)
+        ):
             assembly.profile = profile
             return False
         seed = profile.spec.tie_break_seed
         if assembly is not None and assembly.profile.spec.tie_break_seed == seed:
-            assembly.reload(profile)
+            assembly.reload(profile, auto)
         else:
-            services = self._services
+            services = replace(self._services, compatibility=auto)
             self._random.pop(profile.scheduler_name, None)
             if seed is not None:
                 random = RecordedRandom(self._seeded(seed))

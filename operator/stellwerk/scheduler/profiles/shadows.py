@@ -207,7 +207,12 @@ class Shadows:
         failures: dict[str, Exception] = {}
         for profile, scheduler_name in wanted:
             shadow = before.get(profile.name)
-            if shadow is None or shadow.profile.loaded.spec != profile.spec:
+            auto = self.world.profiles.compatibility
+            if (
+                shadow is None
+                or shadow.profile.loaded.spec != profile.spec
+                or shadow.profile.compatibility != auto.of(profile.spec.compatibility)
+            ):
                 try:
                     shadow = self._made(profile)
                 except Exception as failure:  # noqa: BLE001 a plugin may refuse its arguments in any way
@@ -253,7 +258,12 @@ class Shadows:
         world = self.world
         services = replace(
             offline_services(
-                world.cache.snapshot, world.objects, world.nominator, random, world.clock.now
+                world.cache.snapshot,
+                world.objects,
+                world.nominator,
+                random,
+                world.clock.now,
+                compatibility=world.profiles.compatibility,
             ),
             guard=self.services.guard,
             now_seconds=world.clock.monotonic,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -14,7 +15,9 @@ from pydantic import BaseModel
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.types import OK, Status
+from stellwerk.models.compatibility import Compatibility, Release
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
@@ -574,6 +577,48 @@ async def test_default_constraints_beyond_the_complexity_of_a_pod_are_refused(
         "spec.pluginConfig: defaultConstraints: too complex to schedule with: topology spread "
         "constraints count 10 each (2010, the limit is 2000)"
     )
+
+
+SHAPED: JsonObject = {
+    "pluginConfig": [
+        {"name": "VolumeBinding", "args": {"shape": [{"utilization": 50, "score": 5}]}}
+    ]
+}
+
+
+async def test_auto_follows_the_server_and_a_named_release_does_not() -> None:
+    world = InProcess()
+    world.apply(make_profile("a"), make_profile("b", compatibility="1.36"))
+    before = dict(world.profiles.served)
+    world.operator.loader.follow(Compatibility.with_server(Release.V1_37))
+    releases = {
+        name: served.compatibility.release for name, served in world.profiles.served.items()
+    }
+    assert releases == {"a": Release.V1_37, "b": Release.V1_36}
+    assert world.profiles.served["a"].framework is not before["a"].framework
+    assert world.profiles.served["b"].framework is before["b"].framework
+    plugins = world.profiles.served["a"].framework.plugins[ExtensionPoint.FILTER]
+    assert not {*plugins} & {*before["a"].framework.plugins[ExtensionPoint.FILTER]}
+
+
+async def test_an_argument_of_a_later_release_is_refused_until_the_server_has_it() -> None:
+    world = InProcess()
+    world.apply(make_profile("a", **SHAPED))
+    assert world.profiles.refusals["a"].endswith(
+        "spec.pluginConfig[0].args.shape: not supported: volume capacity is not scored"
+    )
+    world.operator.loader.follow(Compatibility.with_server(Release.V1_37))
+    assert list(world.profiles.served) == ["a"]
+    assert world.profiles.refusals == {}
+
+
+async def test_a_fork_decides_as_its_world_does() -> None:
+    world = InProcess()
+    world.operator.loader.follow(Compatibility.with_server(Release.V1_37))
+    world.apply(make_profile("a"))
+    fork = world.operator.world.fork(Random(0))
+    assert fork.profiles.compatibility == world.profiles.compatibility
+    assert fork.profiles.served["a"].compatibility == world.profiles.served["a"].compatibility
 
 
 SOURCE = """

@@ -1,0 +1,89 @@
+"""`stellwerk version`: of this program, and of the cluster that the kubeconfig names.
+
+The command line calls it. Invariant: it only reads, and says which cluster did not answer.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from stellwerk import __version__
+from stellwerk.commands.port_arguments import add_output_arguments
+
+HELP: Final = "print the versions of this program and of the cluster"
+EXAMPLES: Final = (
+    "version",
+    "version --client -o json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The answer; the server is absent with `--client`."""
+
+    client: str
+    server: str | None = None
+
+    def as_json(self) -> dict[str, dict[str, str]]:
+        """In the shape of `kubectl version -o json`, as far as there is anything to say."""
+        found = {"clientVersion": {"gitVersion": f"v{self.client}"}}
+        if self.server is not None:
+            found["serverVersion"] = {"gitVersion": self.server}
+        return found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments for the cluster, and for the form of the answer."""
+    parser.add_argument("--client", action="store_true", help="of this program alone")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    add_output_arguments(parser)
+    parser.set_defaults(log_level="warning")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is known, also where the cluster does not answer.
+
+    Raises:
+        ConfigurationError: the kubeconfig cannot be read.
+        UnreachableError: the cluster does not answer.
+    """
+    if options.client:
+        _print(Versions(__version__), options.output)
+        return 0
+    import asyncio  # noqa: PLC0415
+
+    try:
+        server = asyncio.run(_server_version(options))
+    except Exception:
+        _print(Versions(__version__), options.output)
+        raise
+    _print(Versions(__version__, server), options.output)
+    return 0
+
+
+async def _server_version(options: argparse.Namespace) -> str:
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+
+    return await with_client(
+        options.kubeconfig, options.context, lambda client: client.check_reachable()
+    )
+
+
+def _print(versions: Versions, form: str) -> None:
+    sys.stdout.write(_written(versions, form))
+    sys.stdout.flush()
+
+
+def _written(versions: Versions, form: str) -> str:
+    if form == "json":
+        import orjson  # noqa: PLC0415
+
+        return f"{orjson.dumps(versions.as_json(), option=orjson.OPT_INDENT_2).decode()}\n"
+    if form == "yaml":
+        import yaml  # noqa: PLC0415
+
+        return str(yaml.safe_dump(versions.as_json()))
+    server = "" if versions.server is None else f"Server Version: {versions.server}\n"
+    return f"Client Version: v{versions.client}\n{server}"

@@ -1,0 +1,452 @@
+"""The releases of Kubernetes that Stellwerk can decide as: their feature gates and their rules.
+
+`load_profile` and the plugins' handle ask it, `app` gives it the server's release, the command line
+`--compatibility` and `--feature-gates`. Invariant: GATES and ROWS are the one place that says in
+which release something begins; a decision asks for a ReleaseRule, never for a number.
+
+A rule is of one of two sorts. Behaviour follows the release. A mend is an upstream fault that a
+later release repaired: with `auto` it is on whatever the server, since the fault helps no user;
+a release that is named has the faults that it had, because its recorded decisions do.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, StrEnum, auto
+from types import MappingProxyType
+from typing import Final, Self
+
+from typing_extensions import override
+
+from stellwerk.errors import ConfigurationError
+
+_GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(\D|$)")
+AUTO: Final = "auto"
+"""As a profile's `compatibility`: the release of the API server."""
+
+
+class Release(IntEnum):
+    """A minor release of Kubernetes, by its number."""
+
+    V1_33 = 33
+    V1_34 = 34
+    V1_35 = 35
+    V1_36 = 36
+    V1_37 = 37
+
+    @override
+    def __str__(self) -> str:
+        return f"1.{self.value}"
+
+
+RELEASES: Final = tuple(str(release) for release in Release)
+RECORDED: Final = Release.V1_36
+"""The release of decisions that say none: of cases, of journals, of converted configurations."""
+
+
+def release_named(text: str) -> Release:
+    """The release with this name, such as 1.37.
+
+    Raises:
+        ConfigurationError: there is none, or Stellwerk does not know it.
+    """
+    for release in Release:
+        if str(release) == text:
+            return release
+    raise ConfigurationError(
+        f"{text!r} is none of the releases that decisions can follow: {', '.join(RELEASES)}"
+    )
+
+
+def release_of_server(git_version: str) -> Release | None:
+    """The release to follow beside a server of this version, such as v1.36.2: the nearest known.
+
+    None: the text names no version of Kubernetes.
+    """
+    found = _GIT_VERSION.match(git_version)
+    if found is None:
+        return None
+    return Release(min(max(int(found[1]), min(Release)), max(Release)))
+
+
+# --- feature gates ------------------------------------------------------------------------------
+
+
+class Stage(StrEnum):
+    """The maturity of a feature."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    GA = "GA"
+
+
+class Effect(Enum):
+    """The meaning of a gate here."""
+
+    RULE = auto()
+    """Turns a ReleaseRule on or off."""
+    SETTING = auto()
+    """A setting of the profile, or what the API serves, decides in its place."""
+    NONE = auto()
+    """No decision depends on it; or it is always on here."""
+    LEFT_OUT = auto()
+    """Not built: on, it has no effect (docs/differences.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state of a gate from a release on."""
+
+    since: Release
+    stage: Stage
+    on: bool
+    locked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A feature gate of kube-scheduler."""
+
+    name: str
+    steps: tuple[Step, ...]
+    """In order of releases."""
+    effect: Effect = Effect.NONE
+    needs: tuple[str, ...] = ()
+    until: Release | None = None
+    """The last release that knows it; None: the newest still does."""
+
+    def at(self, release: Release) -> Step | None:
+        """The gate's state in a release; None: the release does not know it."""
+        if self.until is not None and release > self.until:
+            return None
+        steps = [step for step in self.steps if step.since <= release]
+        return steps[-1] if steps else None
+
+
+def _alpha(since: int) -> Step:
+    return Step(Release(since), Stage.ALPHA, on=False)
+
+
+def _beta(since: int, *, on: bool = True) -> Step:
+    return Step(Release(since), Stage.BETA, on=on)
+
+
+def _ga(since: int, *, locked: bool = True) -> Step:
+    return Step(Release(since), Stage.GA, on=True, locked=locked)
+
+
+_WORKLOAD: Final = "GenericWorkload"
+_TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
+_DEVICES: Final = "DynamicResourceAllocation"
+
+GATES: Final[Mapping[str, Gate]] = MappingProxyType(
+    {
+        gate.name: gate
+        for gate in (
+            # Decisions on pods.
+            Gate("StorageCapacityScoring", (_alpha(33), _beta(37)), Effect.RULE),
+            Gate("VolumeLimitScaling", (_alpha(35), _beta(37)), Effect.RULE),
+            Gate("TaintTolerationComparisonOperators", (_alpha(35),), Effect.RULE),
+            Gate("NodeDeclaredFeatures", (_alpha(35), _beta(36), _ga(37))),
+            Gate("MatchLabelKeysInPodTopologySpread", (_beta(33),)),
+            Gate("MatchLabelKeysInPodTopologySpreadSelectorMerge", (_beta(34),)),
+            Gate("PodLevelResources", (_alpha(33), _beta(34))),
+            Gate("PodLevelResourcesFixDefaulting", (_beta(37),)),
+            Gate("PodLevelResourcesFixKubeletQOSClass", (_beta(37),)),
+            Gate("InPlacePodVerticalScalingInitContainers", (_beta(36), _ga(37))),
+            Gate("InPlacePodLevelResourcesVerticalScaling", (_alpha(35), _beta(36))),
+            Gate("InPlacePodVerticalScalingSchedulerPreemption", (_alpha(37),), Effect.LEFT_OUT),
+            # Devices.
+            Gate(_DEVICES, (_beta(33, on=False), _ga(34, locked=False), _ga(35)), Effect.SETTING),
+            Gate(
+                "DRADeviceTaintRules",
+                (_alpha(35), _beta(36, on=False), _ga(37, locked=False)),
+                Effect.RULE,
+            ),
+            Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False))),
+            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37))),
+            Gate("DRAPrioritizedList", (_alpha(33), _beta(34), _ga(36, locked=False), _ga(37))),
+            Gate("DRAResourceClaimDeviceStatus", (_beta(33), _ga(37))),
+            Gate("DRAConsumableCapacity", (_alpha(34), _beta(36))),
+            Gate("DRADeviceBindingConditions", (_alpha(34), _beta(36))),
+            Gate("DRAPartitionableDevices", (_alpha(33), _beta(36))),
+            Gate("DRASchedulerFilterTimeout", (_beta(34),)),
+            Gate("DRAFractionalCapacityRange", (_beta(37),), Effect.RULE),
+            Gate(
+                "DRAWorkloadResourceClaims",
+                (_alpha(36), _beta(37, on=False)),
+                Effect.SETTING,
+                (_WORKLOAD,),
+            ),
+            Gate("DRANodeAllocatableResources", (_alpha(36),), Effect.LEFT_OUT),
+            Gate("DRAPartitionableDevicesType", (_alpha(37),)),
+            Gate("DRAResourcePoolStatus", (_alpha(36),)),
+            Gate("DRAOptionalNodeOperations", (_alpha(37),), Effect.LEFT_OUT),
+            Gate("DRADerivedAttributes", (_alpha(37),), Effect.LEFT_OUT),
+            Gate("DRADeviceCompatibilityGroups", (_alpha(37),), Effect.LEFT_OUT),
+            Gate("DRAListTypeAttributes", (_alpha(36),), Effect.LEFT_OUT),
+            # Groups of pods.
+            Gate(_WORKLOAD, (_alpha(35), _beta(37, on=False)), Effect.SETTING),
+            Gate("GangScheduling", (_alpha(35),), Effect.SETTING, (_WORKLOAD,), Release.V1_36),
+            Gate(
+                "WorkloadAwarePreemption",
+                (_alpha(36),),
+                Effect.SETTING,
+                ("GangScheduling",),
+                Release.V1_36,
+            ),
+            Gate(_TOPOLOGY, (_alpha(36),), Effect.SETTING, (_WORKLOAD,)),
+            Gate("CompositePodGroup", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD, _TOPOLOGY)),
+            Gate("PodGroupPreemptionPolicy", (_alpha(37),), Effect.RULE, (_WORKLOAD,)),
+            Gate("WorkloadWithJob", (_alpha(36),), Effect.NONE, (_WORKLOAD,)),
+            # Queue and speed.
+            Gate("SchedulerQueueingHints", (_beta(33), _ga(34)), until=Release.V1_36),
+            Gate("SchedulerPreQueueingHints", (_alpha(37),)),
+            Gate("InterPodAffinityHostnameFastPath", (_alpha(37),)),
+            Gate("OpportunisticBatching", (_beta(35),)),
+            Gate("SchedulerAsyncAPICalls", (_beta(34, on=False),)),
+            Gate("SchedulerAsyncPreemption", (_beta(33),)),
+            Gate("SchedulerPopFromBackoffQ", (_beta(33),)),
+            Gate("NominatedNodeNameForExpectation", (_alpha(34), _beta(35))),
+            Gate("ClearingNominatedNodeNameAfterBinding", (_beta(34),)),
+            # Of the API server and others, which kube-scheduler accepts as well.
+            Gate("PodTopologyLabelsAdmission", (_alpha(33), _beta(35))),
+            Gate("EvictionRequestAPI", (_alpha(37),)),
+            Gate("NodeLifecycleConditions", (_alpha(37),)),
+            Gate("SidecarContainers", (_ga(33),), until=Release.V1_36),
+            Gate("AnyVolumeDataSource", (_ga(33),), until=Release.V1_36),
+            Gate("EtcdRangeStream", (_beta(37),)),
+            Gate("WatchListCompression", (_beta(37),)),
+            Gate("ConcurrentWatchObjectDecode", (_beta(33, on=False), _beta(37))),
+        )
+    }
+)
+"""The gates that kube-scheduler accepts, with their states by release (`kube_features.go`)."""
+
+ALL_ALPHA: Final = "AllAlpha"
+ALL_BETA: Final = "AllBeta"
+_ALL: Final = {ALL_ALPHA: Stage.ALPHA, ALL_BETA: Stage.BETA}
+_TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """The gates that a user has set, by name."""
+
+    given: Mapping[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The gates of a text such as `StorageCapacityScoring=true,VolumeLimitScaling=false`.
+
+        Raises:
+            ConfigurationError: the form is wrong, or no release knows a gate; as kube-scheduler
+                says it (`featuregate.Set`).
+        """
+        given: dict[str, bool] = {}
+        for each in filter(None, text.split(",")):
+            name, equals, value = (part.strip() for part in each.partition("="))
+            if not equals:
+                raise ConfigurationError(f"missing bool value for {name}")
+            if value not in _TRUE | _FALSE:
+                raise ConfigurationError(
+                    f"invalid value of {name}={value}, err: strconv.ParseBool: "
+                    f'parsing "{value}": invalid syntax'
+                )
+            if name not in GATES and name not in _ALL:
+                raise ConfigurationError(f"unrecognized feature gate: {name}")
+            given[name] = value in _TRUE
+        return cls(MappingProxyType(given))
+
+    @override
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return ",".join(f"{name}={_text(value)}" for name, value in self.given.items())
+
+    def enabled(self, release: Release) -> frozenset[str]:
+        """The gates that are on in a release: as the user has set them, else by default.
+
+        What the release does not know or has locked, and what depends on a gate that is off, is as
+        the release has it by default; `problems` says so.
+        """
+        on = {name for name, wanted in self._wanted(release).items() if wanted}
+        while lacking := {name for name in on if not on.issuperset(GATES[name].needs)}:
+            on -= lacking
+        return frozenset(on)
+
+    def _wanted(self, release: Release) -> dict[str, bool]:
+        wanted: dict[str, bool] = {}
+        for gate in GATES.values():
+            step = gate.at(release)
+            if step is None:
+                continue
+            chosen = step.on
+            for name, stage in _ALL.items():
+                if stage is step.stage:
+                    chosen = self.given.get(name, chosen)
+            chosen = self.given.get(gate.name, chosen)
+            wanted[gate.name] = step.on if step.locked else chosen
+        return wanted
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """Why kube-scheduler of this release would refuse the gates, in its words."""
+        for name, value in self.given.items():
+            if name in _ALL:
+                continue
+            step = GATES[name].at(release)
+            if step is None:
+                yield f"unrecognized feature gate: {name}"
+            elif step.locked and value != step.on:
+                yield (
+                    f"cannot set feature gate {name} to {_text(value)}, feature is locked to "
+                    f"{_text(step.on)}"
+                )
+        wanted = self._wanted(release)
+        for name, value in sorted(wanted.items()):
+            off = [need for need in GATES[name].needs if not wanted.get(need, False)]
+            if value and off:
+                yield (
+                    f"{name} is enabled, but depends on features that are disabled: "
+                    f"[{' '.join(off)}]"
+                )
+
+    def left_out(self, release: Release) -> Iterator[str]:
+        """The gates that are on and have no effect here, though they have one upstream."""
+        for name in sorted(self.enabled(release)):
+            if GATES[name].effect is Effect.LEFT_OUT:
+                yield name
+
+
+def _text(value: bool) -> str:  # noqa: FBT001 - a value to be written
+    return "true" if value else "false"
+
+
+NO_GATES: Final = FeatureGates()
+
+
+# --- rules --------------------------------------------------------------------------------------
+
+
+class Sort(StrEnum):
+    """The reason for which a rule is on."""
+
+    BEHAVIOUR = "behaviour"
+    """The release, or its gate, has it."""
+    MEND = "mends"
+    """The release has it, or the profile says `auto`."""
+
+
+class ReleaseRule(StrEnum):
+    """Something that decisions do in one release and not in another; the value names it in docs."""
+
+    SCORE_STORAGE_CAPACITY = "VolumeBinding scores nodes by the capacity of their storage"
+    REQUIRE_CSI_DRIVER = "NodeVolumeLimits refuses nodes without a driver that asks for it"
+    RESIZE_BY_SUMS = "A resized pod requests the largest of three sums"
+    COUNT_IMAGE_VOLUMES = "ImageLocality divides by image volumes, too"
+    COMPARE_TOLERATIONS = "Tolerations may compare numbers (Gt, Lt)"
+    NAME_PREEMPTION_PLACEMENT = "Preemption names the node and the number of victims"
+    NO_TEXT_WITHOUT_CLAIMS = "DynamicResources says nothing in PostFilter of a pod without claims"
+    EVICT_GROUPS_WHOLE = "Groups evicted as a whole are one victim of single pods, too"
+    PREEMPT_ONCE_FOR_GROUPS = "A group preempts with one run of its algorithm"
+    GROUP_PRIORITY_AGREES = "Members have the group's priority, which is 0 where it has none"
+    GROUP_PREEMPTION_POLICY = "The group's preemptionPolicy decides"
+    DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
+    CONFIGURE_CLAIMS_ONCE = (
+        "A configuration stands once in an allocation, without needless requests"
+    )
+    NAME_DEVICE_IN_ERRORS = "Errors of selectors name the device"
+    READ_LIST_ATTRIBUTES = "Selectors read attributes that are lists"
+    GIVE_COUNTERS_BACK = "A device that is refused gives its counters back"
+    SHARES_HAVE_PAID = "A device with a stored share has paid its counters"
+    DISTINCT_OVER_ALL = "distinctAttribute compares all devices of all requests"
+    ALL_MEANS_ALL = "All fails where a matching device has too little left"
+    REFUSE_STRANGE_AMOUNTS = "Amounts that no integer holds, and negative ones, are refused"
+    FRACTIONAL_RANGES = "Ranges of capacity are compared in thousandths"
+    COUNTERS_ON_THEIR_NODES = "Slices with counters belong to their nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rule, its sort, and the release or the gate with which it begins."""
+
+    rule: ReleaseRule
+    sort: Sort
+    since: Release = Release.V1_37
+    gate: str = ""
+    """Where one turns it on or off, its states go before `since`."""
+    source: str = ""
+
+
+ROWS: Final = (
+    Row(ReleaseRule.SCORE_STORAGE_CAPACITY, Sort.BEHAVIOUR, gate="StorageCapacityScoring"),
+    Row(ReleaseRule.REQUIRE_CSI_DRIVER, Sort.BEHAVIOUR, gate="VolumeLimitScaling"),
+    Row(ReleaseRule.RESIZE_BY_SUMS, Sort.BEHAVIOUR, source="#140047"),
+    Row(ReleaseRule.COUNT_IMAGE_VOLUMES, Sort.BEHAVIOUR, source="#138951"),
+    Row(ReleaseRule.COMPARE_TOLERATIONS, Sort.BEHAVIOUR, gate="TaintTolerationComparisonOperators"),
+    Row(ReleaseRule.NAME_PREEMPTION_PLACEMENT, Sort.BEHAVIOUR, source="#140180"),
+    Row(ReleaseRule.NO_TEXT_WITHOUT_CLAIMS, Sort.BEHAVIOUR, source="#139864, #140535"),
+    Row(ReleaseRule.EVICT_GROUPS_WHOLE, Sort.BEHAVIOUR, source="#137981"),
+    Row(ReleaseRule.PREEMPT_ONCE_FOR_GROUPS, Sort.BEHAVIOUR, source="#139980, #140871"),
+    Row(ReleaseRule.GROUP_PRIORITY_AGREES, Sort.BEHAVIOUR, source="validatePodGroup"),
+    Row(ReleaseRule.GROUP_PREEMPTION_POLICY, Sort.BEHAVIOUR, gate="PodGroupPreemptionPolicy"),
+    Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
+    Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
+    Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),
+    Row(ReleaseRule.READ_LIST_ATTRIBUTES, Sort.MEND, source="#139395"),
+    Row(ReleaseRule.GIVE_COUNTERS_BACK, Sort.MEND, source="#140431"),
+    Row(ReleaseRule.SHARES_HAVE_PAID, Sort.MEND, source="#140437"),
+    Row(ReleaseRule.DISTINCT_OVER_ALL, Sort.MEND, source="#140600"),
+    Row(ReleaseRule.ALL_MEANS_ALL, Sort.MEND, source="#140769"),
+    Row(ReleaseRule.REFUSE_STRANGE_AMOUNTS, Sort.MEND, source="#140442, #140666"),
+    Row(
+        ReleaseRule.FRACTIONAL_RANGES,
+        Sort.MEND,
+        gate="DRAFractionalCapacityRange",
+        source="#140161",
+    ),
+    Row(ReleaseRule.COUNTERS_ON_THEIR_NODES, Sort.MEND, source="GatherPools, buildPool"),
+)
+"""Every rule once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """A release to decide as, and what that means."""
+
+    release: Release
+    rules: frozenset[ReleaseRule]
+    gates: FeatureGates = NO_GATES
+    """As the user has set them."""
+
+    @classmethod
+    def with_release(cls, release: Release, gates: FeatureGates = NO_GATES) -> Self:
+        """Decide as a release that a user named, with the faults that it had."""
+        return cls(release, frozenset(_rules(release, gates)), gates)
+
+    @classmethod
+    def with_server(cls, release: Release, gates: FeatureGates = NO_GATES) -> Self:
+        """Decide as the server's release, but without faults that later releases repaired."""
+        mends = {
+            row.rule for row in ROWS if row.sort is Sort.MEND and gates.given.get(row.gate, True)
+        }
+        return cls(release, frozenset(mends.union(_rules(release, gates))), gates)
+
+    def __contains__(self, rule: ReleaseRule) -> bool:
+        return rule in self.rules
+
+    def of(self, setting: str) -> "Compatibility":
+        """The meaning of a profile's `compatibility` where this is the meaning of `auto`."""
+        if setting == AUTO:
+            return self
+        return Compatibility.with_release(release_named(setting), self.gates)
+
+
+def _rules(release: Release, gates: FeatureGates) -> Iterable[ReleaseRule]:
+    enabled = gates.enabled(release)
+    for row in ROWS:
+        if row.gate in enabled if row.gate else release >= row.since:
+            yield row.rule
+
+
+AS_RECORDED: Final = Compatibility.with_release(RECORDED)

@@ -1,0 +1,26 @@
+import logging
+
+import pytest
+
+from stellwerk.app import beside_server
+from stellwerk.models.compatibility import Compatibility, FeatureGates, Release
+
+
+def test_auto_is_the_release_of_the_server() -> None:
+    assert beside_server("v1.37.1", FeatureGates()) == Compatibility.with_server(Release.V1_37)
+
+
+def test_a_server_without_a_version_counts_as_1_36(caplog: pytest.LogCaptureFixture) -> None:
+    assert beside_server("unknown", FeatureGates()).release is Release.V1_36
+    assert "the API server has no version of Kubernetes: unknown" in caplog.text
+
+
+def test_gates_that_the_server_does_not_take_are_named_and_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gates = FeatureGates.parse("WorkloadAwarePreemption=true,DRADerivedAttributes=true")
+    with caplog.at_level(logging.WARNING):
+        found = beside_server("v1.37.0", gates)
+    assert found.rules == Compatibility.with_server(Release.V1_37).rules
+    assert "unrecognized feature gate: WorkloadAwarePreemption" in caplog.text
+    assert "feature gate DRADerivedAttributes has no effect" in caplog.text
