@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
