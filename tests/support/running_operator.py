@@ -19,7 +19,7 @@ from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.definitions import profile_definition
 from tests.support.rights import write_operator_kubeconfig
-from tests.support.skipped_time import clock_of_loop
+from tests.support.skipped_time import clock_of_loop, skips_time
 
 
 @asynccontextmanager
@@ -29,9 +29,11 @@ async def operator_on(
     history_namespace: str | None = None,
     on_port: Callable[[int], None] = lambda _: None,
     *,
-    promptly: bool = True,
+    is_prompt: bool = True,
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
+
+    `is_prompt`: what it looks after now and then, it looks after at once.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
     In a test that skips time it has the loop's clock, and the cluster should have it, too.
@@ -43,7 +45,7 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
     )
-    with prompt() if promptly else nullcontext(), patch.object(app, "SystemClock", clock_of_loop):
+    with prompt() if is_prompt else nullcontext(), patch.object(app, "SystemClock", clock_of_loop):
         async with _running(options, on_port):
             yield
 
@@ -72,6 +74,9 @@ async def _running(options: RunOptions, on_port: Callable[[int], None]) -> Async
         yield
     finally:
         gc.set_threshold(*thresholds)
+        if skips_time():
+            # A connection that is given up the moment it is made leaves its socket open.
+            await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():

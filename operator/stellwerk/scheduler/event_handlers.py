@@ -15,8 +15,13 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
-from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    Resource,
+    node_update_actions,
+    pod_update_actions,
+)
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
