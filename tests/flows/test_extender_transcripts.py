@@ -17,9 +17,6 @@ from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.recordings import scenario, transcript_modules
 from tests.support.rights import ENFORCED, operator_token
 from tests.support.running_operator import install, is_active, operator_on, until
-from tests.support.skipped_time import clock_of_loop
-
-pytestmark = pytest.mark.skips_time
 
 RECORDED_URL = "http://127.0.0.1:26601/x"
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
@@ -92,7 +89,7 @@ async def replayed(
     recorded = scenario(name)
     async with (
         fake_extender() as extender,
-        EmbeddedCluster(0, clock=clock_of_loop(), options=ALONE) as cluster,
+        EmbeddedCluster(0, options=ALONE) as cluster,
         aiohttp.ClientSession() as session,
     ):
         operator_token(cluster)

@@ -6,7 +6,6 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from stellwerk.clock import VirtualClock
@@ -23,7 +22,7 @@ from stellwerk_simulation.trace import TracePod, read_nodes, read_pods
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, until
-from tests.support.skipped_time import clock_of_loop, run_skipping
+from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 RBAC = "rbac.authorization.k8s.io"
@@ -68,11 +67,10 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
 
 
-@pytest.mark.skips_time
 async def test_the_operator_places_as_a_simulation_does(tmp_path: Path) -> None:
     manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest("fgd", TYPICAL)}
     found = {}
-    async with EmbeddedCluster(SOME_MANIFESTS, clock=clock_of_loop(), options=ALONE) as cluster:
+    async with EmbeddedCluster(SOME_MANIFESTS, options=ALONE) as cluster:
         install(cluster, manifest)
         grant(cluster)
         async with operator_on(cluster, tmp_path):
@@ -129,7 +127,7 @@ async def test_an_operator_plans_in_a_process_of_its_own(tmp_path: Path) -> None
     ready = ready_manifest(profile, TYPICAL, LISTED)
     manifests = [node_manifest(node) for node in nodes]
     before = set(active_children())
-    async with EmbeddedCluster(manifests, clock=clock_of_loop(), options=ALONE) as cluster:
+    async with EmbeddedCluster(manifests, options=ALONE) as cluster:
         install(cluster, {"apiVersion": API_VERSION, "kind": KIND, **ready})
         grant(cluster)
         async with operator_on(cluster, tmp_path):
@@ -157,14 +155,11 @@ def devices_are_not_overcommitted(cluster: EmbeddedCluster, pods: Sequence[Trace
     assert max(used.values()) <= WHOLE
 
 
-@pytest.mark.skips_time
 async def test_without_its_right_a_pod_says_what_is_missing_and_with_it_it_is_bound(
     tmp_path: Path,
 ) -> None:
     pod = TracePod("p", 1000, 1024, 1, 600, ())
-    async with EmbeddedCluster(
-        [node_manifest(ONE_NODE)], clock=clock_of_loop(), options=ALONE
-    ) as cluster:
+    async with EmbeddedCluster([node_manifest(ONE_NODE)], options=ALONE) as cluster:
         install(cluster, SHARING)
         async with operator_on(cluster, tmp_path):
             await until(lambda: is_active(cluster, "gpu"))

@@ -14,7 +14,7 @@ from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until
-from tests.support.skipped_time import clock_of_loop, run_skipping
+from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 NODES, ROOM = 40, 100
@@ -127,9 +127,8 @@ def test_two_profiles_serve_at_once() -> None:
     run_skipping(flow)
 
 
-@pytest.mark.skips_time
 async def test_where_there_is_no_profile_the_default_one_is_made(tmp_path: Path) -> None:
-    async with EmbeddedCluster(nodes(), clock=clock_of_loop(), options=ALONE) as cluster:
+    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
         install(cluster)
         async with operator_on(cluster, tmp_path):
             create_pod(cluster, "first", "stellwerk")
@@ -137,12 +136,11 @@ async def test_where_there_is_no_profile_the_default_one_is_made(tmp_path: Path)
             await until(lambda: is_active(cluster, "default"))
 
 
-@pytest.mark.skips_time
 async def test_without_the_definition_the_default_profile_serves_from_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        EmbeddedCluster(nodes(), clock=clock_of_loop(), options=ALONE) as cluster,
+        EmbeddedCluster(nodes(), options=ALONE) as cluster,
         operator_on(cluster, tmp_path),
     ):
         create_pod(cluster, "first", "stellwerk")

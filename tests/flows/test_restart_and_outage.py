@@ -1,7 +1,7 @@
 """The operator stops, dies or loses the API in the middle of its work, and no pod is lost for it.
 
-Over loopback, against the embedded cluster, which notes every binding it takes: none comes twice.
-In real time where a process is killed.
+Over loopback and in real time, against the embedded cluster, which notes every binding it takes:
+none comes twice.
 """
 
 import asyncio
@@ -22,12 +22,11 @@ from tests.support.invariants import check_capacity
 from tests.support.processes import running
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active, operator_on, until
-from tests.support.skipped_time import clock_of_loop
 
 PODS = 200
 NODES = [make_node(f"n{number}", cpu="20") for number in range(10)]
 """Just enough for the pods, which leave no room for one that is counted twice or nowhere."""
-OUTAGE_SECONDS = 5.0
+OUTAGE_SECONDS = 2.0
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 
 
@@ -51,7 +50,7 @@ class Bindings:
 
 @asynccontextmanager
 async def cluster_with_bindings() -> AsyncIterator[tuple[EmbeddedCluster, Bindings]]:
-    async with EmbeddedCluster(NODES, clock=clock_of_loop(), options=ALONE) as cluster:
+    async with EmbeddedCluster(NODES, options=ALONE) as cluster:
         install(cluster, make_profile("default-scheduler"))
         yield cluster, Bindings(cluster)
         pods = cluster.api.all("pods", "default")
@@ -92,13 +91,7 @@ async def dying(cluster: EmbeddedCluster, directory: Path) -> AsyncIterator[None
         process.process.kill()
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(operator_on, id="stopped", marks=pytest.mark.skips_time),
-        pytest.param(dying, id="killed"),
-    ],
-)
+@pytest.mark.parametrize("first", [operator_on, dying], ids=["stopped", "killed"])
 async def test_a_restart_halfway_binds_every_pod_exactly_once(first: Any, tmp_path: Path) -> None:
     async with cluster_with_bindings() as (cluster, bindings), asyncio.TaskGroup() as tasks:
         operator: AbstractAsyncContextManager[None] = first(cluster, tmp_path)
@@ -112,7 +105,7 @@ async def test_a_restart_halfway_binds_every_pod_exactly_once(first: Any, tmp_pa
         assert set(bindings.of.values()) == {1}
 
 
-@pytest.mark.skips_time
+@pytest.mark.slow
 async def test_an_outage_of_the_api_is_a_delay(tmp_path: Path) -> None:
     async with cluster_with_bindings() as (cluster, bindings):
         async with operator_on(cluster, tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from stellwerk import app
 from stellwerk.app import RunOptions, run
 from stellwerk.garbage import collect_seldom
 from stellwerk.models.json_values import JsonObject
@@ -19,7 +18,6 @@ from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.definitions import profile_definition
 from tests.support.rights import write_operator_kubeconfig
-from tests.support.skipped_time import clock_of_loop, skips_time
 
 
 @asynccontextmanager
@@ -36,7 +34,6 @@ async def operator_on(
     `is_prompt`: what it looks after now and then, it looks after at once.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
-    In a test that skips time it has the loop's clock, and the cluster should have it, too.
     """
     kubeconfig = directory / "kubeconfig"
     write_operator_kubeconfig(cluster, kubeconfig)
@@ -45,7 +42,7 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
     )
-    with prompt() if is_prompt else nullcontext(), patch.object(app, "SystemClock", clock_of_loop):
+    with prompt() if is_prompt else nullcontext():
         async with _running(options, on_port):
             yield
 
@@ -74,9 +71,6 @@ async def _running(options: RunOptions, on_port: Callable[[int], None]) -> Async
         yield
     finally:
         gc.set_threshold(*thresholds)
-        if skips_time():
-            # A connection that is given up the moment it is made leaves its socket open.
-            await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():

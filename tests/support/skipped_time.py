@@ -81,6 +81,16 @@ class _SocketLoop(_SkippingLoop):
         future.add_done_callback(self._thread_done)
         return future
 
+    @override
+    def close(self) -> None:
+        """Close what the skipped time left no moment to close: the ends of broken connections."""
+        if not self.is_closed():
+            transports = self._transports  # type: ignore[attr-defined]  # of selector loops
+            for transport in [*transports.values()]:
+                transport.abort()
+            self.run_until_complete(asyncio.sleep(_ARRIVAL_SECONDS))
+        super().close()
+
     def _thread_done(self, _: object) -> None:
         self._sockets.threads_busy -= 1
 
