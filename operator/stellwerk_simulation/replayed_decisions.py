@@ -214,6 +214,7 @@ def request_of(
         [each.pod for each in members],
         scheduled,
         begun.finished,
+        begun.finished_by_role,
         _NO_LIMIT_SECONDS,
         begun.keeps_room,
         None if begun.ending is None else frozenset(begun.ending),

@@ -226,6 +226,34 @@ def test_finished_members_count_where_the_group_has_run() -> None:
     story(play)
 
 
+def test_finished_members_count_for_their_role() -> None:
+    async def play(world: InProcess) -> None:
+        def of_role(role: str, name: str) -> JsonObject:
+            member = make_member(name, "g", cpu="1")
+            member["metadata"]["labels"] = {"scheduling.stellwerk.dev/role": role}
+            return member
+
+        roles = {"scheduling.stellwerk.dev/min-count-by-role": "launcher=1,worker=2"}
+        world.apply(make_node("n", cpu="4"), make_group("g", 3, roles))
+        world.apply(*(of_role("worker", f"w{n}") for n in range(2)), of_role("launcher", "l"))
+        await quiet()
+        done = world.pod("l")
+        done["status"] = {"phase": "Succeeded"}
+
+        async def finished(path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+            assert limit
+            return ([done] if "fieldSelector" in path else []), "1"
+
+        world.client.list = finished  # type: ignore[method-assign]
+        world.delete("Pod", "l")
+        world.delete("Pod", "w0")
+        world.apply(of_role("worker", "w2"))
+        await asyncio.sleep(5)
+        assert bound(world, "w2") == 1
+
+    story(play)
+
+
 def test_finished_members_are_asked_for_again_where_there_was_no_answer() -> None:
     async def play(world: InProcess) -> None:
         world.apply(make_node("n", cpu="4"), make_group("g", 2))
