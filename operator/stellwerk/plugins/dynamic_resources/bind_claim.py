@@ -67,7 +67,7 @@ class _Joining:
     refused: dict[str, str] = field(default_factory=dict)
     """The reason why there is no place for an entry, by uid."""
     stored: JsonObject | None = None
-    """The claim as it was written or read last; None: by nobody."""
+    """The claim as it was written or read last; None: it was not."""
     in_doubt: bool = False
     """Whether an answer was lost: the claim is read before it is written again."""
 
@@ -94,7 +94,7 @@ class ClaimReservations:
         try:
             async with self.handle.in_turn(f"claim {uid}"):
                 if joining.stored is None or not is_reserved_for(joining.stored, consumer):
-                    # Whoever it shares the entry with may have given up.
+                    # Another pod that the entry is for may have given up.
                     joining.waiting[own] = consumer
                     joining.stored = await self._write(joining, joining.stored or claim, own)
                 refused = joining.refused.pop(own, "")
@@ -283,7 +283,7 @@ class ClaimBinding:
             consumers.append(self.state_data.consumer(claim, self.pod))
         # Once for the whole group: what each of its members wrote would collide.
         consumers += self.in_flight.joined(decided.uid, self.pod.namespace)
-        # Those beyond are told so when they find the claim full.
+        # The others learn it when they find the claim full.
         status["reservedFor"] = consumers[:MOST_CONSUMERS]
         body = {**claim, **_KIND, "status": status}
         # Until the answer is there: the binding may also be cancelled.
