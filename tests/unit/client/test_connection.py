@@ -230,8 +230,10 @@ async def test_no_answer_in_time_ends_the_connection() -> None:
     late: list[bytes] = []
     async with pool_to(always(b"", late)) as (pool, made):
         for _ in range(2):
+            began = asyncio.get_running_loop().time()
             with pytest.raises(TimeoutError):
                 await ask(pool, timeout_seconds=0.5)
+            assert 0.5 <= asyncio.get_running_loop().time() - began < 0.6
     assert len(made) == 2
     assert len(late) == 2
 
