@@ -25,7 +25,7 @@ from stellwerk.framework.extension_points import QUEUE_SORT
 from stellwerk.framework.handle import NothingRead
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.services import NumberSource
-from stellwerk.framework.types import CODE_NAMES, CycleState, Status
+from stellwerk.framework.types import CODE_NAMES, CycleState, PluginFailure, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -91,6 +91,9 @@ def decide_plugin_case(case: Mapping[str, Any]) -> JsonObject:
         return {"id": case.get("id"), **_PluginCase(case).answers()}
     except ProfileError as error:
         return {"id": case.get("id"), "refuses": str(error)}
+    except PluginFailure as failure:
+        # The cases that follow are decided all the same.
+        return {"id": case.get("id"), "error": str(failure)}
 
 
 @dataclass(slots=True)
