@@ -327,7 +327,7 @@ def _is_evicting(taint: JsonObject) -> bool:
 
 
 def _rule(obj: JsonObject) -> TaintRule | None:
-    """The rule, if it evicts: one without a selector evicts nobody, an empty one is for all."""
+    """The rule, if it evicts: one without a selector evicts no pod, an empty one is for all."""
     spec = obj["spec"]
     if spec.get("deviceSelector") is None or not _is_evicting(spec["taint"]):
         return None
