@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.yaml_file import read_yaml
 
@@ -26,8 +27,6 @@ _REPLICAS: Final = {
 }
 """The field that says how many pods a kind has at once."""
 POD_KINDS: Final = ("Pod", *_REPLICAS)
-MOST_PODS: Final = 1000
-"""Of all manifests together, as many as the operator looks at."""
 
 
 def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObject]:

@@ -44,7 +44,7 @@ from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.untrusted_text import printable
 
 _UNBROKEN: Final = 10_000
-"""Columns where there is no terminal: what is piped keeps its lines whole, so that grep finds them."""
+"""Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
 _MOST_NODES: Final = 10
 _TIE: Final = 2
 _NODE_WIDTH: Final = 30
@@ -287,7 +287,9 @@ def _print_suggestions(suggestions: Sequence[Suggestion], to: Console) -> None:
 def print_what_if(answer: WhatIf, to: Console) -> None:
     """Pods with their nodes, and pods without one with the reason."""
     if answer.drained is not None:
-        to.print(escape(f"If {answer.drained} were drained:"))
+        drained = answer.drained
+        names = drained if isinstance(drained, str) else ", ".join(drained)
+        to.print(escape(f"If {names} were drained:"))
     if answer.placed:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("POD", overflow="fold")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.commands.manifests import MOST_PODS, POD_KINDS, pods_of, read_manifests
+from stellwerk.commands.manifests import POD_KINDS, pods_of, read_manifests
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
