@@ -274,6 +274,11 @@ class PodGroupBook(PodGroups):
         group = members.group
         if group is None:
             return f'waiting for the pod group "{members.key.name}" to exist'
+        if group.parent:
+            return (
+                f'waiting for the pod group "{members.key.name}" to be a root: trees of groups '
+                f'(CompositePodGroup "{group.parent}") are not supported'
+            )
         if not group.is_gang:
             return ""
         existing = self.existing(members)

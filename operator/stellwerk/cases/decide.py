@@ -127,7 +127,14 @@ class Case:
 
     def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
-        pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
+        pod: PodInfo = _parsed(
+            field,
+            lambda: parse_pod(
+                obj,
+                self.world.priority_classes.resolve,
+                compatibility=self.world.profiles.compatibility,
+            ),
+        )
         return pod
 
 

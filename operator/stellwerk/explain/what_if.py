@@ -168,7 +168,11 @@ def _pod(world: World, manifest: JsonObject) -> PodInfo:
     spec = {**manifest.get("spec", {})}
     spec.pop("nodeName", None)
     try:
-        pod = parse_pod({**manifest, "spec": spec}, world.priority_classes.resolve)
+        pod = parse_pod(
+            {**manifest, "spec": spec},
+            world.priority_classes.resolve,
+            compatibility=world.profiles.compatibility,
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"this is no pod: {error!r}") from error
     world.nominator.remove(pod.uid)

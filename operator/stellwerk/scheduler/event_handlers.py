@@ -19,6 +19,7 @@ from stellwerk.backend.change_actions import node_update_actions, pod_update_act
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
@@ -212,20 +213,30 @@ class EventHandlers(WatchHandlers):
     def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
         if obj["spec"].get("priority") is not None:
-            return parse_pod(obj, None, self.max_pod_complexity)
+            return parse_pod(obj, None, self.max_pod_complexity, self._compatibility)
         classes = self.world.priority_classes
         uid = _uid(obj["metadata"])
-        pod = parse_pod(obj, partial(classes.resolve_for, uid), self.max_pod_complexity)
+        resolve = partial(classes.resolve_for, uid)
+        pod = parse_pod(obj, resolve, self.max_pod_complexity, self._compatibility)
         if uid in classes.waiting:
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj
         return pod
 
+    @property
+    def _compatibility(self) -> Compatibility:
+        """The release by which pods are read."""
+        return self.world.profiles.compatibility
+
     @override
     def prepare(self, kind: str, obj: JsonObject) -> object:
         parse: Callable[[JsonObject], object]
         if kind == "Pod":
-            parse = partial(parse_pod, max_complexity=self.max_pod_complexity)
+            parse = partial(
+                parse_pod,
+                max_complexity=self.max_pod_complexity,
+                compatibility=self._compatibility,
+            )
         elif kind == "Node":
             parse = parse_node
         elif kind == "SchedulerProfile":

@@ -48,6 +48,7 @@ from stellwerk.framework.types import (
     unschedulable,
 )
 from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
@@ -96,6 +97,7 @@ from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
+_WITHOUT_CLAIMS: Final = unschedulable(NAME)
 _STILL: Final = unschedulable(NAME, "still not schedulable")
 _NO_STATE: Final = error(NAME, "not found")
 _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim completed")
@@ -304,7 +306,8 @@ class DynamicResources(
         if state_data is None:
             return PostFilterResult(_NO_STATE)
         if not state_data.anything:
-            return PostFilterResult(_NO_CLAIMS)
+            silent = ReleaseRule.NO_TEXT_WITHOUT_CLAIMS in self._handle.compatibility
+            return PostFilterResult(_WITHOUT_CLAIMS if silent else _NO_CLAIMS)
         idle = self.deallocatable(state_data, pod, diagnosis)
         if idle:
             claim = idle[self._handle.random(len(idle)) if len(idle) > 1 else 0]

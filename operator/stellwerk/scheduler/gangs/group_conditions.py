@@ -1,9 +1,9 @@
 """The conditions of groups in their status, the events on them, and the conditions of their pods.
 
 Group events and group cycles state what is so, tasks write it, as `updatePodGroupCondition` does
-upstream. Beside PodGroupScheduled a group has conditions of Stellwerk's own, and a group of
-coscheduling the phase and the counters of its plugin's controller. Invariants: nothing is written
-inside the scheduling coroutine, of a group at most one write is under way, nothing is written that
+upstream. Beside PodGroupScheduled (from v1alpha3 on PodGroupInitiallyScheduled) a group has
+conditions of Stellwerk's own, and a group of coscheduling the phase and the counters of its
+plugin's controller. Invariants: nothing is written inside the scheduling coroutine, of a group at most one write is under way, nothing is written that
 the API shows already; PodGroupScheduled is never taken back: a group that waits again has a
 condition of its own for that; a group that never waited and whose annotations can be used has no
 condition of ours; phase and counters follow from the book of groups alone, so that they are the
@@ -26,7 +26,7 @@ from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import shown
@@ -50,7 +50,7 @@ OWN_TYPES: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING})
 CHECK_DELAY_SECONDS: Final = 1.0
 """A group that is complete sooner than this is never said to wait."""
 _WRITERS: Final = 4
-_VERSIONS: Final = {WORKLOAD_API: "v1alpha2", COSCHEDULING_API: "v1alpha1"}
+_COSCHEDULING_VERSION: Final = "v1alpha1"
 _PATCHES: Final = {
     WORKLOAD_API: "application/strategic-merge-patch+json",
     COSCHEDULING_API: "application/merge-patch+json",
@@ -253,7 +253,7 @@ class GroupConditions:
             return
         key = group.key
         path = (
-            f"/apis/{key.api}/{_VERSIONS[key.api]}/namespaces/{quote(key.namespace, safe='')}"
+            f"/apis/{_api_version(group)}/namespaces/{quote(key.namespace, safe='')}"
             f"/podgroups/{quote(key.name, safe='')}/status"
         )
         try:
@@ -276,7 +276,9 @@ class GroupConditions:
                 members, self.world.pod_groups.placed(members), self.world.clock.now()
             )
         members = self.world.pod_groups.groups[group.key]
-        return _conditions(group, stated, self.world.clock.now(), was_placed=members.was_placed)
+        return conditions_patch(
+            group, stated, self.world.clock.now(), was_placed=members.was_placed
+        )
 
     def _event(self, group: PodGroup, stated: ScheduledCondition) -> None:
         """An event on the group, under the name of one of the profiles that place it."""
@@ -298,25 +300,29 @@ class GroupConditions:
 def group_reference(group: PodGroup) -> ObjectReference:
     """A group as the object of an event."""
     key = group.key
-    api_version = f"{key.api}/{_VERSIONS[key.api]}"
     return ObjectReference(
-        "PodGroup", api_version, key.namespace, key.name, group.uid, group.resource_version
+        "PodGroup", _api_version(group), key.namespace, key.name, group.uid, group.resource_version
     )
 
 
-def _conditions(
+def _api_version(group: PodGroup) -> str:
+    """The API in which the group was read, and is written."""
+    return f"{group.key.api}/{group.version or _COSCHEDULING_VERSION}"
+
+
+def conditions_patch(
     group: PodGroup, stated: ScheduledCondition, now: datetime, *, was_placed: bool
 ) -> dict[str, Any] | None:
     """The patch of the status of a group that is placed, or waits; None: it says so already.
 
-    PodGroupScheduled is True for good once enough members had a node. `was_placed`: whether they
-    had in this process, though the status may not show it yet.
+    The condition is True for good once enough members had a node. `was_placed`: whether they had
+    in this process, though the status may not show it yet.
     """
     is_placed = stated.status == "True"
     lasting = SCHEDULED if was_placed or group.was_placed else stated
     wanted = {"status": lasting.status, "reason": lasting.reason, "message": shown(lasting.message)}
     types = [each["type"] for each in group.conditions if each["type"] not in OWN_TYPES]
-    present = next((each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {})
+    present = next((each for each in group.conditions if each["type"] == group.scheduled_type), {})
     condition = {name: value for name, value in wanted.items() if present.get(name) != value}
     waiting = None
     if is_placed:
@@ -328,9 +334,9 @@ def _conditions(
     if condition:
         if "status" in condition:
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        changed.insert(0, {"type": POD_GROUP_SCHEDULED, **condition})
+        changed.insert(0, {"type": group.scheduled_type, **condition})
         if types:
-            order = types if present else [*types, POD_GROUP_SCHEDULED]
+            order = types if present else [*types, group.scheduled_type]
             order = order if waiting is None else [*order, WAITING]
             patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
     return {"status": {"conditions": changed, **patch}} if changed else None

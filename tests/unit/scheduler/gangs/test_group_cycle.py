@@ -573,3 +573,66 @@ def test_a_group_is_not_bound_that_lost_a_member_while_it_was_decided() -> None:
         assert not world.cache.assumed_pods
 
     story(play)
+
+
+def newer(group: JsonObject, version: str = "v1beta1") -> JsonObject:
+    return {**group, "apiVersion": f"scheduling.k8s.io/{version}"}
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
+def test_a_group_is_reported_on_in_its_version_under_the_name_of_that_release(version: str) -> None:
+    async def play(world: InProcess) -> None:
+        group = newer(make_group("g", 2), version)
+        path = f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups/g"
+        world.client.objects[path] = group
+        world.operator.handlers.on_object("PodGroup", None, group)
+        world.apply(make_node("n", cpu="4"))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await quiet()
+        assert bound(world, "p0", "p1") == 2
+        found = [each["type"] for each in world.client.objects[path]["status"]["conditions"]]
+        assert "PodGroupInitiallyScheduled" in found
+        assert "PodGroupScheduled" not in found
+
+    story(play)
+
+
+def test_members_that_do_not_have_their_groups_priority_fail_as_1_37() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        members = [make_member(f"p{n}", "g", cpu="1", priority=100) for n in range(2)]
+        world.apply(*members)
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1") == 0
+        assert condition(world, "g")["reason"] == "SchedulerError"
+        assert condition(world, "g")["message"].endswith("got 100 and 0")
+
+    story(play, compatibility="1.37")
+
+
+def test_members_of_a_group_in_a_tree_wait_and_say_so() -> None:
+    async def play(world: InProcess) -> None:
+        group = make_group("g", 1, parentCompositePodGroupName="tree")
+        world.apply(make_node("n", cpu="4"), group, make_member("p", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p") == 0
+        assert 'CompositePodGroup "tree"' in condition(world, "g")["message"]
+        assert (world.condition("p") or ("",))[0] == "WaitingForPods"
+
+    story(play)
+
+
+@pytest.mark.parametrize("fewer", [1, 2])
+def test_a_group_that_asks_for_fewer_members_is_tried_again(fewer: int) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 3))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(3)))
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1", "p2") == 0
+        changed = make_group("g", fewer)
+        changed["metadata"]["resourceVersion"] = "9"
+        world.operator.handlers.on_object("PodGroup", "MODIFIED", changed)
+        await quiet()
+        assert bound(world, "p0", "p1", "p2") == 2
+
+    story(play)
