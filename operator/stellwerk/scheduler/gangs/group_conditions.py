@@ -3,8 +3,9 @@
 Group events and group cycles state what is so, tasks write it, as `updatePodGroupCondition` does
 upstream. Beside PodGroupScheduled (from v1alpha3 on PodGroupInitiallyScheduled) a group has
 conditions of Stellwerk's own, and a group of coscheduling the phase and the counters of its
-plugin's controller. Invariants: nothing is written inside the scheduling coroutine, of a group at most one write is under way, nothing is written that
-the API shows already; PodGroupScheduled is never taken back: a group that waits again has a
+plugin's controller. Invariants: nothing is written inside the scheduling coroutine, of a group at
+most one write is under way, nothing is written that the API shows already; that condition is never
+taken back: a group that waits again has a
 condition of its own for that; a group that never waited and whose annotations can be used has no
 condition of ours; phase and counters follow from the book of groups alone, so that they are the
 same after a restart.
