@@ -36,6 +36,7 @@ from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
+from stellwerk.listening import Limits
 from stellwerk.metrics import Metrics
 from stellwerk.models.compatibility import (
     NO_GATES,
@@ -359,7 +360,9 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
     return Compatibility.with_server(release, gates)
 
 
-def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Guard) -> HttpServer:
+def _server(
+    operator: Operator, leadership: Leadership, clock: Clock, guard: Guard, limits: Limits
+) -> HttpServer:
     """Probes and metrics; what pods request is exposed by the replica that leads alone."""
     return HttpServer(
         Probes(
@@ -378,6 +381,8 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
             *log_level_routes(),
         ],
         guard=guard,
+        limits=limits,
+        refused=lambda reason: operator.metrics.port_refusals.labels(reason).inc(),
     )
 
 
@@ -439,7 +444,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
-        server = _server(operator, leadership, clock, guard)
+        server = _server(operator, leadership, clock, guard, options.port.limits)
         on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
         logger.info(

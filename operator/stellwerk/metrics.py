@@ -340,6 +340,11 @@ class Metrics:
             "Events whose handling raised; the object is read again.",
             "kind",
         )
+        self.port_refusals = self._counter(
+            "stellwerk_port_refusals_total",
+            "Connections and requests that a limit of the operator's port has ended, by reason.",
+            "reason",
+        )
         self.events_recorded = self._counter(
             "stellwerk_events_recorded_total",
             "Events written, by what was written: event or series.",

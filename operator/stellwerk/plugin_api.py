@@ -77,10 +77,13 @@ from stellwerk.framework.services import (
     ClusterClient,
     Handle,
     Nominations,
+    NumberSource,
+    NumberSources,
     ObjectStore,
     PodGroups,
     Recorder,
     WaitingPod,
+    Web,
 )
 from stellwerk.framework.types import (
     OK,
@@ -97,17 +100,42 @@ from stellwerk.framework.types import (
 from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.models.answers.suggestion import ChangeFields
 from stellwerk.models.config_model import ConfigModel, Duration, Items, QualifiedName, invalid
+from stellwerk.models.container_resources import (
+    BEST_EFFORT,
+    BURSTABLE,
+    GUARANTEED,
+    ContainerResources,
+    ExactAmounts,
+    PodResources,
+    exact_amount,
+    millis,
+    units,
+)
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_resources import is_scalar_resource
+from stellwerk.models.quantity import billionths, resource_amount
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.taints import Taint, Toleration
+from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.shared.victims import (
+    best_candidates,
+    by_importance,
+    importance,
+    is_leaving_as_victim,
+)
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import ChangeCursor, Changes, IntColumn, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.snapshot.trial import Trial
 
 __all__ = [
+    "BEST_EFFORT",
+    "BURSTABLE",
     "GO_ON",
+    "GUARANTEED",
     "MAX_NODE_SCORE",
     "OK",
     "QUEUE",
@@ -128,13 +156,16 @@ __all__ = [
     "ClusterEventWithHint",
     "Code",
     "ConfigModel",
+    "ContainerResources",
     "Cost",
     "CycleState",
     "DeletePod",
     "Diagnosis",
+    "DisruptionBudgets",
     "Duration",
     "EditPod",
     "EnqueueExtensions",
+    "ExactAmounts",
     "ExplainPlugin",
     "FilterPlugin",
     "FilterResult",
@@ -145,6 +176,7 @@ __all__ = [
     "HintScope",
     "IntColumn",
     "Items",
+    "JsonObject",
     "Mask",
     "Node",
     "NodeChange",
@@ -155,6 +187,8 @@ __all__ = [
     "NodeView",
     "Nominations",
     "NormalizeScorePlugin",
+    "NumberSource",
+    "NumberSources",
     "ObjectStore",
     "PermitPlugin",
     "PermitResult",
@@ -168,6 +202,7 @@ __all__ = [
     "PodGroups",
     "PodInfo",
     "PodPart",
+    "PodResources",
     "PostBindPlugin",
     "PostFilterPlugin",
     "PostFilterResult",
@@ -188,6 +223,7 @@ __all__ = [
     "Resource",
     "Reuse",
     "RowColumn",
+    "SchedulingSpec",
     "ScorePlugin",
     "SetLabels",
     "Snapshot",
@@ -198,12 +234,23 @@ __all__ = [
     "Trial",
     "Uncordon",
     "WaitingPod",
+    "Web",
     "amount_text",
+    "best_candidates",
+    "billionths",
+    "by_importance",
     "error",
+    "exact_amount",
+    "importance",
     "invalid",
+    "is_leaving_as_victim",
+    "is_scalar_resource",
     "lacking",
+    "millis",
     "queue_if",
     "request_less",
+    "resource_amount",
+    "units",
     "unresolvable",
     "unschedulable",
 ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
-from stellwerk.listening import LimitedSite, Limits
+from stellwerk.listening import LimitedSite, Limits, PortUse
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.objects import micro_timestamp
@@ -78,9 +78,20 @@ _SHUTDOWN_SECONDS: Final = 1.0
 _SECRETS: Final = "secrets"
 """In a data directory, where the keys are."""
 _LIMITS: Final = Limits(
-    header_fields=128, header_bytes=64 << 10, idle_seconds=90.0, stalled_seconds=None
+    methods=frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}),
+    header_fields=128,
+    header_bytes=64 << 10,
+    body_bytes=None,
+    idle_seconds=90.0,
+    stalled_seconds=None,
+    connections=1000,
+    address_connections=None,
+    unidentified_connections=None,
+    buffered_bytes=None,
 )
-"""Connections stay open without requests as long as kube-apiserver's do; a watch has no limit."""
+"""Connections stay open without requests as long as kube-apiserver's do; a watch has no limit.
+Bodies have theirs in `apiserver.bodies`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +232,8 @@ class EmbeddedCluster:
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
         context = self._tls_context()
-        site = LimitedSite(
-            self._runner, self._host, self._port, _LIMITS, ssl_context=context, backlog=1024
-        )
+        use = PortUse(_LIMITS)
+        site = LimitedSite(self._runner, self._host, self._port, use, ssl_context=context)
         await site.start()
         self._port = self._runner.addresses[0][1]
         self._non_resource_paths.address = f"{self._host}:{self._port}"

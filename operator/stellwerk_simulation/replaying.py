@@ -263,14 +263,14 @@ class Replay:
         """The decision without extenders."""
         self.world.cache.update_snapshot()
         self._numbers.draws = deque(draws)
-        return decide(self.world, pod, profile, CycleState())
+        return decide(self.world, pod, profile, profile.new_state(pod))
 
     def _asking(
         self, pod: PodInfo, profile: ServedProfile, draws: Sequence[tuple[int, int]]
     ) -> Asking:
         self.world.cache.update_snapshot()
         self._numbers.draws = deque(draws)
-        return Asking(self.world, pod, profile)
+        return Asking(self.world, pod, profile, profile.new_state(pod))
 
     def _apply(
         self, queued: QueuedPod, profile: ServedProfile, decision: Decision, entry: Decided

@@ -27,6 +27,7 @@ from stellwerk.world.decide import Effects, Failure, apply, decide, requeue
 from stellwerk.world.gangs.group_attempt import answered
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,
+    RemainingMembers,
     decide_group,
     end_reservation,
     member_failures,
@@ -258,7 +259,8 @@ class Rerun(Pods):
             world.queue.done(pod.uid)
             return
         world.cache.update_snapshot()
-        self._cluster.carry_out(pod, apply(world, queued, decide(world, pod, profile)))
+        decision = decide(world, pod, profile, profile.new_state(pod))
+        self._cluster.carry_out(pod, apply(world, queued, decision))
 
     def _arrive_late(self, uid: str) -> None:
         """The labels of the pod's namespace are others now."""
@@ -296,12 +298,14 @@ class Rerun(Pods):
     def _carry_out(self, taken: TakenGroup, decision: GroupDecision) -> None:
         """Bind the members that have a node, and requeue the others with their nominations."""
         if decision.placed:
+            remaining = RemainingMembers(decision)
             for each in decision.attempt.results:
-                if each.assumed is None:
-                    self._requeue(taken.queued[each.pod.uid], each.failure)
-                else:
+                if each.assumed is not None:
                     self._arrive_late(each.pod.uid)
                     self._cluster.carry_out(each.pod, Effects(each.assumed))
+                elif each.pod.uid not in remaining.uids:
+                    self._requeue(taken.queued[each.pod.uid], each.failure)
+            self._try_remaining(taken, remaining)
             return
         preemption = decision.preemption
         victims = preemption.victims if preemption is not None else ()
@@ -314,6 +318,19 @@ class Rerun(Pods):
         if victims:
             pods = [each.pod for each in taken.queued.values()]
             self._cluster.evict_for_group(pods, victims)
+
+    def _try_remaining(self, taken: TakenGroup, remaining: RemainingMembers) -> None:
+        """Try the members by themselves, preemption included, that were left by a quorum."""
+        world, profile = self.world, taken.profile
+        for each in remaining.results:
+            pod, queued = each.pod, taken.queued[each.pod.uid]
+            if not remaining.is_refused(pod):
+                world.cache.update_snapshot()
+                decision = decide(world, pod, profile, profile.new_state(pod))
+                if remaining.helps(decision):
+                    self._cluster.carry_out(pod, apply(world, queued, decision))
+                    continue
+            self._requeue(queued, each.failure)
 
     def _reserve(self, taken: TakenGroup, decision: GroupDecision) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""

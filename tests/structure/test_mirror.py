@@ -26,7 +26,7 @@ OF_SEVERAL_PLUGINS: Final = {
 def has_module(test: Path) -> bool:
     """Whether a test is named for a module under operator/, with or without a subject of it."""
     inside = test.relative_to(UNIT)
-    beside = {"stellwerk_cluster", "stellwerk_simulation"}
+    beside = {"stellwerk_cluster", "stellwerk_plugins", "stellwerk_simulation"}
     package = OPERATOR if inside.parts[0] in beside else OPERATOR / "stellwerk"
     words = inside.stem.removeprefix("test_").split("_")
     names = ("_".join(words[:count]) for count in range(len(words), 0, -1))

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, cast
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
-from stellwerk.framework.handle import STANDING_CLOCK, DevicesUncounted, NoPodGroups
+from stellwerk.framework.handle import STANDING_CLOCK, DevicesUncounted, NoPodGroups, NothingRead
 from stellwerk.framework.interface import FilterPlugin, ScorePlugin
-from stellwerk.framework.services import DeviceCounts, Handle, PodGroups
+from stellwerk.framework.services import DeviceCounts, Handle, NumberSources, PodGroups
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.framework.worker import NoWorker, Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
@@ -36,6 +36,8 @@ class PluginHandle:
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
     compatibility: Compatibility = AS_RECORDED
+    sources: NumberSources = field(default_factory=NothingRead)
+    profile_name: str = "default-scheduler"
 
     @classmethod
     def empty(cls) -> Handle:

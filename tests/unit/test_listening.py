@@ -14,7 +14,14 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.listening import LimitedSite, Limits, answered_in_time
+from stellwerk.listening import (
+    LimitedSite,
+    Limits,
+    PortUse,
+    _peer,
+    json_within,
+    within_limits,
+)
 from stellwerk.serving.self_signed import self_signed
 from stellwerk_cluster.cluster import EmbeddedCluster
 
@@ -25,8 +32,10 @@ SHORT = Limits(
     idle_seconds=0.5,
     answer_seconds=0.5,
     stalled_seconds=0.4,
+    body_bytes={"/echo": 1 << 10},
 )
 GET = b"GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = GET.replace(b"GET", b"POST")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -43,16 +52,21 @@ async def large(_: web.Request) -> web.Response:
     return web.Response(body=bytes(50 << 20))
 
 
+async def anybody(_: web.Request) -> str:
+    return ""
+
+
 @asynccontextmanager
 async def listening(limits: Limits, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A port with three endpoints."""
-    application = web.Application(middlewares=[answered_in_time(limits)])
+    use = PortUse(limits)
+    application = web.Application(middlewares=[within_limits(use, anybody)])
     application.router.add_route("*", "/echo", echo)
     application.router.add_get("/slow", slow)
     application.router.add_get("/large", large)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await LimitedSite(runner, "127.0.0.1", 0, limits, ssl_context=context).start()
+    await LimitedSite(runner, "127.0.0.1", 0, use, ssl_context=context).start()
     try:
         yield runner.addresses[0][1]
     finally:
@@ -93,10 +107,10 @@ def with_fields(number: int, size: int = 10) -> bytes:
         pytest.param(GET.replace(b"echo", b"echo?" + b"x" * 8_200), b"414", id="a longer line"),
         pytest.param(b"GET /" + b"x" * 100_000, b"414", id="a line without end"),
         pytest.param(
-            GET[:-2] + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n", b"400", id="a bad chunk"
+            POST[:-2] + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n", b"400", id="a bad chunk"
         ),
         pytest.param(
-            GET[:-2] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: y\r\n" * 6_000,
+            POST[:-2] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: y\r\n" * 6_000,
             b"431",
             id="trailers without end",
         ),
@@ -113,9 +127,9 @@ async def test_a_head_beyond_its_limits_is_refused(request_: bytes, status: byte
     [
         pytest.param([GET[at : at + 1] for at in range(10)], b"408", id="headers, byte by byte"),
         pytest.param([GET + GET[:20]], b"200", id="a second request that never ends"),
-        pytest.param([GET[:-2] + b"Content-Length: 9\r\n\r\nx"], b"", id="a body"),
+        pytest.param([POST[:-2] + b"Content-Length: 9\r\n\r\nx"], b"", id="a body"),
         pytest.param(
-            [GET[:-2] + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"], b"", id="a chunk of one"
+            [POST[:-2] + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"], b"", id="a chunk of one"
         ),
         pytest.param([b""], b"", id="nothing"),
         pytest.param([GET], b"200", id="nothing after a request"),
@@ -182,7 +196,7 @@ async def test_requests_arrive_as_they_were_sent_however_they_are_cut(
         sent += b"\r\nPOST /echo HTTP/1.1\r\nHost: localhost\r\n" + framed
     sent += GET[:-2] + b"Connection: close\r\n\r\n"
     at = sorted({0, len(sent), *(min(cut, len(sent)) for cut in cuts)})
-    async with listening(Limits()) as port:
+    async with listening(SHORT) as port:
         parts = [sent[begin:end] for begin, end in itertools.pairwise(at)]
         answer, _ = await answer_to(port, *parts)
     assert answer.count(b"HTTP/1.1 200 OK") == len(requests) + 1
@@ -212,3 +226,28 @@ async def test_the_embedded_api_has_limits_and_its_watches_stay_open(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1 << 20), 1)
         writer.close()
+
+
+def test_json_is_counted_before_it_is_made() -> None:
+    limits = Limits(json_depth=3, json_tokens=12)
+    assert json_within(limits, b'{"a": [[1, "]]]]]]]]]]]]]]]"]]}') == {"a": [[1, "]" * 15]]}
+    for body, text in (
+        (b"[[[[]]]]", "the JSON is nested deeper than 3\n"),
+        (b"[" * 250_000, "the JSON is nested deeper than 3\n"),
+        (b"[1, 2, 3, 4, 5, 6]", "the JSON has more than 12 tokens\n"),
+        (b'"' + b'\\"' * 130_000, None),
+        (b'["' + b"\\" * 250_000, None),
+        (b"{}}", None),
+    ):
+        started = time.monotonic()
+        with pytest.raises(web.HTTPBadRequest) as refused:
+            json_within(limits, body)
+        assert time.monotonic() - started < 0.5
+        assert text in {None, refused.value.text}
+
+
+def test_addresses_of_one_machine_count_together() -> None:
+    assert _peer("10.0.0.1") == "10.0.0.1"
+    assert _peer("::ffff:10.0.0.1") == "10.0.0.1"
+    assert _peer("2001:db8::1%eth0") == _peer("2001:db8::ffff:2") == "2001:db8::/64"
+    assert _peer("2001:db8:0:1::1") == "2001:db8:0:1::/64"

@@ -13,9 +13,10 @@ import orjson
 
 from stellwerk.cases.case_files import cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
+from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 
 
@@ -81,7 +82,10 @@ def _decide(
     compatibility: Compatibility,
 ) -> None:
     try:
-        result = decide(case, compatibility)
+        if is_plugin_case(case):
+            result, human = decide_plugin_case(case), False
+        else:
+            result = decide(case, compatibility)
     except (CaseError, ProfileError) as error:
         raise _PlacedError(f"{place}: {error}") from error
     text = _table(result) if human else orjson.dumps(result).decode()

@@ -16,19 +16,25 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
-from stellwerk.cases.devices import devices_of
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
+from stellwerk.explain.steps import finished
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, RELEASES, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
+from stellwerk.plugins.dynamic_resources.claims import consumer_of, reserved_for
+from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
+from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
+from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision
@@ -36,6 +42,7 @@ from stellwerk.world.decide import decide as decide_pod
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile, offline_queue
 
+_MOST_CONSUMERS: Final = 256
 Parsed = TypeVar("Parsed")
 
 OBJECT_KINDS: Final = {
@@ -107,12 +114,12 @@ class Case:
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
-            self.world.cache.set_node(_parsed(f"nodes[{index}]", partial(parse_node, node)))
+            self.world.cache.set_node(parsed(f"nodes[{index}]", partial(parse_node, node)))
         for field, kind in OBJECT_KINDS.items():
             for index, obj in enumerate(case.get(field) or ()):
-                _parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
+                parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
         for index, obj in enumerate(case.get("priorityclasses") or ()):
-            _parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
+            parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
         for namespace in case.get("namespaces") or ():
             metadata = namespace["metadata"]
             self.world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
@@ -127,7 +134,7 @@ class Case:
 
     def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
-        pod: PodInfo = _parsed(
+        pod: PodInfo = parsed(
             field,
             lambda: parse_pod(
                 obj,
@@ -173,7 +180,7 @@ class _Written:
         decision, found = self._decision, self._found
         failure = decision.failure
         if failure is not None and not failure.rejected:
-            return {"error": failure.message} | devices_of(decision)
+            return {"error": failure.message} | _devices_of(decision)
         diagnosis = decision.diagnosis or self._framework.filtering.diagnose(
             found, self._search.pod
         )
@@ -185,13 +192,13 @@ class _Written:
         if found.pre_filter.ok:
             result["allFilters"] = self._all_filters()
         result["selected"] = []
-        result |= devices_of(decision)
+        result |= _devices_of(decision)
         if decision.scores is not None:
             return result | self._scores(decision.scores)
         post = decision.post_filter or PostFilterResult(OK)
         return result | {
             "message": decision.failure.message if decision.failure else "",
-            "preemption": _preemption(post),
+            "preemption": preemption_fields(post),
         }
 
     def _all_filters(self) -> JsonObject:
@@ -237,7 +244,7 @@ def _without_nodes() -> JsonObject:
         "allFilters": {},
         "selected": [],
         "message": fit_error(Diagnosis((), StatusColumn.of(()))),
-        "preemption": _preemption(PostFilterResult(OK)),
+        "preemption": preemption_fields(PostFilterResult(OK)),
     }
 
 
@@ -280,7 +287,8 @@ def _verdict(status: Status) -> JsonObject:
     return verdict | {"code": CODE_NAMES[status.code], "reasons": list(status.reasons)}
 
 
-def _preemption(post: PostFilterResult) -> JsonObject:
+def preemption_fields(post: PostFilterResult) -> JsonObject:
+    """The node to clear, its victims, and every candidate, as PostFilter answered."""
     best = post.best(post.candidates) if post.best is not None and post.candidates else ()
     chosen = min(best, key=lambda candidate: candidate.node_name, default=None)
     return {
@@ -308,8 +316,129 @@ def _check_fields(case: Mapping[str, Any]) -> None:
             raise CaseError(field, "required field is missing")
 
 
-def _parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
+def parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
+    """What a parser makes of a field of the case.
+
+    Raises:
+        CaseError: the field is malformed.
+    """
     try:
         return parse()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CaseError(field, f"{type(error).__name__} {error}") from error
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+
+def _devices_of(decision: Decision) -> JsonObject:
+    """The fields that only cases with claims have; none where devices do not matter.
+
+    `devices` says which devices were considered where no node was found; the allocations shown for
+    a node are those that Reserve would keep for it.
+    """
+    search = decision.search
+    state_data = search.found.state.get(DynamicResources.name, StateData)
+    plugin = plugin_of(search.profile)
+    if plugin is None:
+        return {}
+    result = _gated(plugin, decision)
+    if decision.scores is None:
+        nodes = NodeView(search.snapshot)
+        report = finished(plugin.explain(search.found.state, search.pod, nodes))
+        if report is not None:
+            result["devices"] = codec(DevicesOfPod).as_json(report)
+    if state_data is None or not state_data.anything:
+        return result
+    if decision.scores is None:
+        return result | _released(plugin, decision, state_data)
+    return result | _given(plugin, decision, state_data)
+
+
+def plugin_of(profile: ServedProfile) -> DynamicResources | None:
+    """The profile's plugin for devices, if it has it."""
+    plugins = profile.framework.plugins.values()
+    return next((each for at in plugins for each in at if isinstance(each, DynamicResources)), None)
+
+
+def _gated(plugin: DynamicResources, decision: Decision) -> JsonObject:
+    status = plugin.pre_enqueue(decision.search.pod)
+    if status.ok:
+        return {}
+    code = CODE_NAMES[status.code]
+    gate = {"plugin": status.plugin, "code": code, "reasons": list(status.reasons)}
+    return {"preenqueue": gate}
+
+
+def _released(plugin: DynamicResources, decision: Decision, state_data: StateData) -> JsonObject:
+    """The claims that PostFilter deallocates or deletes."""
+    if decision.diagnosis is None or decision.post_filter is None:
+        return {}
+    pod, diagnosis = decision.search.pod, decision.diagnosis
+    idle = plugin.deallocatable(state_data, pod, diagnosis)
+    if idle:
+        return {"deallocate": sorted(claim["metadata"]["name"] for claim in idle)}
+    return (
+        {"delete": [state_data.stale["metadata"]["name"]]} if state_data.stale is not None else {}
+    )
+
+
+def _given(plugin: DynamicResources, decision: Decision, state_data: StateData) -> JsonObject:
+    """The allocation of each claim on each node that takes the pod."""
+    search, pod = decision.search, decision.search.pod
+    snapshot, found = search.snapshot, search.found
+    allocations: JsonObject = {}
+    extended: JsonObject = {}
+    broken: JsonObject = {}
+    for name, row in snapshot.row_of.items():
+        if not found.fits[row]:
+            continue
+        decided = plugin.decide(state_data, pod, name) or []
+        allocations[name] = {
+            each.claim["metadata"]["name"]: _without_shares(each.allocation) for each in decided
+        }
+        if state_data.extended is not None and state_data.extended.requests:
+            extended[name] = {
+                "requests": list(state_data.extended.requests),
+                "requestMappings": list(state_data.extended.mappings),
+            }
+        elif state_data.extended is not None:
+            broken[name] = (
+                f'running PreBind plugin "{plugin.name}": nil or empty request mappings, no update '
+                f"of pod {pod.key} ExtendedResourceClaimStatus"
+            )
+    result: JsonObject = {"reservedFor": _reserved(state_data, decision)}
+    if state_data.to_allocate or state_data.backed:
+        result["allocations"] = allocations
+    return result | {
+        field: value
+        for field, value in (("extendedResourceClaims", extended), ("bindErrors", broken))
+        if value
+    }
+
+
+def _without_shares(allocation: JsonObject) -> JsonObject:
+    """The allocation with "*" for what is made at random."""
+    results = [
+        {**each, "shareID": "*"} if "shareID" in each else each
+        for each in allocation["devices"].get("results") or ()
+    ]
+    if not results:
+        return allocation
+    return {**allocation, "devices": {**allocation["devices"], "results": results}}
+
+
+def _reserved(state_data: StateData, decision: Decision) -> JsonObject:
+    """The consumers of each claim once the pod is bound; too many are not shown."""
+    pod = decision.search.pod
+    reserved: JsonObject = {}
+    for claim in state_data.claims:
+        consumers = reserved_for(claim)
+        if not state_data.is_reserved(claim, pod):
+            consumers.append(state_data.consumer(claim, pod))
+        if len(consumers) > _MOST_CONSUMERS:
+            return {}
+        reserved[claim["metadata"]["name"]] = consumers
+    if state_data.backed:
+        reserved[CLAIM_NAME] = [consumer_of(pod)]
+    return reserved

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.cel.checker import check
 from stellwerk.cel.compiler import compiled
 from stellwerk.cel.cost import CALL_LIMIT, Frame
-from stellwerk.cel.errors import EvaluationError
+from stellwerk.cel.errors import CompileError, EvaluationError, Issue
 from stellwerk.cel.library.conversions import CONVERSIONS
 from stellwerk.cel.library.formats import FORMATS
 from stellwerk.cel.library.lists import LISTS
@@ -29,12 +29,12 @@ from stellwerk.cel.library.strings import STRINGS
 from stellwerk.cel.library.versions import VERSIONS
 from stellwerk.cel.parser import parse
 from stellwerk.cel.signatures import Library
+from stellwerk.cel.types import BOOL, DYN, STRING, ObjectType, Type, map_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stellwerk.cel.tree import Node
-    from stellwerk.cel.types import Type
     from stellwerk.cel.values import Value
 
 
@@ -131,3 +131,38 @@ class Environment:
 @lru_cache(maxsize=_TREES)
 def _tree(source: str) -> Node:
     return parse(source)
+
+
+# --- device selectors ---------------------------------------------------------------------------
+
+DEVICE: Final = "device"
+"""The one variable that a selector of devices has."""
+MOST_BYTES: Final = 10 * 1024
+"""The longest selector."""
+_OF_DEVICES: Final = Environment(
+    {
+        DEVICE: ObjectType(
+            "kubernetes.DRADevice",
+            (),
+            {
+                "driver": STRING,
+                "allowMultipleAllocations": BOOL,
+                "attributes": map_of(STRING, map_of(STRING, DYN)),
+                "capacity": map_of(STRING, map_of(STRING, Type("kubernetes.Quantity"))),
+            },
+        )
+    }
+)
+
+
+def device_program(expression: str) -> Program:
+    """The program of a device selector; its result is a bool, or shows its type when it runs.
+
+    Raises:
+        CompileError: it is no CEL, its types do not fit, or it gives something else than a bool.
+    """
+    program = _OF_DEVICES.compile(expression)
+    if program.result_type not in (BOOL, DYN):
+        text = f"must evaluate to bool or the unknown type, not {program.result_type}"
+        raise CompileError(expression, [Issue(0, text)])
+    return program

@@ -72,6 +72,13 @@ def port_number(text: str) -> int:
     return int(text)
 
 
+def at_least_one(text: str) -> int:
+    """A whole number above 0."""
+    if not (text.isascii() and text.isdecimal() and int(text[:9]) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text[:9])
+
+
 def truth(text: str) -> bool:
     """A bool as Go's flags take it."""
     if text.lower() in {"1", "t", "true"}:

@@ -4,12 +4,14 @@ The command line calls it. Invariant: nothing heavy is imported before the comma
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.arguments import (
     add_journal_arguments,
     add_scheduler_gates,
+    at_least_one,
     journal_options,
     seconds,
     seconds_or_none,
@@ -106,10 +108,28 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="no TLS and no questions; only with a --bind-address of this machine itself",
     )
+    for name, default, text in (
+        (
+            "connections",
+            256,
+            "connections at once, a quarter of them without a user: the oldest idle one gives way",
+        ),
+        ("connections-per-address", 32, "connections at once from one address"),
+        ("requests-inflight", 32, "requests at once beside probes; others get 429"),
+        ("requests-inflight-per-user", 8, "requests at once of one user; others get 429"),
+    ):
+        group.add_argument(
+            f"--max-{name}",
+            metavar="NUMBER",
+            type=at_least_one,
+            default=default,
+            help=f"{text} (default: %(default)s)",
+        )
 
 
 def _port_options(options: argparse.Namespace) -> "PortOptions":
     from stellwerk.serving.certificates import CertificateFiles  # noqa: PLC0415
+    from stellwerk.serving.http import LIMITS  # noqa: PLC0415
     from stellwerk.serving.port import PortOptions  # noqa: PLC0415
 
     pair = (options.tls_cert_file, options.tls_private_key_file)
@@ -120,6 +140,14 @@ def _port_options(options: argparse.Namespace) -> "PortOptions":
         certificate=None if pair[0] is None else CertificateFiles(*pair),
         client_ca_file=options.client_ca_file,
         plain_http=options.plain_http,
+        limits=replace(
+            LIMITS,
+            connections=options.max_connections,
+            unidentified_connections=max(1, options.max_connections // 4),
+            address_connections=options.max_connections_per_address,
+            requests=options.max_requests_inflight,
+            user_requests=options.max_requests_inflight_per_user,
+        ),
     )
 
 

@@ -25,11 +25,11 @@ from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.types import PluginFailure, Status
-from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.listings import ProfileObject
 from stellwerk.models.answers.pod import (
     DecisionFields,
+    DevicesOfPod,
     LastAttempt,
     LastPreemption,
     NearNode,

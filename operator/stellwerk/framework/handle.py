@@ -25,6 +25,8 @@ from stellwerk.framework.services import (
     GroupClaims,
     Handle,
     Nominations,
+    NumberSource,
+    NumberSources,
     ObjectStore,
     PodGroups,
     Recorder,
@@ -114,6 +116,14 @@ class NoPodGroups(PodGroups):
         return None
 
 
+class NothingRead(NumberSources):
+    """Reads no source: for decisions outside the scheduler, which see what was read before."""
+
+    @override
+    def follow(self, source: NumberSource) -> None:
+        pass
+
+
 class DevicesUncounted(DeviceCounts):
     """Counts nothing: for decisions outside the scheduler."""
 
@@ -157,6 +167,7 @@ class Services:
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
+    sources: NumberSources = field(default_factory=NothingRead)
     compatibility: Compatibility = AS_RECORDED
     """The meaning of a profile's `compatibility: auto`."""
 
@@ -179,6 +190,7 @@ class ProfileHandle(Handle):
         self.preempting = services.preempting
         self.pod_groups = services.pod_groups
         self.worker = services.worker
+        self.sources = services.sources
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

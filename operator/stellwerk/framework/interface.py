@@ -14,9 +14,8 @@ from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
-from stellwerk.models.answers.devices import DevicesOfPod
 from stellwerk.models.answers.gpus import GpusOfPod
-from stellwerk.models.answers.pod import PluginFacts
+from stellwerk.models.answers.pod import DevicesOfPod, PluginFacts
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup

@@ -244,6 +244,67 @@ class DeviceCounts(Protocol):
         ...
 
 
+class Web(Protocol):
+    """HTTP for sources of numbers: bounded in time and size, to allowed addresses only."""
+
+    async def get(
+        self,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        token: str = "",
+        verify: bool = True,
+    ) -> object:
+        """Return the parsed JSON that a GET request answers.
+
+        Args:
+            url: with http or https.
+            query: added to it.
+            token: sent as a bearer token; empty: none.
+            verify: whether the server's certificate is checked.
+
+        Raises:
+            SchedulerError: it cannot be had; says why.
+        """
+        ...
+
+
+class NumberSource(Protocol):
+    """Numbers from outside of what is watched, read again and again beside the cycle.
+
+    What is read is shown as an object of `kind` with that `name`, as `Handle.objects` has it, in
+    journals and in forks; a reading that fails leaves the last one in place.
+    """
+
+    kind: str
+    name: str
+    period_seconds: float
+
+    async def read(self, client: ClusterClient, web: Web) -> object:
+        """Return an answer.
+
+        Raises:
+            Exception: it cannot be had; the text is logged and counted.
+        """
+        ...
+
+    def checked(self, answer: object) -> JsonObject:
+        """Return the object's fields beside its metadata; small, since journals keep it.
+
+        Raises:
+            ValueError: the answer makes no sense.
+        """
+        ...
+
+
+class NumberSources(Protocol):
+    """Reads sources of numbers."""
+
+    def follow(self, source: NumberSource) -> None:
+        """Read a source every period, from now on and for as long as the plugin keeps it."""
+        ...
+
+
 class Handle(Protocol):
     """The framework as plugins see it. Nothing here needs an event loop to be imported."""
 
@@ -263,6 +324,7 @@ class Handle(Protocol):
     pod_groups: PodGroups
     worker: Worker
     """Computes what a plugin does not wait for."""
+    sources: NumberSources
 
     @property
     def filters(self) -> FilterRunner:

@@ -322,7 +322,7 @@ class CycleState:
         self.among: Mask | None = None
         """(N,) bool, the only rows that exist for this attempt; None: all of them."""
         self.group: PodGroupKey | None = None
-        """The group with which the pod is decided; None: it is decided by itself."""
+        """The group with which the pod is decided, or was; None: nothing looks at its group."""
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()

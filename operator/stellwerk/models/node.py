@@ -34,6 +34,8 @@ class NodeInfo:
     unschedulable: bool
     allocatable: Mapping[str, int]
     """Amount by resource name, at least 0; cpu in millicores, all else in whole units."""
+    capacity: Mapping[str, int]
+    """The same of status.capacity, which no default plugin reads."""
     images: Mapping[str, int]
     """Bytes by image name (every name of the image); of a repeated name, the first counts."""
     declared_features: frozenset[str]
@@ -43,6 +45,7 @@ class NodeInfo:
         return (
             self.uid == other.uid
             and self.allocatable == other.allocatable
+            and self.capacity == other.capacity
             and self.labels == other.labels
             and self.taints == other.taints
             and self.unschedulable == other.unschedulable
@@ -67,6 +70,8 @@ def parse_node(obj: JsonObject) -> NodeInfo:
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     name = text(metadata["name"])
+    allocatable = _amounts(status.get("allocatable"))
+    capacity = _amounts(status.get("capacity"))
     return NodeInfo(
         name=name,
         uid=text_or_empty(metadata.get("uid")) or name,
@@ -79,13 +84,18 @@ def parse_node(obj: JsonObject) -> NodeInfo:
         },
         taints=parse_taints(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),
-        allocatable={
-            resource: max(0, resource_amount(resource, quantity))
-            for resource, quantity in (status.get("allocatable") or {}).items()
-        },
+        allocatable=allocatable,
+        capacity=allocatable if capacity == allocatable else capacity,
         images=_image_sizes(status.get("images") or ()),
         declared_features=frozenset(texts(status.get("declaredFeatures"))),
     )
+
+
+def _amounts(quantities: JsonObject | None) -> dict[str, int]:
+    return {
+        resource: max(0, resource_amount(resource, quantity))
+        for resource, quantity in (quantities or {}).items()
+    }
 
 
 def _image_sizes(images: Iterable[JsonObject]) -> dict[str, int]:

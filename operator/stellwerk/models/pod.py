@@ -93,6 +93,13 @@ class PodInfo:
     """The uses of very many volumes, as a whole; None: there are few."""
     group: PodGroupKey | None = None
     """The group that it is a member of, whether or not that exists."""
+    reported_qos_class: str = ""
+    """status.qosClass; empty: the status does not say."""
+
+    @property
+    def qos_class(self) -> str:
+        """Guaranteed, Burstable or BestEffort: as reported, or else as computed (`GetPodQOS`)."""
+        return self.reported_qos_class or self.spec.resources.qos_class
 
     @property
     def key(self) -> str:
@@ -202,6 +209,7 @@ def parse_pod(
         extended_requests=() if node_name else _extended_requests(spec, shared),
         volume_uses=PodUses.of(namespace, volumes) if volumes else None,
         group=_group(spec, label_set),
+        reported_qos_class=sys.intern(text_or_empty(status.get("qosClass"))),
     )
 
 

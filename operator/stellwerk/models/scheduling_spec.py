@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from stellwerk.models.complexity import too_complex, volumes_complexity
+from stellwerk.models.container_resources import PodResources, read_resources, resources_json
 from stellwerk.models.json_values import (
     JsonObject,
     text_map,
@@ -85,8 +86,16 @@ class SchedulingSpec:
     """The reason why the pod is not scheduled, and nothing else of it compiled; empty: it is."""
     size_bytes: int = 0
     """Of what it was compiled from, as JSON."""
+    resources_text: bytes = b""
+    """What `resources` reads."""
+
+    @property
+    def resources(self) -> PodResources:
+        """The requests and limits of each container, where `amounts` do not say enough."""
+        return read_resources(self.resources_text or _NO_RESOURCES)
 
 
+_NO_RESOURCES: Final = resources_json({})
 _specs: WeakValueDictionary[bytes, SchedulingSpec] = WeakValueDictionary()
 
 
@@ -257,6 +266,7 @@ def _compile(
         resource_claims=parse_claim_references(spec.get("resourceClaims")),
         required_features=_required_features(spec, [*init_containers, *containers]),
         size_bytes=size_bytes,
+        resources_text=resources_json(spec),
     )
 
 

@@ -10,17 +10,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from aiohttp.typedefs import Middleware
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 KEY: Final = "key"
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -37,6 +30,11 @@ _HEADERS: Final = {
 }
 
 
+async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """Add to every answer the headers by which browsers keep the page apart from other sites."""
+    response.headers.update(_HEADERS)
+
+
 class RequestGuard:
     """Lets requests pass that carry the key, and gives the key to those that come with it."""
 
@@ -45,24 +43,7 @@ class RequestGuard:
         self._cookie = f"stellwerk-{secrets.token_hex(4)}"
         """A name of its own: browsers send cookies to every port of a host."""
 
-    @property
-    def middleware(self) -> Middleware:
-        """The check, for an application."""
-
-        @web.middleware
-        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-            try:
-                self._let_in(request)
-                response = await handler(request)
-            except web.HTTPException as answer:
-                answer.headers.update(_HEADERS)
-                raise
-            response.headers.update(_HEADERS)
-            return response
-
-        return check
-
-    def _let_in(self, request: web.Request) -> None:
+    def let_in(self, request: web.Request) -> None:
         """Hand the key out to a request that shows it, or let one pass that has it.
 
         Raises:

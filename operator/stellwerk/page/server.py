@@ -14,19 +14,25 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk.errors import cannot_listen
-from stellwerk.listening import LimitedSite, Limits, answered_in_time
+from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.page.answers import Answers
-from stellwerk.page.request_guard import KEY, RequestGuard
+from stellwerk.page.request_guard import KEY, RequestGuard, add_headers
 from stellwerk.page.supposition_form import MOST_BYTES
 from stellwerk.page.views import Views
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from stellwerk.page.answers import Port
-    from stellwerk.page.request_guard import Handler
 
-_LIMITS: Final = Limits()
+    Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+_USER: Final = "the user of this page"
+_LIMITS: Final = Limits(
+    methods=frozenset({"GET", "HEAD", "POST"}),
+    body_bytes={"/what-if": MOST_BYTES},
+    user_requests=Limits().requests,
+)
 _STATIC: Final = Path(__file__).parent / "static"
 _FILES: Final = {
     "page.css": "text/css",
@@ -42,9 +48,15 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
     Raises:
         ConfigurationError: the port is taken.
     """
-    guard = RequestGuard()
-    before = [answered_in_time(_LIMITS), guard.middleware]
+    guard, use = RequestGuard(), PortUse(_LIMITS)
+
+    async def whoever_has_the_key(request: web.Request) -> str:
+        guard.let_in(request)
+        return _USER
+
+    before = [within_limits(use, whoever_has_the_key)]
     application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
+    application.on_response_prepare.append(add_headers)
     application.add_routes(Views(Answers(port, SystemClock())).routes)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
@@ -52,7 +64,7 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
     await runner.setup()
     try:
         try:
-            await LimitedSite(runner, "127.0.0.1", number, _LIMITS).start()
+            await LimitedSite(runner, "127.0.0.1", number, use).start()
         except OSError as error:
             raise cannot_listen(f"127.0.0.1:{number}", error) from error
         bound: int = runner.addresses[0][1]

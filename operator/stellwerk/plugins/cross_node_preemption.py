@@ -26,6 +26,7 @@ from stellwerk.framework.types import Code, CycleState, Status, unresolvable, un
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, is_leaving_as_victim, priority_sum
@@ -60,9 +61,11 @@ class BlockingPods:
     nominated pods, which counts only while some placed pod has a term, too.
     """
 
-    def __init__(self, snapshot: Snapshot, pod: PodInfo) -> None:
+    def __init__(self, snapshot: Snapshot, pod: PodInfo, group: PodGroupKey | None = None) -> None:
+        """`group`: the one that the pod is decided with, whose members are left alone."""
         self._snapshot = snapshot
         self._pod = pod
+        self._group = group
         self._by_domain: dict[Domain, dict[str, PodInfo]] = {}
         rules = list(self._own_rules())
         for row in snapshot.row_of.values():
@@ -84,9 +87,11 @@ class BlockingPods:
         return found
 
     def lower(self, row: int) -> Iterator[PodInfo]:
-        """The pods of lower priority on a node."""
-        priority = self._pod.priority
-        return (pod for pod in self._snapshot.pods[row].values() if pod.priority < priority)
+        """The pods of lower priority on a node, but for members of the pod's group."""
+        priority, group = self._pod.priority, self._group
+        for pod in self._snapshot.pods[row].values():
+            if pod.priority < priority and (group is None or pod.group != group):
+                yield pod
 
     def _place(self, row: int, other: PodInfo, rules: Iterable[_Rule]) -> None:
         """Note the domains out of which this pod keeps the incoming one."""
@@ -301,7 +306,7 @@ class CrossNodePreemption(PostFilterPlugin):
     ) -> PostFilterResult:
         if pod.spec.preemption_policy == PREEMPT_NEVER:
             return _no("not eligible due to preemptionPolicy=Never.")
-        blocking = BlockingPods(self._handle.snapshot, pod)
+        blocking = BlockingPods(self._handle.snapshot, pod, state.group)
         if self._waits_for_victims(pod, blocking):
             # Ends the chain: the nomination that DefaultPreemption would clear still stands.
             reason = "not eligible due to terminating pods that are in the way of the nomination."

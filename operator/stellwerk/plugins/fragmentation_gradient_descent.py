@@ -23,7 +23,6 @@ from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
 from stellwerk.models.plugin_args import FragmentationGradientDescentArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU
-from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import (
     FloatColumn,
     Fragmentation,
@@ -31,6 +30,7 @@ from stellwerk.plugins.gpu.fragmentation import (
     TypicalPods,
     idle_cpu,
 )
+from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
 from stellwerk.snapshot.pod_shapes import CountedShape
 from stellwerk.snapshot.snapshot import NodeView

@@ -16,8 +16,8 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.gpu.devices import GpuDevices, kind_of
 from stellwerk.plugins.gpu.fragmentation import largest_node_milli
+from stellwerk.plugins.gpu.node_gpus import GpuDevices, kind_of
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 

@@ -16,7 +16,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.gpu.devices import GpuDevices
+from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 

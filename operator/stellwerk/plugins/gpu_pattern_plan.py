@@ -26,7 +26,7 @@ from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
 from stellwerk.models.plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.plugins.gpu.devices import GpuDevices
+from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.plugins.gpu.pattern_targets import PatternTargets
 from stellwerk.plugins.gpu.planned_pods import MIB
 from stellwerk.snapshot.columns import IntColumn, Mask

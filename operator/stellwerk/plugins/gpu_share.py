@@ -42,8 +42,8 @@ from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_request, refusal
 from stellwerk.models.plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
 from stellwerk.plugins.gpu.explain import free_gpus, smaller_gpu_request
+from stellwerk.plugins.gpu.node_gpus import GpuDevices, best_fit
 from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "GpuShare"

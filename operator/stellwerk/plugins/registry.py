@@ -2,18 +2,19 @@
 
 Loading a profile reads the descriptions, `assembly` makes instances. Invariant: `known_plugins`
 never raises because of an installed package: an entry point that cannot be used is a warning that
-names it, and its plugin is absent. A plugin that is known stays the same.
+names it, and its plugin is absent. A plugin that is known stays the same. Packages of plugins that
+are in Stellwerk's own distribution are imported when one of their plugins is first looked up.
 """
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from stellwerk.framework.extension_points import points_of
 from stellwerk.framework.interface import Plugin
@@ -57,6 +58,7 @@ from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
 
 ENTRY_POINT_GROUP: Final = "stellwerk.plugins"
+DISTRIBUTION: Final = "stellwerk"
 
 PluginClass: TypeAlias = type[Plugin]
 
@@ -112,7 +114,7 @@ def describe(plugin: PluginClass) -> PluginDescription:
 
 def known_plugins() -> Mapping[str, PluginDescription]:
     """Every plugin by name and by alias that is known now; the mapping stays as it is."""
-    return MappingProxyType(_registry().known)
+    return _registry().known
 
 
 def installed_points() -> tuple[EntryPoint, ...]:
@@ -140,16 +142,58 @@ def instantiate(name: str, handle: Handle, args: BaseModel | None) -> Plugin:
     Raises:
         KeyError: there is no such plugin.
     """
-    make = cast("Callable[[Handle, BaseModel | None], Plugin]", _registry().plugins[name])
+    known = _registry().known
+    known.load(name)
+    make = cast("Callable[[Handle, BaseModel | None], Plugin]", known.plugins[name])
     return make(handle, args)
+
+
+class _KnownPlugins(Mapping[str, PluginDescription]):
+    """Descriptions by name; of entry points that wait to be loaded, made when asked for."""
+
+    def __init__(
+        self, plugins: Mapping[str, PluginClass], waiting: Mapping[str, EntryPoint]
+    ) -> None:
+        self.plugins = dict(plugins)
+        self.waiting = dict(waiting)
+        self._described = {name: describe(plugin) for name, plugin in plugins.items()}
+
+    @override
+    def __getitem__(self, name: str) -> PluginDescription:
+        self.load(name)
+        return self._described[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._described, **self.waiting})
+
+    @override
+    def __len__(self) -> int:
+        return len(self._described.keys() | self.waiting.keys())
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            self.load(name)
+        return name in self._described
+
+    def load(self, name: str) -> None:
+        """Import the package of a plugin that waits for it."""
+        point = self.waiting.get(name)
+        if point is None:
+            return
+        found = out_of_tree([point], self.plugins)
+        # In this order: profiles are also parsed in threads.
+        self.plugins |= found
+        self._described |= {each: describe(plugin) for each, plugin in found.items()}
+        self.waiting.pop(name, None)
 
 
 class _Registry:
     """The plugin classes that are known, and the entry points that were looked at."""
 
     def __init__(self) -> None:
-        self.plugins = {name: plugin for plugin in IN_TREE for name in _names(plugin)}
-        self.known = {name: describe(plugin) for name, plugin in self.plugins.items()}
+        self.known = _KnownPlugins({name: each for each in IN_TREE for name in _names(each)}, {})
         self._seen: set[tuple[str, str, str]] = set()
 
     def add(self, points: Iterable[EntryPoint]) -> Mapping[str, PluginDescription]:
@@ -160,12 +204,17 @@ class _Registry:
         }
         new = [point for identity, point in identified.items() if identity not in self._seen]
         self._seen |= identified.keys()
-        found = out_of_tree(new, self.plugins.keys())
-        described = {name: describe(plugin) for name, plugin in found.items()}
-        self.plugins |= found
+        own = {point.name: point for point in new if _comes_with_stellwerk(point)}
+        others = [point for point in new if point.name not in own]
+        known = self.known
+        found = out_of_tree(others, [*known.plugins, *known.waiting, *own])
         # Anew, since profiles are also parsed in threads.
-        self.known = self.known | described
-        return described
+        self.known = _KnownPlugins(known.plugins | found, known.waiting | own)
+        return {name: self.known[name] for name in found}
+
+
+def _comes_with_stellwerk(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
 @cache

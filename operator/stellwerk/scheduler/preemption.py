@@ -92,9 +92,14 @@ class Evictor:
 
     world: World
     dispatcher: APIDispatcher
+    metrics: Metrics
     bindings: CancellableBindings
     waiting_pods: PreemptiblePods
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def count(self, victims: Sequence[PodInfo]) -> None:
+        """Count the victims of one preemption, which begins."""
+        self.metrics.preemption_victims.labels().observe(len(victims))
 
     async def evict(self, victim: PodInfo, reason: EvictionReason) -> VictimOutcome:
         """Say in the victim's status why it has to go, delete it, and record the event.
@@ -196,7 +201,7 @@ class PreemptionExecutor:
         self._world = world
         self._dispatcher = dispatcher
         self._metrics = metrics
-        self.evictor = Evictor(world, dispatcher, bindings, waiting_pods, sleep)
+        self.evictor = Evictor(world, dispatcher, metrics, bindings, waiting_pods, sleep)
         """Groups that preempt evict by it, too."""
         self._under_way: dict[str, _UnderWay] = {}
         """By the preemptor's uid."""
@@ -206,7 +211,7 @@ class PreemptionExecutor:
     def start(self, eviction: Eviction) -> None:
         """Evict the victims, in place of whatever is under way for the same preemptor."""
         pod = eviction.preemptor
-        self._metrics.preemption_victims.labels().observe(len(eviction.candidate.victims))
+        self.evictor.count(eviction.candidate.victims)
         replaced = self._forget(pod.uid)
         if replaced is not None:
             replaced.cancel()

@@ -24,12 +24,13 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
-from stellwerk.scheduler.gangs.submit_group_result import SubmitGroupResult
+from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, THROTTLED, Fairness
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
+from stellwerk.world.gangs.group_decision import RemainingMembers
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -114,8 +115,52 @@ class ScheduleOne:
         profile = self._world.profiles.of(queued.pod)
         if profile is None or not profile.places_groups:
             return False
-        await self.groups.run(queued, profile)
+        taken = await self.groups.run(queued, profile)
+        if taken is not None and taken.remaining is not None:
+            # Plugins of a profile that changes between slices could not read what these remember.
+            with self._loader.unchanged():
+                await self._try_remaining(taken, taken.remaining)
         return True
+
+    async def _try_remaining(self, taken: GroupInCycle, remaining: RemainingMembers) -> None:
+        """Try the members by themselves, preemption included, that were left by a quorum."""
+        for result in remaining.results:
+            await taken.slices.pass_on()
+            pod, queued = result.pod, taken.queued[result.pod.uid]
+            is_left = self._world.queue.entries.get(pod.uid) is queued
+            if not is_left or remaining.is_refused(pod):
+                self.groups.submit.requeue_failed(taken, queued, result.failure)
+            else:
+                await self._attempt_alone(taken, queued, remaining, result.failure)
+
+    async def _attempt_alone(
+        self,
+        taken: GroupInCycle,
+        queued: QueuedPod,
+        remaining: RemainingMembers,
+        as_member: Failure | None,
+    ) -> None:
+        """Try one of them; where nothing comes of it, its failure as a member stands."""
+        world, profile, now = self._world, taken.profile, self._world.clock.monotonic
+        pod, submit, started_seconds = queued.pod, self.groups.submit, now()
+        state = profile.new_state(pod)
+        try:
+            decision = await self._scheduling_cycle(pod, profile, state)
+        except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
+            decision = self._failures.unexpected(raised, pod, profile)
+        decided_seconds = now()
+        profile.framework.metrics_recorder.attempt(state)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
+        if isinstance(decision, Failure):
+            submit.requeue_failed(taken, queued, decision)
+        elif remaining.helps(decision):
+            with self.on_decided(queued, decision):
+                effects = apply(world, queued, decision)
+            self._follow(effects, queued, decision, (started_seconds, decided_seconds))
+        else:
+            with self.on_decided(queued, decision):
+                submit.requeue_failed(taken, queued, as_member)
 
     async def _attempt(self, queued: QueuedPod) -> None:
         world, pod = self._world, queued.pod
@@ -132,7 +177,7 @@ class ScheduleOne:
         if throttled:
             self._throttle(queued, profile, Failure.throttled(throttled), started_seconds)
             return
-        state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
+        state = profile.new_state(pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
             decision = await self._scheduling_cycle(pod, profile, state)
@@ -153,36 +198,42 @@ class ScheduleOne:
         with self.on_decided(queued, decision):
             effects = apply(world, queued, decision)
         profile.framework.metrics_recorder.attempt(state)
-        if effects.bind is None:
-            self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))
-        else:
-            self.records.keep(decision, queued.attempts, decided_seconds)
-            # Permit is asked in the first step of the task, which comes before the next cycle: a
-            # plugin that waits for something there holds up no other pod.
-            evaluated, feasible = decision.search.found.evaluated, decision.feasible
-            attempt = BindingAttempt(
-                queued, profile, state, effects.bind, started_seconds, evaluated, feasible
-            )
-            self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+        self._follow(effects, queued, decision, (started_seconds, decided_seconds))
         shadows = self._loader.shadows
         if shadows.by_name:
             # The columns are still those of the decision; what was assumed since is set aside.
             waited_seconds = 0.0 if active_since is None else started_seconds - active_since
             shadows.look(pod, decision, waited_seconds, assumptions)
 
-    def _carry_out(
+    def _follow(
         self,
         effects: Effects,
         queued: QueuedPod,
         decision: Decision,
         started_and_decided_seconds: tuple[float, float],
     ) -> None:
-        """Carry out what follows where there is no node: victims, a condition, an event."""
+        """Start what is left to be done: the binding, or victims, a condition, an event."""
         started_seconds, decided_seconds = started_and_decided_seconds
+        search = decision.search
+        if effects.bind is not None:
+            self.records.keep(decision, queued.attempts, decided_seconds)
+            # Permit is asked in the first step of the task, which comes before the next cycle: a
+            # plugin that waits for something there holds up no other pod.
+            attempt = BindingAttempt(
+                queued,
+                search.profile,
+                search.found.state,
+                effects.bind,
+                started_seconds,
+                search.found.evaluated,
+                decision.feasible,
+            )
+            self._bindings.start(queued.pod.uid, self._binding_cycle.run(attempt))
+            return
         if effects.evict is not None:
             now = self._world.clock.now()
             self.evictions.keep(decision, rfc3339(now), decided_seconds)
-        self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
+        self._failures.carry_out(effects, queued, search.profile, started_seconds)
 
     def _throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
         """The reason for which a pod has to leave time to others, or an empty text."""

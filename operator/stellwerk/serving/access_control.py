@@ -50,8 +50,8 @@ class AccessControl:
         self._rights: _Answers[bool] = _Answers(clock)
         self._questions = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
-    async def check(self, request: web.Request) -> None:
-        """Return if the request may be answered.
+    async def check(self, request: web.Request) -> Identity:
+        """Return who asks, if the request may be answered.
 
         Raises:
             HTTPUnauthorized: its token is none of the cluster's.
@@ -73,6 +73,7 @@ class AccessControl:
             raise web.HTTPForbidden(
                 text=f'User "{identity.name}" cannot {verb} path "{request.path}"\n'
             )
+        return identity
 
     async def _identity(self, request: web.Request) -> Identity:
         shown = _from_certificate(request)

@@ -26,8 +26,10 @@ from stellwerk.explain.listings import (
 )
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.what_if import what_if
+from stellwerk.listening import json_within
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.what_if import Supposition
+from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 
 if TYPE_CHECKING:
@@ -132,9 +134,10 @@ class ExplanationRoutes:
         return await self._answer(lambda: nodes_page(self._explanations.world, page))
 
     async def _what_if(self, request: web.Request) -> web.Response:
+        body = json_within(LIMITS, await request.read())
         try:
-            supposed = Supposition.of(orjson.loads(await request.read()))
-        except (orjson.JSONDecodeError, ConfigurationError) as error:
+            supposed = Supposition.of(body)
+        except ConfigurationError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
         return await self._answer(lambda: what_if(self._explanations.world, supposed))
 

@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from stellwerk.client.reviews import ANONYMOUS
 from stellwerk.errors import ConfigurationError, in_words
-from stellwerk.listening import LimitedSite, Limits, answered_in_time
+from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.metrics import HealthcheckMetrics
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from aiohttp.typedefs import Middleware
 
     from stellwerk.clock import Clock
     from stellwerk.serving.access_control import AccessControl
@@ -38,6 +37,13 @@ DEFAULT_BIND_ADDRESS: Final = "127.0.0.1:10259"
 STUCK_SECONDS: Final = 20.0
 PROBES: Final = frozenset({"livez", "readyz", "healthz"})
 """First parts of the paths that are always allowed, as kube-scheduler allows them."""
+_THIS_MACHINE: Final = "this machine"
+"""The user of a port without TLS."""
+LOG_LEVEL_PATH: Final = "/debug/flags/v"
+"""kube-scheduler's path for its verbosity."""
+_LONGEST_LEVEL: Final = 64
+_LARGEST_BODY: Final = 256 << 10
+LIMITS: Final = Limits(body_bytes={"/what-if": _LARGEST_BODY, LOG_LEVEL_PATH: _LONGEST_LEVEL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ class HttpServer:
         *,
         routes: Iterable[web.AbstractRouteDef] = (),
         guard: Guard | None = None,
-        limits: Limits | None = None,
+        limits: Limits = LIMITS,
+        refused: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare the endpoints.
 
@@ -110,16 +117,17 @@ class HttpServer:
             resource_metrics: the text of /metrics/resources, in pieces.
             routes: further endpoints of other modules.
             guard: its certificate, and who may ask for more than probes.
-            limits: what peers may send and how long they may take.
+            limits: what peers may send, how long they may take, and how many they may be.
+            refused: is called with the reason when something goes beyond them.
         """
         guard = guard or Guard()
         self._certificate = guard.certificate
         self._slis = HealthcheckMetrics()
-        self._limits = limits or Limits()
-        before = [answered_in_time(self._limits)]
-        before += [_this_machine] if guard.certificate is None else []
-        before += [] if guard.access is None else [_guarded_by(guard.access)]
-        self._app = web.Application(middlewares=before)
+        if guard.access is None:  # all requests are one user's
+            limits = replace(limits, user_requests=limits.requests)
+        self._use = PortUse(limits, refused)
+        before = within_limits(self._use, _gate_of(guard), PROBES)
+        self._app = web.Application(middlewares=[before], client_max_size=_LARGEST_BODY)
         self._app.add_routes(
             [
                 web.get("/metrics", _text_of(metrics)),
@@ -149,7 +157,7 @@ class HttpServer:
         context = None if self._certificate is None else self._certificate.context
         await self._runner.setup()
         try:
-            site = LimitedSite(self._runner, host, port, self._limits, ssl_context=context)
+            site = LimitedSite(self._runner, host, port, self._use, ssl_context=context)
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
@@ -221,28 +229,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@web.middleware
-async def _this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Without credentials, a page elsewhere whose name leads here (DNS rebinding) gets nothing."""
+def _gate_of(guard: Guard) -> Callable[[web.Request], Awaitable[str]]:
+    """What says who may ask for more than probes."""
+
+    async def gate(request: web.Request) -> str:
+        if guard.certificate is None:
+            _check_host(request)
+        if guard.access is None:
+            return _THIS_MACHINE
+        identity = await guard.access.check(request)
+        return "" if identity == ANONYMOUS else identity.name
+
+    return gate
+
+
+def _check_host(request: web.Request) -> None:
+    """Without TLS, a page elsewhere whose name leads here (DNS rebinding) gets nothing.
+
+    Raises:
+        HTTPForbidden: the request is for another host.
+    """
     try:
         host = urlsplit(f"//{request.host}").hostname
     except ValueError:
         host = None
     if not is_loopback(host or ""):
         raise web.HTTPForbidden(text=f"{request.host!r} is not this machine\n")
-    return await handler(request)
-
-
-def _guarded_by(access: AccessControl) -> Middleware:
-    """Ask before every request but those of probes."""
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path.split("/", 2)[1] not in PROBES:
-            await access.check(request)
-        return await handler(request)
-
-    return guard
 
 
 def _run(name: str, check: Check) -> str | None:

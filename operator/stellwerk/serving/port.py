@@ -20,7 +20,7 @@ from stellwerk.client.reviews import Reviews
 from stellwerk.errors import ApiError, ConfigurationError
 from stellwerk.serving.access_control import AccessControl
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
-from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, Guard
+from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, LIMITS, LOG_LEVEL_PATH, Guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.framework.services import ClusterClient
+    from stellwerk.listening import Limits
 
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class PortOptions:
     client_ca_file: Path | None = None
     """None: the authority that the cluster publishes for its servers, where it does."""
     plain_http: bool = False
+    limits: Limits = LIMITS
 
 
 @asynccontextmanager
@@ -93,11 +95,6 @@ async def _authority(file: Path | None, client: ClusterClient) -> bytes | None:
     return text.encode() if text else None
 
 
-LOG_LEVEL_PATH: Final = "/debug/flags/v"
-"""kube-scheduler's path for its verbosity."""
-_LONGEST_BODY: Final = 64
-
-
 def log_level_routes() -> web.RouteTableDef:
     """Return GET and PUT /debug/flags/v: the log level, while the operator runs."""
     routes = web.RouteTableDef()
@@ -108,7 +105,7 @@ def log_level_routes() -> web.RouteTableDef:
 
     @routes.put(LOG_LEVEL_PATH)
     async def write(request: web.Request) -> web.Response:
-        body = await request.content.read(_LONGEST_BODY)
+        body = await request.read()
         try:
             name = logs.set_level(body.decode(errors="replace"))
         except ValueError as error:

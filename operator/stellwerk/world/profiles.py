@@ -29,7 +29,7 @@ from stellwerk.framework.events import (
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
-from stellwerk.framework.types import OK, Code, Status
+from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
@@ -101,6 +101,12 @@ class ServedProfile:
         self.pre_enqueues = PRE_ENQUEUE.among(framework.plugins)
         self.places_groups = any(each.name == GANG_SCHEDULING for each in self.pre_enqueues)
         """Whether pods of one group are decided together."""
+
+    def new_state(self, pod: PodInfo, *, sampled: bool = False) -> CycleState:
+        """The state of an attempt for a pod by itself; its group counts where groups are placed."""
+        state = CycleState(sampled=sampled)
+        state.group = pod.group if self.places_groups else None
+        return state
 
 
 class Profiles(QueueingPolicy):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.cel.devices import MOST_BYTES, device_program
+from stellwerk.cel.environment import MOST_BYTES, device_program
 from stellwerk.cel.errors import CompileError
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,

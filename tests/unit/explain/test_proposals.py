@@ -72,8 +72,7 @@ def explained(monkeypatch: pytest.MonkeyPatch, **methods: Any) -> dict[str, Any]
     """The explanation of a pod that Pools turns away everywhere."""
     plugin = type("Pools", (Pools,), methods)
     known = registry._Registry()  # noqa: SLF001 as if it were installed
-    known.plugins["Pools"] = plugin
-    known.known["Pools"] = registry.describe(plugin)
+    known.known = registry._KnownPlugins(known.known.plugins | {"Pools": plugin}, {})  # noqa: SLF001
     monkeypatch.setattr(registry, "_registry", lambda: known)
     enabled = {"filter": {"enabled": [{"name": "Pools"}]}}
     loaded = Case({

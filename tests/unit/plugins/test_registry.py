@@ -1,6 +1,7 @@
 """The registry knows every plugin, and survives packages that are broken."""
 
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -146,3 +147,15 @@ class Everything:
 
 def test_every_extension_point_of_the_scheduling_cycle_has_a_method() -> None:
     assert describe(Everything).extension_points == set(ExtensionPoint)
+
+
+def test_packages_of_this_distribution_are_imported_when_a_plugin_is_first_named() -> None:
+    script = (
+        "import sys; from stellwerk.plugins.registry import known_plugins\n"
+        "known = known_plugins()\n"
+        "def imported(): return any(each.startswith('stellwerk_plugins') for each in sys.modules)\n"
+        "assert {'PodState', 'QOSSort'} <= set(known) and not imported()\n"
+        "assert 'PodState' in known and imported()\n"
+        "assert 'stellwerk_plugins.qos_sort' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -121,7 +121,7 @@ class DryRun:
         self._budgets = budgets
         self._known: DryRunOutcomes | None = None
         if results is not None and self._filters.is_row_local(state, pod):
-            key = (pod.spec, frozenset(state.skipped_filters))
+            key = (pod.spec, state.group, frozenset(state.skipped_filters))
             self._known = results.of(key, pod)
 
     def run(self, rows: RowColumn) -> list[DryRunOutcome]:
@@ -151,10 +151,11 @@ class DryRun:
         return bool(self._lower(row)) if outcome is None else isinstance(outcome, Candidate)
 
     def _lower(self, row: int) -> list[PodInfo]:
-        """The pods on a node that this one may preempt."""
-        priority = self._pod.spec.priority
+        """The pods on a node that this one may preempt; none of the group it is decided with."""
+        priority, group = self._pod.spec.priority, self._state.group
         pods = self._snapshot.pods[row].values()
-        return [pod for pod in pods if pod.spec.priority < priority]
+        lower = [pod for pod in pods if pod.spec.priority < priority]
+        return lower if group is None else [pod for pod in lower if pod.group != group]
 
     def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[DryRunOutcome]:
         """`run` for nodes that hold pods of lower priority, which are given."""

@@ -5,8 +5,11 @@ written in one request, based on the claim as it is read; a claim that was taken
 deleted meanwhile ends the attempt.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from stellwerk.errors import ApiError, Conflict, NotFound
@@ -19,16 +22,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
-from stellwerk.plugins.dynamic_resources.binding_conditions import (
-    TIMED_OUT,
-    Readiness,
-    drivers_awaited,
-    failure_of,
-    has_conditions,
-    is_late,
-    outcome_of,
-    readiness,
-)
 from stellwerk.plugins.dynamic_resources.claims import (
     RESOURCE_CLAIM,
     AllocationRequest,
@@ -44,6 +37,8 @@ from stellwerk.plugins.dynamic_resources.claims import (
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
 
+TIMED_OUT: Final = "device binding timeout"
+_FAILED: Final = "device binding failed"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
@@ -478,3 +473,98 @@ def _add_requirement(known: list[JsonObject], requirement: JsonObject) -> None:
 def _meaning(requirement: JsonObject) -> tuple[str, str, frozenset[str]]:
     values = frozenset(requirement.get("values") or ())
     return requirement["key"], requirement["operator"], values
+
+
+# --- binding conditions -------------------------------------------------------------------------
+
+
+class Readiness(Enum):
+    """The state of a claim's devices."""
+
+    READY = auto()
+    PENDING = auto()
+    FAILED = auto()
+
+
+def readiness(claim: JsonObject) -> Readiness:
+    """The state of the devices of an allocated claim."""
+    if failure_of(claim):
+        return Readiness.FAILED
+    ready = all(
+        conditions.get(condition, {}).get("status") == "True"
+        for result, conditions in _waiting(claim)
+        for condition in result["bindingConditions"]
+    )
+    return Readiness.READY if ready else Readiness.PENDING
+
+
+def has_conditions(claim: JsonObject) -> bool:
+    """Whether any of the devices has to become ready first."""
+    return any(True for _ in _waiting(claim))
+
+
+def drivers_awaited(claim: JsonObject) -> Iterator[str]:
+    """The drivers whose devices have to become ready first."""
+    for result, _ in _waiting(claim):
+        yield str(result["driver"])
+
+
+def outcome_of(failure: str) -> str:
+    """The outcome of waiting in the words of kube-scheduler's metrics; no failure: success."""
+    if not failure:
+        return "success"
+    if failure == TIMED_OUT:
+        return "timeout"
+    return "failure" if failure.startswith(_FAILED) else "error"
+
+
+def failure_of(claim: JsonObject) -> str:
+    """The failure of a device in kube-scheduler's words; empty: there is none."""
+    for result, conditions in _waiting(claim):
+        for condition in result.get("bindingFailureConditions") or ():
+            failed = conditions.get(condition)
+            if failed is not None and failed.get("status") == "True":
+                return (
+                    f"{_FAILED}: claim={claim['metadata']['name']}, "
+                    f"reason={failed.get('reason') or ''}, "
+                    f"message={json.dumps(failed.get('message') or '')}"
+                )
+    return ""
+
+
+def is_late(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
+    """Whether so much time has passed since the claim was allocated; never if it is not known."""
+    written = ((claim.get("status") or {}).get("allocation") or {}).get("allocationTimestamp")
+    if not written:
+        return False
+    try:
+        allocated = datetime.fromisoformat(written)
+    except ValueError:
+        return False
+    return now > allocated + timedelta(seconds=timeout_seconds)
+
+
+def is_available(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
+    """Whether an allocated claim can be used, now or when its devices are ready."""
+    match readiness(claim):
+        case Readiness.READY:
+            return True
+        case Readiness.FAILED:
+            return False
+        case Readiness.PENDING:
+            return not is_late(claim, now, timeout_seconds)
+
+
+def _waiting(claim: JsonObject) -> Iterator[tuple[JsonObject, Mapping[str, JsonObject]]]:
+    """The results with binding conditions, and the conditions of their devices by type."""
+    if not is_allocated(claim):
+        return
+    status = claim["status"]
+    reported = {
+        (each.get("driver"), each.get("pool"), each.get("device")): each.get("conditions") or ()
+        for each in status.get("devices") or ()
+    }
+    for result in (status["allocation"].get("devices") or {}).get("results") or ():
+        if result.get("bindingConditions"):
+            key = (result["driver"], result["pool"], result["device"])
+            yield result, {each["type"]: each for each in reported.get(key, ())}

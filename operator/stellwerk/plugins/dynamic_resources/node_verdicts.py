@@ -31,7 +31,7 @@ from stellwerk.plugins.dynamic_resources.allocator import (
     FilterTimeoutError,
     Solution,
 )
-from stellwerk.plugins.dynamic_resources.binding_conditions import is_available
+from stellwerk.plugins.dynamic_resources.bind_claim import is_available
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     AllocationRequest,

@@ -47,7 +47,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration

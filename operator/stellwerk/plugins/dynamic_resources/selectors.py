@@ -13,8 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import orjson
 
-from stellwerk.cel.devices import DEVICE, device_program
-from stellwerk.cel.environment import Program
+from stellwerk.cel.environment import DEVICE, Program, device_program
 from stellwerk.cel.errors import CompileError, EvaluationError
 from stellwerk.cel.library.quantities import parse_quantity
 from stellwerk.cel.library.versions import parse_version

@@ -13,7 +13,7 @@ from stellwerk.framework.filter_results import FilterResults
 from stellwerk.models.answers.gpus import GpusOfNode, GpusOfPod
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.gpu.devices import GpuDevices
+from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.snapshot import NodeView
 
 _NODES: Final = 20

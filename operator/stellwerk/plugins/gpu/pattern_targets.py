@@ -19,8 +19,8 @@ from stellwerk.models.gpu import MODEL_LABEL, WHOLE
 from stellwerk.models.plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import MEMORY
-from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import idle_cpu
+from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.plugins.gpu.open_slots import IdleCapacity, OpenSlots
 from stellwerk.plugins.gpu.pattern_plan import PatternPlan, PlanProblem, plan_patterns
 from stellwerk.plugins.gpu.pattern_pricing import MILLI_STEP, NodeShape, PlannedKind, Slot

@@ -65,14 +65,17 @@ class GroupCycle:
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
     """A recording operator takes down what goes into it, and what comes of it."""
 
-    async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
-        """Decide the group of a member that was popped."""
+    async def run(self, queued: QueuedPod, profile: ServedProfile) -> GroupInCycle | None:
+        """Decide the group of a member that was popped.
+
+        Returns it, for members that are to be tried by themselves; None: there is none any more.
+        """
         world, now = self.world, self.world.clock.monotonic
         members = world.pod_groups.of_member(queued.pod.uid)
         if members is None:
             # Deleted since it was popped.
             world.queue.done(queued.pod.uid)
-            return
+            return None
         taken = GroupInCycle(
             members, profile, {queued.pod.uid: queued}, started_seconds=now(), slices=TimeSlice(now)
         )
@@ -81,7 +84,7 @@ class GroupCycle:
         for skipped in taken.skipped:
             self._report_skipped(skipped, profile)
         if not taken.queued:
-            return
+            return None
         match why_untried(world, taken):
             case None:
                 await self._attempt(taken)
@@ -93,6 +96,7 @@ class GroupCycle:
             case Untried.INADMISSIBLE, message:
                 requeue_inadmissible(world, members, taken.queued.values())
                 self.conditions.inadmissible(members, message)
+        return taken
 
     def _report_skipped(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:

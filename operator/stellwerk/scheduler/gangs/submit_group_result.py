@@ -38,6 +38,7 @@ from stellwerk.world.decide import Failure
 from stellwerk.world.gangs.group_attempt import MemberResult
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,
+    RemainingMembers,
     end_reservation,
     member_failures,
     reserve_nodes,
@@ -68,6 +69,8 @@ class GroupInCycle(TakenGroup):
     slices: TimeSlice
     records: dict[str, DecisionRecord] = field(default_factory=dict)
     """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
+    remaining: RemainingMembers | None = None
+    """Those that are to be tried by themselves before they are requeued; None: none are."""
 
 
 @dataclass(slots=True)
@@ -90,8 +93,12 @@ class SubmitGroupResult:
     """The ends of reservations."""
 
     async def bind_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
-        """Start the bindings of the members that have a node, and requeue the others."""
+        """Start the bindings of the members that have a node, and requeue the others.
+
+        Those that are to be tried by themselves are left to the caller.
+        """
         results = decision.attempt.results
+        taken.remaining = RemainingMembers(decision)
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
         quorum = GroupPermit(len(placed), needed) if needed > 1 else None
@@ -100,7 +107,8 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                self._requeue_failed(taken, queued, result.failure)
+                if result.pod.uid not in taken.remaining.uids:
+                    self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])
             attempt = BindingAttempt(
@@ -136,7 +144,7 @@ class SubmitGroupResult:
         for uid, failure in failures.items():
             await taken.slices.pass_on()
             taken.queued[uid].waits_backoff_out = waits_backoff_out
-            self._requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
+            self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
             self._evict(taken, decision.request, preemption.victims)
         self._count_early_seconds(self.world.clock.monotonic() - taken.started_seconds)
@@ -193,7 +201,7 @@ class SubmitGroupResult:
             logger.error("%s: %s", result.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
 
-    def _requeue_failed(
+    def requeue_failed(
         self,
         taken: GroupInCycle,
         queued: QueuedPod,
@@ -210,7 +218,7 @@ class SubmitGroupResult:
         """Requeue every member after an error."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
-            self._requeue_failed(taken, queued, failure)
+            self.requeue_failed(taken, queued, failure)
         self.conditions.error(taken.members.key, failure.message)
 
     async def requeue_untried(self, taken: GroupInCycle) -> None:

@@ -153,7 +153,7 @@ def _place_each(
             failure = Failure.too_complex(pod.spec)
             attempt.results.append(MemberResult(pod, state, failure=failure))
             continue
-        key = None if nodes else _likeness(pod)
+        key = None if nodes else likeness(pod)
         known = refused.get(key) if key is not None else None
         if known is not None:
             attempt.results.append(MemberResult(pod, state, failure=known.failure))
@@ -178,7 +178,7 @@ def _place_each(
         elif not decision.failure.rejected:
             attempt.broken = decision.failure.message
             return
-        elif key is not None and _is_about_spec(decision):
+        elif key is not None and is_about_spec(decision):
             refused[key] = result
 
 
@@ -255,14 +255,14 @@ def _only(snapshot: Snapshot, node_name: str) -> Mask:
     return among
 
 
-def _likeness(pod: PodInfo) -> Hashable | None:
+def likeness(pod: PodInfo) -> Hashable | None:
     """A key shared by members that are rejected alike; None: nothing is known."""
     if pod.volumes or pod.spec.resource_claims:
         return None
     return pod.spec, pod.label_set, pod.node_names, pod.nominated_node_name
 
 
-def _is_about_spec(decision: Decision) -> bool:
+def is_about_spec(decision: Decision) -> bool:
     """Whether each row was refused for the pod's spec alone, and by no extender."""
     search = decision.search
     if search.profile.extenders is not None:

@@ -3,9 +3,9 @@
 The scheduler's group cycle, explanations, reruns and replays drive `decide_group`. Of several
 placements some are tried and the best one is taken (`PlacementChoice`). Invariants: when a decision
 says that the group is placed, the members with nodes are assumed there, and they are enough;
-otherwise the World is as it was, and `member_failures` and `reserve_nodes` say what follows. What
-is tried, and which placement is best, follows from scores and then from the labels' values, never
-from chance.
+otherwise the World is as it was, and `member_failures` and `reserve_nodes` say what follows.
+`RemainingMembers` are those that are left when a group is placed. What is tried, and which
+placement is best, follows from scores and then from the labels' values, never from chance.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -22,8 +22,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.world.decide import Failure
+from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
     HAS_CONSTRAINTS,
     PREEMPTED_BY_GROUP,
@@ -32,6 +33,8 @@ from stellwerk.world.gangs.group_attempt import (
     MemberResult,
     Steps,
     capacity,
+    is_about_spec,
+    likeness,
     place,
     undo_attempt,
 )
@@ -253,6 +256,48 @@ def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
         awake.add(likeness)
         return failure
     return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
+
+
+class RemainingMembers:
+    """The members that are left when enough others have nodes, each tried once more by itself.
+
+    As a pod of its own it may preempt, as a member it may not. Nothing would come of it where the
+    group has constraints; a group that is evicted whole evicts none for a part of it.
+    """
+
+    def __init__(self, decision: GroupDecision) -> None:
+        group = decision.request.group
+        is_tried = decision.placed and not (
+            group.evicted_whole or group.has_constraints or group.topology
+        )
+        self.results = [
+            each for each in decision.attempt.results if is_tried and _may_preempt(each)
+        ]
+        """As members of the group."""
+        self.uids = {each.pod.uid for each in self.results}
+        self._refused: set[Hashable] = set()
+
+    def is_refused(self, pod: PodInfo) -> bool:
+        """Whether nothing came of one that is like it."""
+        return likeness(pod) in self._refused
+
+    def helps(self, decision: Decision) -> bool:
+        """Whether it was worth it: the pod has a node by itself, or what makes room for it."""
+        if decision.failure is None or decision.candidate is not None:
+            return True
+        post_filter = decision.post_filter
+        if post_filter is not None and post_filter.api_call is not None:
+            return True
+        key = likeness(decision.search.pod)
+        if key is not None and is_about_spec(decision):
+            self._refused.add(key)
+        return False
+
+
+def _may_preempt(result: MemberResult) -> bool:
+    spec, failure = result.pod.spec, result.failure
+    is_refused = result.assumed is None and failure is not None and failure.rejected
+    return is_refused and not spec.too_complex and spec.preemption_policy != PREEMPT_NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from stellwerk.cases.decide import decide
 from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.devices import DevicesOfPod
+from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.json_values import JsonObject
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.models.gpu import DEVICES, MILLI
-from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import Fragmentation, TypicalPod, TypicalPods
+from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_simulation.arrivals import typical_pods
 from stellwerk_simulation.trace import read_pods

@@ -412,6 +412,83 @@ def test_a_gang_evicts_once_and_is_bound_on_what_it_freed() -> None:
     story(play)
 
 
+def deleted(world: InProcess) -> list[str]:
+    """The names of the pods whose deletion was asked for, in order."""
+    return [path.rpartition("/")[2] for verb, path in world.client.requests if verb == "DELETE"]
+
+
+def test_the_victims_of_a_group_are_in_the_metric_of_preemption() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 2, priority=100))
+        world.apply(*(make_pod(f"v{n}", cpu="1", node_name="n", priority=0) for n in range(2)))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=100) for n in range(2)))
+        await quiet()
+        exposed = exposition(world.metrics)
+        assert b"scheduler_preemption_victims_count 1" in exposed
+        assert b"scheduler_preemption_victims_sum 2" in exposed
+
+    story(play)
+
+
+def test_a_member_that_is_left_by_a_quorum_evicts_as_a_pod_of_its_own() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="3"), make_group("g", 2))
+        world.apply(make_pod("v", cpu="1", node_name="n", priority=0))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=9) for n in range(3)))
+        await quiet()
+        assert bound(world, "p0", "p1") == 2
+        assert deleted(world) == ["v"]
+        assert world.pod("p2")["status"]["nominatedNodeName"] == "n"
+        world.operator.handlers.on_pod("DELETED", make_pod("v", cpu="1", node_name="n", priority=0))
+        await asyncio.sleep(5)
+        assert bound(world, "p2") == 1
+        assert deleted(world) == ["v"]
+
+    story(play)
+
+
+def test_a_member_that_is_left_by_a_quorum_spares_its_own_group() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="1"), make_group("g", 1))
+        world.apply(make_member("least", "g", cpu="1", priority=0))
+        await quiet()
+        world.apply(make_node("m", cpu="1"))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=9) for n in range(2)))
+        await quiet()
+        assert bound(world, "least", "p0") == 2
+        assert deleted(world) == []
+
+    story(play)
+
+
+def test_nothing_is_evicted_for_a_part_of_a_group_that_goes_whole() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="3"), make_group("g", 2, disruptionMode="PodGroup"))
+        world.apply(make_pod("v", cpu="1", node_name="n", priority=0))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=9) for n in range(3)))
+        await quiet()
+        assert bound(world, "p0", "p1") == 2
+        assert deleted(world) == []
+
+    story(play)
+
+
+def test_members_that_are_left_are_tried_once_and_keep_their_reason() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 2))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(4)))
+        await asyncio.sleep(100)
+        assert bound(world, "p0", "p1") == 2
+        _, message = world.condition("p2") or ("", "")
+        assert "not eligible due to workload aware preemption enabled" in message
+        assert world.queue.entries["uid-default-p2"].attempts == 1
+        # One by itself; the other is like it.
+        asked = world.metrics.preemption_attempts.labels()
+        assert asked.value == 1
+
+    story(play)
+
+
 def test_a_single_pod_evicts_a_group_whole_or_not_at_all() -> None:
     async def play(world: InProcess) -> None:
         world.apply(*(make_node(f"n{n}", cpu="1") for n in range(2)))

@@ -3,7 +3,7 @@
 import pytest
 
 from stellwerk.models.gpu import GpuRequest
-from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
+from stellwerk.plugins.gpu.node_gpus import GpuDevices, best_fit
 from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info

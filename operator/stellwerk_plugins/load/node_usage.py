@@ -1,0 +1,254 @@
+"""The measured usage of nodes: what a source read last, as columns over the snapshot's rows.
+
+The load-aware plugins each have a UsageTable over an object of kind NodeUsage, which their source
+has read. Invariant: a number that cannot be one (not finite, of a node that is not there) is never
+in a column, and one that is too old is missing from the moment at which it is.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from stellwerk.plugin_api import ChangeCursor, Handle, JsonObject
+
+KIND: Final = "NodeUsage"
+FloatColumn = npt.NDArray[np.float64]
+
+COLUMNS: Final = ("cpuFirst", "cpuLast", "cpuMean", "cpuDeviation", "memoryMean", "memoryDeviation")
+"""Percent of the node's capacity: the first and the last mean or latest value of the answer, and
+the means and deviations by which risk is reckoned (NaN: there is no number of that resource)."""
+
+FULL_PERCENT: Final = 100.0
+_HALF: Final = 0.5
+_NAMED: Final = 3
+_MOST_NODES: Final = 50_000
+_MOST_METRICS: Final = 64
+_LARGEST_PERCENT: Final = 1e9
+_AVERAGE: Final = "AVG"
+_LATEST: Final = "Latest"
+_DEVIATION: Final = "STD"
+
+
+def checked_usage(answer: object) -> JsonObject:
+    """What load-watcher's JSON says of each node, in a form that is small and checked.
+
+    Raises:
+        ValueError: the answer is of another form.
+    """
+    if not isinstance(answer, Mapping):
+        raise ValueError(  # noqa: TRY004 what a source answers is a value
+            f"an object is expected, not {type(answer).__name__}"
+        )
+    window = answer.get("window")
+    end = window.get("end") if isinstance(window, Mapping) else 0
+    data = answer.get("data")
+    by_node = data.get("NodeMetricsMap") if isinstance(data, Mapping) else None
+    nodes: list[str] = []
+    known: list[bool] = []
+    at: list[float | None] = []
+    columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
+    refused = 0
+    for name, of_node in (by_node or {}).items() if isinstance(by_node or {}, Mapping) else ():
+        if len(nodes) == _MOST_NODES:
+            raise ValueError(f"more than {_MOST_NODES} nodes")
+        metrics = of_node.get("metrics") if isinstance(of_node, Mapping) else None
+        listed = metrics[:_MOST_METRICS] if isinstance(metrics, list) else ()
+        good = [each for each in listed if _is_metric(each)]
+        refused += len(listed) - len(good)
+        nodes.append(str(name))
+        known.append(isinstance(metrics, list))
+        measured = of_node.get("timestamp") if isinstance(of_node, Mapping) else None
+        at.append(float(measured) if _is_number(measured) else None)
+        for column, value in _of_node(good).items():
+            columns[column].append(value)
+    return {
+        "end": int(end) if _is_number(end) else 0,
+        "nodes": nodes,
+        "known": known,
+        "at": at,
+        "refused": refused,
+        **columns,
+    }
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_metric(metric: object) -> bool:
+    if not isinstance(metric, Mapping):
+        return False
+    value = metric.get("value", 0)
+    return _is_number(value) and abs(value) <= _LARGEST_PERCENT
+
+
+def _of_node(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """One node's values; None where there is no number."""
+    cpu = [each for each in metrics if each.get("type") == "CPU"]
+    memory = [each for each in metrics if each.get("type") == "Memory"]
+    loads = [_value(each) for each in cpu if each.get("operator") in {_AVERAGE, _LATEST}]
+    cpu_mean, cpu_deviation = _mean_and_deviation(cpu)
+    memory_mean, memory_deviation = _mean_and_deviation(memory)
+    return {
+        "cpuFirst": loads[0] if loads else None,
+        "cpuLast": loads[-1] if loads else None,
+        "cpuMean": cpu_mean,
+        "cpuDeviation": cpu_deviation,
+        "memoryMean": memory_mean,
+        "memoryDeviation": memory_deviation,
+    }
+
+
+def _mean_and_deviation(
+    metrics: Iterable[Mapping[str, Any]],
+) -> tuple[float | None, float | None]:
+    """The mean, or else the latest value, and the deviation; None without any metric."""
+    mean, deviation, averaged, valid = 0.0, 0.0, False, False
+    for each in metrics:
+        valid, operator = True, each.get("operator", "")
+        if operator == _AVERAGE:
+            mean, averaged = _value(each), True
+        elif operator == _DEVIATION:
+            deviation = _value(each)
+        elif operator in {"", _LATEST} and not averaged:
+            mean = _value(each)
+    return (mean, deviation) if valid else (None, None)
+
+
+def _value(metric: Mapping[str, Any]) -> float:
+    return float(metric.get("value", 0))
+
+
+class UsageTable:
+    """What a source read last, by the rows of the snapshot."""
+
+    def __init__(self, handle: Handle, name: str, max_age_seconds: float) -> None:
+        """`name`: of the object; `max_age_seconds`: 0 takes numbers of any age."""
+        self._handle = handle
+        self._name = name
+        self._max_age_seconds = max_age_seconds
+        self._read = ChangeCursor(handle.objects.changes(KIND))
+        self._nodes = ChangeCursor(handle.snapshot.node_changes)
+        self._position: dict[str, int] = {}
+        self._index: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        """(N,) the position of each row's node in the answer; −1 it is not there."""
+        self._values: dict[str, FloatColumn] = {}
+        self._known: npt.NDArray[np.bool_] = np.zeros(1, np.bool_)
+        self._at: FloatColumn = np.zeros(1)
+        self._columns: dict[str, FloatColumn] = {}
+        self.answered = False
+        """Whether the source has answered at all."""
+        self.end_seconds = 0
+        """The end of the measured window, in seconds since the epoch."""
+        self.revision = 0
+        """Changes when what is measured does."""
+        self._stale = False
+
+    def refresh(self) -> int:
+        """Follow the source, the nodes and the time; returns the revision."""
+        if not self._read.current:
+            self._read.catch_up()
+            self._take_answer()
+        self._follow_nodes()
+        stale = self._is_stale()
+        if stale != self._stale:
+            self._stale = stale
+            self._columns.clear()
+            self.revision += 1
+        return self.revision
+
+    def column(self, name: str) -> FloatColumn:
+        """(N,) float64, percent; NaN: not known, or too old."""
+        found = self._columns.get(name)
+        if found is None or len(found) != len(self._index):
+            values = self._values.get(name)
+            if values is None or self._stale:
+                found = np.full(len(self._index), np.nan)
+            else:
+                found = values[self._index]
+            self._columns[name] = found
+        return found
+
+    def measured(self) -> npt.NDArray[np.bool_]:
+        """(N,) bool, the rows of which the source has said something that counts."""
+        if self._stale:
+            return np.zeros(len(self._index), np.bool_)
+        known: npt.NDArray[np.bool_] = self._known[self._index]
+        return known
+
+    def age_seconds(self) -> float:
+        """How long ago the window ended."""
+        return self._handle.now().timestamp() - self.end_seconds
+
+    def explained(self, nodes: Sequence[str]) -> str:
+        """Where the numbers are from, how old they are, and of how many nodes there are none."""
+        if not self.answered:
+            return f"{self._name} has not answered: every node counts as without measurements"
+        missing = [name for name in nodes if not self._is_measured(name)]
+        text = f"usage of {self._name}, measured {max(0.0, self.age_seconds()):.0f} s ago"
+        if self._stale:
+            limit = f"{self._max_age_seconds:g} s (maxAgeSeconds)"
+            return f"{text}: older than {limit}, so it counts as missing"
+        if missing:
+            some = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+            text += f"; {len(missing)} of {len(nodes)} nodes have no measurement ({some})"
+        return text
+
+    def _is_measured(self, name: str) -> bool:
+        row = self._handle.snapshot.row_of.get(name)
+        return row is not None and row < len(self._index) and bool(self._known[self._index[row]])
+
+    def _is_stale(self) -> bool:
+        return bool(self._max_age_seconds) and self.age_seconds() > self._max_age_seconds
+
+    def _take_answer(self) -> None:
+        """The object was read anew, or is gone."""
+        shown = self._handle.objects.get(KIND, "", self._name)
+        self.answered = shown is not None
+        answer: JsonObject = shown or {}
+        names = answer.get("nodes", ())
+        self.end_seconds = int(answer.get("end", 0))
+        self._position = {name: position for position, name in enumerate(names)}
+        self._known = np.array([*answer.get("known", ()), False], np.bool_)
+        self._values = {
+            name: np.array([*answer.get(name, ()), None], np.float64) for name in COLUMNS
+        }
+        self._leave_out_old(np.array([*answer.get("at", ()), None], np.float64))
+        self._columns.clear()
+        self._nodes = ChangeCursor(self._handle.snapshot.node_changes)
+        self.revision += 1
+
+    def _leave_out_old(self, at: FloatColumn) -> None:
+        """Nodes whose own measurement is too old have none."""
+        if not self._max_age_seconds:
+            return
+        old = self._handle.now().timestamp() - at > self._max_age_seconds
+        if old.any():
+            self._known &= ~old
+            for values in self._values.values():
+                values[old] = np.nan
+
+    def _follow_nodes(self) -> None:
+        """Find the position of each row whose node changed."""
+        snapshot = self._handle.snapshot
+        rows = self._nodes.advance()
+        if rows is None or len(self._index) != snapshot.size:
+            self._index = np.full(snapshot.size, -1, np.intp)
+            for name, row in snapshot.row_of.items():
+                self._index[row] = self._position.get(name, -1)
+            self._columns.clear()
+        elif rows:
+            for row in rows:
+                node = snapshot.nodes[row]
+                self._index[row] = -1 if node is None else self._position.get(node.name, -1)
+            self._columns.clear()
+
+
+def go_round(values: FloatColumn) -> FloatColumn:
+    """Rounded half away from zero, exactly (`math.Round`)."""
+    whole = np.trunc(values)
+    rounded: FloatColumn = whole + np.where(np.abs(values - whole) >= _HALF, np.sign(values), 0.0)
+    return rounded

@@ -1,0 +1,191 @@
+"""TargetLoadPacking: fill nodes up to a CPU utilisation, and spread beyond it.
+
+The load of a node is what was measured, and what its pods that came since are expected to add.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Annotated, Any, ClassVar, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from pydantic import AfterValidator, Field
+from typing_extensions import override
+
+from stellwerk.plugin_api import (
+    MAX_NODE_SCORE,
+    ChangeCursor,
+    ConfigModel,
+    CycleState,
+    ExplainPlugin,
+    Handle,
+    IntColumn,
+    NodeView,
+    PluginFacts,
+    PodInfo,
+    Reuse,
+    SchedulingSpec,
+    ScorePlugin,
+    exact_amount,
+    invalid,
+    millis,
+)
+from stellwerk_plugins.load.cpu_capacity import CpuCapacity
+from stellwerk_plugins.load.node_usage import FULL_PERCENT, FloatColumn, UsageTable, go_round
+from stellwerk_plugins.load.recent_pods import RecentPods
+from stellwerk_plugins.load.sources import UsageArgs, source_of
+
+_REPORTING_SECONDS: Final = 60
+"""Of a pod that came so short a time before the window's end, nothing may have been measured."""
+_MOST_LINES: Final = 10
+
+
+def _multiplier(text: str) -> str:
+    try:
+        value = float(text) if text == text.strip() and "_" not in text else float("nan")
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise invalid("", f'"{text}" is not a number such as "1.5"')
+    return text
+
+
+def _quantities(given: Mapping[str, str]) -> Mapping[str, str]:
+    for name, text in given.items():
+        try:
+            exact_amount(text)
+        except ValueError as error:
+            raise invalid(name, str(error)) from error
+    return given
+
+
+class TargetLoadPackingArgs(UsageArgs):
+    """As of the upstream plugin of that name."""
+
+    args_of_the_original: ClassVar[Mapping[str, Any]] = {"maxAgeSeconds": 0}
+
+    target_utilization: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] = 40
+    """Percent of CPU capacity; 0 and less is 40."""
+    default_requests: Annotated[dict[str, str], AfterValidator(_quantities)] = Field(
+        default_factory=lambda: {"cpu": "1000m"}
+    )
+    """Of containers that say nothing; only cpu is read."""
+    default_requests_multiplier: Annotated[str, AfterValidator(_multiplier)] = "1.5"
+    """The load that is expected of a container, for one of its request."""
+
+
+class TargetLoadPacking(ScorePlugin, ExplainPlugin):
+    """Scores a node by its CPU utilisation once the pod runs there."""
+
+    name: ClassVar[str] = "TargetLoadPacking"
+    args_model: ClassVar[type[ConfigModel]] = TargetLoadPackingArgs
+    score_reuse: ClassVar[Reuse] = Reuse.USAGE
+
+    def __init__(self, handle: Handle, args: TargetLoadPackingArgs) -> None:
+        self._handle = handle
+        self._target = float(args.target_utilization if args.target_utilization > 0 else 40)
+        self._multiplier = float(args.default_requests_multiplier)
+        self._default_millis = millis(exact_amount(args.default_requests.get("cpu", "0")))
+        self._capacity = handle.snapshot.book(CpuCapacity)
+        self._recent = handle.snapshot.book(RecentPods)
+        self._source = source_of(handle, args)
+        self._usage = UsageTable(handle, self._source.name, args.max_age_seconds)
+        self._changed_rows = ChangeCursor(handle.snapshot.usage_changes)
+        self._missing: IntColumn = np.zeros(0, np.int64)
+        """(N,) int64, millicores that recent pods are expected to add."""
+        self._window_end_seconds = 0
+        self._predictions: WeakKeyDictionary[SchedulingSpec, int] = WeakKeyDictionary()
+        handle.sources.follow(self._source)
+
+    @override
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        """The spec and what is measured; pods on the node are followed row by row."""
+        self._look()
+        return (pod.spec, self._usage.revision)
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        """(n,) int64, 0 to 100."""
+        self._look()
+        predicted = self._predicted(pod, nodes)
+        target = self._target
+        packed = go_round((100 - target) * predicted / target + target)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread = go_round(target * (100 - predicted) / (100 - target))
+        scores = np.where(predicted > target, spread, packed)
+        scores[predicted > FULL_PERCENT] = 0
+        scores[np.isnan(predicted)] = 0
+        return np.clip(scores, 0, MAX_NODE_SCORE).astype(np.int64)
+
+    @override
+    def explain(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PluginFacts | None:
+        self._look()
+        names = [node.name if node is not None else "" for node in nodes.nodes()]
+        load = self._usage.column("cpuLast")[nodes.rows]
+        predicted, scores = self._predicted(pod, nodes), self.score(state, pod, nodes)
+        missing = nodes.gather(self._missing)
+        lines = [self._usage.explained([name for name in names if name])]
+        for position in np.argsort(-scores, kind="stable")[:_MOST_LINES].tolist():
+            if not names[position]:
+                continue
+            lines.append(
+                f"{names[position]}: no measurement, so 0"
+                if np.isnan(load[position])
+                else f"{names[position]}: {load[position]:.1f}% measured, {missing[position]}m of "
+                f"pods that came since, {predicted[position]:.1f}% with this pod (target "
+                f"{self._target:g}%): {scores[position]}"
+            )
+        return PluginFacts(lines=tuple(lines))
+
+    def _predicted(self, pod: PodInfo, nodes: NodeView) -> FloatColumn:
+        """(n,) float64, percent of CPU capacity once the pod runs there; NaN: not measured."""
+        capacity = nodes.gather(self._capacity.millis[: nodes.snapshot.size]).astype(np.float64)
+        used = (self._usage.column("cpuLast")[nodes.rows] / 100) * capacity
+        missing = nodes.gather(self._missing)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            predicted = 100 * (used + float(self._prediction(pod)) + missing) / capacity
+        predicted[(capacity == 0) & ~np.isnan(used)] = 0
+        result: FloatColumn = predicted
+        return result
+
+    def _prediction(self, pod: PodInfo) -> int:
+        """The load that is expected of a pod, in millicores (`PredictUtilisation`)."""
+        found = self._predictions.get(pod.spec)
+        if found is not None:
+            return found
+        resources = pod.spec.resources
+        total = millis(resources.overhead.get("cpu", 0))
+        for container in resources.containers:
+            if "cpu" in container.limits:
+                total += millis(container.limits["cpu"])
+            elif "cpu" in container.requests:
+                expected = float(millis(container.requests["cpu"])) * self._multiplier
+                total += int(go_round(np.array([expected]))[0])
+            else:
+                total += self._default_millis
+        self._predictions[pod.spec] = total
+        return total
+
+    def _look(self) -> None:
+        """Follow the time, the measurements and the pods that came."""
+        snapshot = self._handle.snapshot
+        self._usage.refresh()
+        if not snapshot.open_trials:
+            now_seconds = self._handle.now().timestamp()
+            since_seconds = self._usage.end_seconds - _REPORTING_SECONDS
+            self._recent.look(self._handle.profile_name, now_seconds, since_seconds)
+        rows = self._changed_rows.advance()
+        if self._usage.end_seconds != self._window_end_seconds:
+            self._window_end_seconds, rows = self._usage.end_seconds, None
+        if rows is None or len(self._missing) != snapshot.size:
+            self._missing = np.zeros(snapshot.size, np.int64)
+            rows = list(self._recent.by_row)
+        for row in rows:
+            self._missing[row] = self._missing_on(row)
+
+    def _missing_on(self, row: int) -> int:
+        since_seconds = self._window_end_seconds - _REPORTING_SECONDS
+        return sum(
+            self._prediction(arrival.pod)
+            for arrival in self._recent.by_row.get(row, {}).values()
+            if arrival.at_seconds > since_seconds
+        )

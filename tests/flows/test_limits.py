@@ -1,0 +1,320 @@
+"""The limits of the operator's port, the page and the embedded API: what peers may cost others."""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stellwerk.listening import Limits
+from stellwerk.serving.http import LIMITS
+from stellwerk_cluster import cluster
+from tests.support.enforced_process import enforced_cluster
+from tests.support.limited_ports import (
+    ELSEWHERE,
+    LimitedPort,
+    embedded_port,
+    operators_port,
+    pages_port,
+)
+from tests.support.processes import Process, running, until
+
+Opened = Callable[[Path], AbstractAsyncContextManager[LimitedPort]]
+PORTS = pytest.mark.parametrize(
+    "opened",
+    [
+        pytest.param(operators_port, id="the operator's port"),
+        pytest.param(pages_port, id="the page"),
+        pytest.param(embedded_port, id="the embedded API"),
+    ],
+)
+FEW = replace(LIMITS, connections=12, unidentified_connections=4, reserved=2)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(1), 0.05) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def live_seconds(port: LimitedPort, address: str = ELSEWHERE) -> float:
+    """How long a peer at another address waits for what everybody may ask for."""
+    started = time.monotonic()
+    assert status(await port.answer(port.get(port.live), address)) in {200, 403}
+    return time.monotonic() - started
+
+
+@PORTS
+async def test_what_is_no_request_of_the_port_is_refused_before_a_handler(
+    opened: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = b"".join(b"X-%d: %s\r\n" % (each, b"x" * 8000) for each in range(120))
+    caplog.set_level(logging.INFO)
+    async with opened(tmp_path) as port:
+        long_length = port.get(port.live)[:-2] + b"Content-Length: %s\r\n\r\n" % (b"9" * 5000)
+        asked = {
+            "headers without end": port.get(port.live)[:-2] + fields,
+            "a line without end": b"GET /" + b"x" * 100_000,
+            "CONNECT": b"CONNECT /x HTTP/1.1\r\nHost: a\r\n\r\n",
+            "TRACE": port.get("/", method="TRACE"),
+            "an invented method": port.get("/", method="FLY"),
+            "no HTTP": b"\x01\x02\x03\r\n\r\n",
+            "a header without a name": port.get(port.live)[:-2] + b": x\r\n\r\n",
+            "a length of 5,000 digits": long_length,
+        }
+        answers = await asyncio.gather(*map(port.answer, asked.values()))
+        found = dict(zip(asked, map(status, answers), strict=True))
+        for _ in range(50):
+            await port.answer(b"GET / HTTP/1.1\r\n: x\r\n\r\n")
+    assert found == {
+        "headers without end": 431,
+        "a line without end": 414,
+        "CONNECT": 405,
+        "TRACE": 405,
+        "an invented method": 405,
+        "no HTTP": 400,
+        "a header without a name": 400,
+        "a length of 5,000 digits": 400,
+    }
+    lines = [each for each in caplog.records if each.name != "asyncio"]
+    assert [each.getMessage() for each in lines if each.exc_info] == []
+    assert len(lines) <= 10, [each.getMessage() for each in lines]
+
+
+@pytest.mark.parametrize("opened", [operators_port, pages_port])
+async def test_a_body_is_refused_by_its_length_where_none_is_taken(
+    opened: Opened, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as port:
+        asked = [
+            port.get(path, "ada", method=method)[:-2] + length
+            for method, path, length in (
+                ("GET", "/what-if", b"Content-Length: 1\r\n\r\n"),
+                ("POST", "/metrics", b"Content-Length: 1\r\n\r\n"),
+                ("POST", "/what-if", b"Content-Length: 262145\r\n\r\n"),
+                ("POST", "/what%2Dif", b"Content-Length: 2\r\n\r\n{}"),
+                ("POST", "/what-if", b"Transfer-Encoding: chunked\r\n\r\n40001\r\n"),
+                ("PUT", "/debug/flags/v", b"Content-Length: 65\r\n\r\n"),
+            )
+        ]
+        found = [status(answer) for answer in await asyncio.gather(*map(port.answer, asked))]
+    assert found == [413, 413, 413, 413, 413, 413 if opened is operators_port else 405]
+
+
+async def test_the_largest_body_is_taken_and_what_is_nested_in_it_is_not(tmp_path: Path) -> None:
+    async with operators_port(tmp_path) as port:
+        body = b'"%s"' % (b"x" * ((256 << 10) - 2))
+        answer = await port.answer(port.get("/what-if", "ada", method="POST", body=body))
+        assert (status(answer), answer.endswith(body)) == (200, True)
+        anonymous = await port.answer(port.get("/what-if", method="POST", body=body))
+        assert status(anonymous) == 403
+
+
+@PORTS
+async def test_idle_connections_of_one_address_give_way_to_its_new_ones_and_cost_no_other(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = replace(cluster._LIMITS, connections=32)  # noqa: SLF001 a thousand take long to open
+    monkeypatch.setattr(cluster, "_LIMITS", fewer)
+    async with opened(tmp_path) as port:
+        connections = [await port.connect("127.0.0.3") for _ in range(40)]
+        assert await live_seconds(port) < 0.5
+        assert await live_seconds(port, "127.0.0.3") < 0.5
+        gone = [await closed(reader) for reader, _ in connections]
+        assert gone[:8] == [True] * 8
+        assert gone[-24:] == [False] * 24
+        await port.hang_up()
+        assert await live_seconds(port, "127.0.0.3") < 0.5
+
+
+async def test_half_handshakes_give_way_too(tmp_path: Path) -> None:
+    async with operators_port(tmp_path) as port:
+        connections = [await port.connect(handshake=False) for _ in range(40)]
+        for _, writer in connections:
+            writer.write(b"\x16\x03\x01\x02\x00\x01\x00")
+        assert await live_seconds(port, "127.0.0.1") < 0.5
+        assert [await closed(reader) for reader, _ in connections[:8]] == [True] * 8
+        assert [await closed(reader) for reader, _ in connections[-8:]] == [False] * 8
+        assert port.refused.count("address") == 9
+
+
+async def test_the_address_with_most_connections_gives_one_up(tmp_path: Path) -> None:
+    async with operators_port(tmp_path, FEW) as port:
+        one = await port.connect(ELSEWHERE)
+        many = [await port.connect() for _ in range(3)]
+        another = await port.connect("127.0.0.3")
+        assert await closed(many[0][0])
+        assert [await closed(each[0]) for each in (one, many[1], another)] == [False] * 3
+
+
+async def test_connections_whose_user_is_known_stay_while_others_come_and_go(
+    tmp_path: Path,
+) -> None:
+    async with operators_port(tmp_path, FEW) as port:
+        reader, writer = await port.connect()
+        asking = port.get("/metrics", "ada").replace(b"Connection: close\r\n", b"")
+        writer.write(asking)
+        assert (await reader.readuntil(b"metrics\n")).startswith(b"HTTP/1.1 200 ")
+        for _ in range(20):
+            await port.connect()
+        writer.write(asking)
+        assert (await reader.readuntil(b"metrics\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_probes_get_in_when_nothing_gives_way(tmp_path: Path) -> None:
+    async with operators_port(tmp_path, FEW) as port:
+        port.reviews.clear()
+        invented = [
+            asyncio.create_task(port.answer(port.get("/metrics", f"token-{each}")))
+            for each in range(4)
+        ]
+        await asyncio.sleep(0.2)
+        assert await live_seconds(port) < 0.5
+        assert status(await port.answer(port.get("/metrics", "ada"), ELSEWHERE)) == 429
+        held = [await port.connect(ELSEWHERE) for _ in range(10)]
+        assert [await closed(reader) for reader, _ in held] == [True] * 8 + [False] * 2
+        assert await live_seconds(port, "127.0.0.3") < 0.5
+        port.reviews.set()
+        assert [status(answer) for answer in await asyncio.gather(*invented)] == [200] * 4
+
+
+async def test_one_user_and_all_users_have_so_many_requests_at_once(tmp_path: Path) -> None:
+    limits = replace(LIMITS, requests=5, user_requests=3)
+    async with operators_port(tmp_path, limits) as port:
+        asked = [("ada", each) for each in range(5)]
+        ada = [asyncio.create_task(port.answer(port.get("/slow", name))) for name, _ in asked]
+        await asyncio.sleep(0.3)
+        others = [
+            asyncio.create_task(port.answer(port.get("/slow", name), ELSEWHERE))
+            for name in ("bob", "eve", "joe")
+        ]
+        await asyncio.sleep(0.3)
+        assert port.asked == 5
+        assert await live_seconds(port) < 0.5
+        answers = await asyncio.gather(*ada)
+        assert Counter(map(status, answers)) == {200: 3, 429: 2}
+        refused = next(each for each in answers if status(each) == 429)
+        assert b"\r\nRetry-After: 1\r\n" in refused
+        assert Counter(map(status, await asyncio.gather(*others))) == {200: 2, 429: 1}
+        assert status(await port.answer(port.get("/slow", "ada"))) == 200
+        assert Counter(port.refused) == {"user_requests": 2, "requests": 1}
+
+
+async def test_a_request_begins_when_the_one_before_it_is_answered(tmp_path: Path) -> None:
+    async with operators_port(tmp_path) as port:
+        asking = port.get("/slow", "ada").replace(b"Connection: close\r\n", b"")
+        pipelined = asyncio.create_task(port.answer(asking + port.get("/slow", "ada")))
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            assert port.asked <= 1
+        assert (await pipelined).count(b"HTTP/1.1 200 OK") == 2
+
+
+async def test_answers_that_nobody_reads_leave_room_for_probes_alone(tmp_path: Path) -> None:
+    limits = replace(LIMITS, stalled_seconds=1.0, buffered_bytes=4 << 20)
+    async with operators_port(tmp_path, limits) as port:
+        lazy = [await port.connect() for _ in range(2)]
+        for reader, writer in lazy:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]  # noqa: SLF001 as a slow peer
+            writer.write(port.get("/large", "ada"))
+        await asyncio.sleep(0.4)
+        assert status(await port.answer(port.get("/metrics", "bob"), ELSEWHERE)) == 429
+        assert await live_seconds(port) < 0.5
+        await asyncio.sleep(2)
+        assert status(await port.answer(port.get("/metrics", "bob"), ELSEWHERE)) == 200
+        assert Counter(port.refused)["unread"] > 0
+
+
+async def test_requests_of_all_connections_have_so_much_memory(tmp_path: Path) -> None:
+    limits = replace(LIMITS, buffered_bytes=1 << 20)
+    async with operators_port(tmp_path, limits) as port:
+        half = port.get("/what-if", "ada", method="POST")[:-2] + b"Content-Length: 262144\r\n\r\n"
+        slow = [await port.connect() for _ in range(5)]
+        for _, writer in slow:
+            writer.write(half + b"x" * 250_000)
+            await writer.drain()
+        await asyncio.sleep(0.3)
+        assert port.refused == ["memory"]
+        assert await live_seconds(port) < 0.5
+        await port.hang_up()
+        body = b"x" * 250_000
+        answer = await port.answer(port.get("/what-if", "ada", method="POST", body=body))
+        assert status(answer) == 200
+
+
+def test_the_defaults_are_those_of_the_documents() -> None:
+    assert (LIMITS.connections, LIMITS.address_connections, LIMITS.reserved) == (256, 32, 8)
+    assert (LIMITS.unidentified_connections, LIMITS.requests, LIMITS.user_requests) == (64, 32, 8)
+    assert LIMITS.buffered_bytes == 16 << 20
+    assert Limits().body_bytes == {}
+
+
+def used(process: Process) -> tuple[float, int]:
+    """Resident memory of a process in MiB, and its descriptors."""
+    directory = Path("/proc") / str(process.process.pid)
+    pages = int((directory / "statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20), len(list((directory / "fd").iterdir()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [30])
+async def test_a_flood_of_connections_costs_no_memory_and_nobody_elses_probe(
+    tmp_path: Path, seconds: int
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+    address = f"127.0.0.1:{number}"
+    port = LimitedPort(number, tls=True, live="/livez")
+    async with enforced_cluster(tmp_path, "--nodes", "5") as enforced:
+        options = ("--kubeconfig", str(enforced.kubeconfig), "--bind-address", address)
+        async with running(tmp_path / "run.log", "run", *options) as operator:
+            await until(lambda: listens(port), operator)
+            await asyncio.sleep(3)
+            before = used(operator)
+            waits, most = [], before
+            arguments = (str(number), str(seconds))
+            async with running(
+                tmp_path / "flood.log", *arguments, module="tests.support.port_flood"
+            ) as peers:
+                while peers.process.returncode is None:
+                    waits.append(await live_seconds(port))
+                    now = used(operator)
+                    most = max(most[0], now[0]), max(most[1], now[1])
+                    await asyncio.sleep(0.1)
+            await asyncio.sleep(30)
+            after = used(operator)
+            logged = operator.log.read_text(encoding="utf-8")
+            assert await operator.stop() == 0
+    told = (tmp_path / "flood.log").read_text(encoding="utf-8")
+    waits.sort()
+    shown = [f"{waits[len(waits) * share // 100]:.3f}" for share in (50, 95, 99)]
+    print(f"{told}RSS, descriptors {before} {most} {after}; /livez {shown}")  # noqa: T201 figures
+    assert int(told.split()[-1]) >= 3500
+    assert most[0] - before[0] < 32
+    assert after[0] - before[0] < 10
+    assert most[1] <= 300
+    assert after[1] - before[1] <= 2
+    assert waits[len(waits) // 2] < 0.2
+    assert "Traceback" not in logged
+
+
+async def listens(port: LimitedPort) -> bool:
+    try:
+        return status(await port.answer(port.get("/livez"))) == 200
+    except OSError:
+        return False

@@ -1,0 +1,48 @@
+"""Anonymous peers by the thousand, as `python -m tests.support.port_flood PORT SECONDS`.
+
+Of seven connections, one sends headers without end, four nothing at all, and two half a handshake;
+each is opened again a second after it was closed. Invariant: they come from four addresses.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+
+from tests.support.limited_ports import LimitedPort
+
+PEERS = 3500
+_FIELD = b"X-Y: " + b"y" * 8000 + b"\r\n"
+_HALF = b"\x16\x03\x01\x02\x00\x01\x00"
+
+
+async def flood(port: LimitedPort, seconds: float) -> int:
+    """Return how many connections were opened."""
+    end_seconds = time.monotonic() + seconds
+    opened = 0
+
+    async def peer(number: int) -> None:
+        nonlocal opened
+        kind = number % 7
+        while time.monotonic() < end_seconds:
+            with contextlib.suppress(OSError):
+                address = f"127.0.1.{number % 4 + 1}"
+                reader, writer = await port.connect(address, handshake=kind < 5)
+                opened += 1
+                if kind == 0:
+                    writer.write(port.get("/livez")[:-2] + _FIELD * 120)
+                elif kind > 4:
+                    writer.write(_HALF)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(), end_seconds - time.monotonic())
+                writer.transport.abort()
+            await asyncio.sleep(1)
+
+    await asyncio.gather(*map(peer, range(PEERS)))
+    return opened
+
+
+if __name__ == "__main__":
+    number, seconds = int(sys.argv[1]), float(sys.argv[2])
+    opened = asyncio.run(flood(LimitedPort(number, tls=True, live="/livez"), seconds))
+    sys.stdout.write(f"peers {PEERS}, connections {opened}\n")
