@@ -1,7 +1,7 @@
 """Cases by hand of Kubernetes 1.37, decided as 1.37, and as 1.36 where they say what it does."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -24,9 +24,6 @@ from stellwerk.world.pod_status import SCHEDULER_ERROR
 from tests.support.builders import pod_info
 from tests.support.corpus_of_1_37 import both_releases, cases, differences
 from tests.support.plugin_runs import PluginHandle
-
-if TYPE_CHECKING:
-    from stellwerk.framework.services import Handle
 
 AREAS = ("vb-", "vl-", "il-", "preempt-")
 
@@ -78,9 +75,7 @@ def test_a_deleted_pod_wakes_another(case: JsonObject) -> None:
     given = case["given"]["deleted"]
     gone = pod_info("gone", labels=given["labels"], node_name=given["nodeName"])
     change = ClusterChange(Resource.POD, Action.DELETE, gone, None)
-    plugin = InterPodAffinity(
-        cast("Handle", PluginHandle.empty()), InterPodAffinityArgs.model_validate({})
-    )
+    plugin = InterPodAffinity(PluginHandle.empty(), InterPodAffinityArgs.model_validate({}))
     [hint] = [
         each.queueing_hint_fn
         for each in plugin.events_to_register()
