@@ -10,6 +10,7 @@ from stellwerk.cases.decide import CaseError, decide
 from stellwerk.errors import ProfileError
 from stellwerk.framework.events import QUEUE, QUEUE_SKIP, Action, ClusterChange, Resource
 from stellwerk.framework.handle import STANDING_CLOCK
+from stellwerk.models.api_kinds import API_KINDS, chosen_version
 from stellwerk.models.compatibility import Compatibility, release_named
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import InterPodAffinityArgs
@@ -142,3 +143,14 @@ def test_a_pod_group_is_read(case: JsonObject) -> None:
         "claims": len(group.claims),
     }
     assert {name: found[name] for name in case["expect"]} == case["expect"]
+
+
+@pytest.mark.parametrize("case", cases("discover"), ids=lambda case: case["id"])
+def test_the_version_of_a_kind_is_chosen(case: JsonObject) -> None:
+    served = case["given"]["served"]
+    found = {}
+    for kind in case["expect"]:
+        row = API_KINDS[kind]
+        version = chosen_version(row.plural, row.versions, served.get(row.group, {}))
+        found[kind] = None if version is None else f"{row.group}/{version}"
+    assert found == case["expect"]

@@ -17,17 +17,18 @@ from typing_extensions import override
 
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.metrics import Metrics
 from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
-from stellwerk.scheduler.gangs.group_events import GROUP_KINDS, GroupEvents
+from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.series import Histogram
@@ -447,6 +448,15 @@ class EventHandlers(WatchHandlers):
             uids = self.world.priority_classes.synced()
             self._priorities_known(uids, self.world.clock.monotonic())
         self.barrier.on_synced(kind)
+
+    @override
+    def on_lack(self, kind: str, lack: Lack | None) -> None:
+        if lack is None:
+            self.world.lacks.pop(kind, None)
+        else:
+            self.world.lacks[kind] = lack
+        if kind in GROUP_KINDS:
+            self.groups.on_lack(kind, lack)
 
     @override
     def on_relist(self, kind: str, *, applying: bool) -> None:

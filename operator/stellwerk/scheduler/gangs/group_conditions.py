@@ -86,6 +86,8 @@ class GroupConditions:
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
     _last_event: dict[PodGroupKey, ScheduledCondition] = field(default_factory=dict)
     """The condition of each group as its last event told it."""
+    _warned: dict[str, str] = field(default_factory=dict)
+    """APIs of groups that cannot be seen, with the reason that the log has."""
     _checks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """Groups that are to be looked at when some time has passed."""
 
@@ -154,11 +156,19 @@ class GroupConditions:
             if key.api == WORKLOAD_API:
                 self._write_later(key, SCHEDULED)
             return
+        self._warn_of_lack(key)
         closed, kept = book.why_closed(members), self._why_kept(members)
         if closed or kept:
             self._write_later(key, ScheduledCondition("False", WAITING_FOR_PODS, closed or kept))
         if closed:
             self._report_pods(members)
+
+    def _warn_of_lack(self, key: PodGroupKey) -> None:
+        """Say in the log, once for an API, that pods name groups of it that cannot be seen."""
+        lack = self.world.pod_groups.lacks.get(key.api, "")
+        if self.world.pod_groups.misses(key.api) and self._warned.get(key.api) != lack:
+            self._warned[key.api] = lack
+            logger.warning("pods name groups of %s, such as %s: %s", key.api, key.shown, lack)
 
     def _why_kept(self, members: GroupMembers) -> str:
         """The plugins that keep so many members from the queue that the group lacks them."""
@@ -181,8 +191,8 @@ class GroupConditions:
         """Say of each pod that waits that it does; without counts, which change with each pod."""
         group = members.group
         name = members.key.name
-        message = f'waiting for the pod group "{name}" to exist'
-        if group is not None:
+        message = self.world.pod_groups.why_closed(members)
+        if group is not None and not group.parent:
             message = f'waiting for enough pods of the pod group "{name}" to exist'
         entries = self.world.queue.entries
         for uid, pod in members.pods.items():
