@@ -149,6 +149,7 @@ WATCHED: Final = (
     _negotiated("ResourceClaim"),
     _negotiated("ResourceSlice"),
     _negotiated("DeviceClass"),
+    _negotiated("DeviceTaintRule"),
     # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
     _negotiated("PodGroup", optional=True),
     WatchedKind(

@@ -6,7 +6,7 @@ deleted meanwhile ends the attempt.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -16,6 +16,7 @@ from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -146,7 +147,7 @@ class ClaimBinding:
         finalizers = metadata.get("finalizers") or []
         if decided is not None and FINALIZER not in finalizers:
             protected = {**metadata, "finalizers": [*finalizers, FINALIZER]}
-            body = {**claim, **_KIND, "metadata": protected}
+            body = {**_KIND, **claim, "metadata": protected}
             claim = await self.handle.client.replace(path_of(claim), body)
         status = dict(claim.get("status") or {})
         if decided is not None:
@@ -161,7 +162,7 @@ class ClaimBinding:
             # Once for the whole group: what each of its members wrote would collide.
             joined = self.in_flight.joined(decided.uid, self.pod.namespace)
             status["reservedFor"] = [*status["reservedFor"], *joined]
-        body = {**claim, **_KIND, "status": status}
+        body = {**_KIND, **claim, "status": status}
         if decided is not None:
             # Until the answer is there: the binding may also be cancelled.
             self.in_flight.doubt(decided.uid, self.pod.namespace)
@@ -309,12 +310,15 @@ class ClaimBinding:
 def path_of(claim: JsonObject) -> str:
     """The API path of a claim."""
     metadata = claim["metadata"]
-    return f"{collection_of(metadata.get('namespace') or '')}/{metadata['name']}"
+    namespace = metadata.get("namespace") or ""
+    # In the version in which it was read.
+    api = claim.get("apiVersion") or _KIND["apiVersion"]
+    return f"/apis/{api}/namespaces/{namespace}/resourceclaims/{metadata['name']}"
 
 
 def collection_of(namespace: str) -> str:
-    """The API path of a namespace's claims."""
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    """The API path of a namespace's claims, where new ones are made."""
+    return f"/apis/{_KIND['apiVersion']}/namespaces/{namespace}/resourceclaims"
 
 
 def unreserving(claim: JsonObject, consumer: JsonObject) -> APICall:
@@ -334,7 +338,7 @@ async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:
     """Take the devices of a claim away that no pod uses."""
     gone = {"allocation", "reservedFor", "devices"}
     status = {key: value for key, value in claim["status"].items() if key not in gone}
-    await client.replace(f"{path_of(claim)}/status", {**claim, **_KIND, "status": status})
+    await client.replace(f"{path_of(claim)}/status", {**_KIND, **claim, "status": status})
 
 
 async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
@@ -343,7 +347,7 @@ async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
     for tried in range(_ATTEMPTS):
         metadata = current["metadata"]
         finalizers = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
-        body = {**current, **_KIND, "metadata": {**metadata, "finalizers": finalizers}}
+        body = {**_KIND, **current, "metadata": {**metadata, "finalizers": finalizers}}
         try:
             await client.replace(path_of(current), body)
             await client.delete(path_of(current), str(metadata.get("uid") or ""))
@@ -368,13 +372,14 @@ def allocations(
     solution: Solution,
     node_name: str,
     share_id: Callable[[], str] = lambda: ANY_SHARE,
+    rules: Compatibility = AS_RECORDED,
 ) -> list[JsonObject]:
     """status.allocation of each claim, as the API has it.
 
     Results are in the order of the search; configuration of classes precedes that of the claim.
     """
     return [
-        _allocation(claim.spec, results, chosen, node_name, share_id)
+        _allocation(claim.spec, results, chosen, node_name, share_id, rules)
         for claim, results, chosen in zip(
             allocation_request.claims, solution.results, solution.chosen, strict=True
         )
@@ -387,11 +392,17 @@ def _allocation(
     chosen: Sequence[RequestData],
     node_name: str,
     share_id: Callable[[], str],
+    rules: Compatibility,
 ) -> JsonObject:
     devices: JsonObject = {}
     if results:
         devices["results"] = [_result(each, share_id) for each in results]
     config = [*_class_config(chosen), *_claim_config(spec, chosen)]
+    if ReleaseRule.CONFIGURE_CLAIMS_ONCE in rules:
+        config = [
+            *_without_needless_requests(_class_config(chosen), chosen),
+            *_without_needless_requests(_claim_config_once(spec, chosen), chosen),
+        ]
     if config:
         devices["config"] = config
     allocation: JsonObject = {"devices": devices}
@@ -445,8 +456,32 @@ def _claim_config(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[
         if not named:
             yield entry
         for wanted in chosen:
-            if wanted.choice.request in named or wanted.choice.full_name in named:
+            if _is_named(wanted, named):
                 yield entry
+
+
+def _claim_config_once(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[JsonObject]:
+    """The claim's own configuration, once if it names any request or chosen alternative."""
+    for each in spec.config:
+        named = each.get("requests") or ()
+        if not named or any(_is_named(wanted, named) for wanted in chosen):
+            yield {**each, "source": "FromClaim"}
+
+
+def _without_needless_requests(
+    config: Iterable[JsonObject], chosen: Sequence[RequestData]
+) -> Iterator[JsonObject]:
+    """The configuration, without `requests` where it is for all of them: none means all."""
+    for each in config:
+        named = each.get("requests") or ()
+        if all(_is_named(wanted, named) for wanted in chosen):
+            yield {field: value for field, value in each.items() if field != "requests"}
+        else:
+            yield each
+
+
+def _is_named(wanted: RequestData, named: Collection[str]) -> bool:
+    return wanted.choice.request in named or wanted.choice.full_name in named
 
 
 def _node_selector(devices: Sequence[Device], node_name: str) -> JsonObject | None:
