@@ -9,6 +9,7 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, Unavailable
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.gangs import group_cycle
 from stellwerk.scheduler.gangs.group_conditions import PARTLY_BOUND, WAITING
@@ -713,3 +714,70 @@ def test_a_group_that_asks_for_fewer_members_is_tried_again(fewer: int) -> None:
         assert bound(world, "p0", "p1", "p2") == 2
 
     story(play)
+
+
+ABSENT = Lack("the API serves no podgroups of scheduling.k8s.io")
+UNKNOWN = Lack(
+    "the API serves podgroups of scheduling.k8s.io in v7, and this version of Stellwerk reads v1",
+    unreadable=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("lack", "reason"),
+    [
+        pytest.param(ABSENT, "NotServed", id="nobody serves the group"),
+        pytest.param(UNKNOWN, "VersionUnknown", id="it is served in a version of the future"),
+    ],
+)
+def test_pods_of_groups_that_cannot_be_seen_say_why_they_wait(
+    lack: Lack, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.operator.handlers.on_lack("PodGroup", lack)
+        world.apply(make_node("n", cpu="4"))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1") == 0
+        for name in ("p0", "p1"):
+            said, message = world.condition(name) or ("", "")
+            assert said == "WaitingForPods"
+            assert lack.reason in message
+        assert caplog.text.count("pods name groups of scheduling.k8s.io") == 1
+        stated = profile_condition(world, "ObjectsSeen")
+        assert (stated["status"], stated["reason"]) == ("False", reason)
+        assert lack.reason in stated["message"]
+        assert 'stellwerk_kind_missed{kind="PodGroup"} 1' in world.operator.exposition().decode()
+        world.operator.handlers.on_lack("PodGroup", None)
+        world.apply(make_group("g", 2))
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1") == 2
+        assert profile_condition(world, "ObjectsSeen")["status"] == "True"
+        assert 'stellwerk_kind_missed{kind="PodGroup"} 0' in world.operator.exposition().decode()
+
+    with caplog.at_level("WARNING"):
+        story(play)
+
+
+def test_a_kind_that_is_not_served_is_no_lack_until_pods_name_it() -> None:
+    async def play(world: InProcess) -> None:
+        world.operator.handlers.on_lack("PodGroup", ABSENT)
+        world.apply(make_node("n", cpu="4"), make_pod("p", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(3)
+        assert bound(world, "p") == 1
+        assert profile_condition(world, "ObjectsSeen") == {}
+
+    story(play)
+
+
+def profile_condition(world: InProcess, type_: str) -> JsonObject:
+    """A condition of the profile, as its status says it or is about to."""
+    [profile] = world.operator.profile_status.described()
+    return next(
+        (
+            {"status": each.status, "reason": each.reason, "message": each.message}
+            for each in profile.conditions
+            if each.type == type_
+        ),
+        {},
+    )
