@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stellwerk.models.api_kinds import API_KINDS, ApiKind, chosen_version
+from stellwerk.models.api_kinds import API_KINDS, ApiKind, Served, chosen_version
 from stellwerk.models.compatibility import GATES, ROWS, Effect, Gate, Release, Row
 from tests.support.repository import ROOT
 
@@ -60,7 +60,7 @@ def test_nothing_else_stands_in_the_tables() -> None:
 
 WORKLOADS = ("workloads", "podgroups", "compositepodgroups")
 CLAIMS = ("resourceclaims", "resourceslices", "deviceclasses")
-SERVED = {
+SERVED: dict[Release, dict[str, Served]] = {
     Release.V1_33: {
         "resource.k8s.io": {"v1beta2": CLAIMS, "v1beta1": CLAIMS, "v1alpha3": ("devicetaintrules",)}
     },
