@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from stellwerk.models.api_kinds import API_KINDS, ApiKind, Served, chosen_version
-from stellwerk.models.compatibility import GATES, ROWS, Effect, Gate, Release, Row
+from stellwerk.models.compatibility import GATES, ROWS, Effect, Gate, Release, ReleaseRule, Row
 from tests.support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -113,3 +113,19 @@ def test_what_reads_and_writes_a_kind_exists(kind: ApiKind) -> None:
             importlib.import_module(f"{module}.{name}")
         except ModuleNotFoundError:
             assert hasattr(importlib.import_module(module), name), named
+
+
+def test_a_gate_that_is_left_out_is_a_named_difference() -> None:
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    left_out = {gate.name for gate in GATES.values() if gate.effect is Effect.LEFT_OUT}
+    (row,) = (line for line in page.splitlines() if line.startswith("| alpha gates that are off"))
+    assert {name for name in GATES if f"`{name}`" in row} == left_out
+
+
+def test_a_rule_is_asked_for_somewhere() -> None:
+    source = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "operator" / "stellwerk").rglob("*.py")
+        if path.name != "compatibility.py"
+    )
+    assert [rule for rule in ReleaseRule if f"ReleaseRule.{rule.name}" not in source] == []

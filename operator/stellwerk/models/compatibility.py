@@ -146,7 +146,7 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             # Decisions on pods.
             Gate("StorageCapacityScoring", (_alpha(33), _beta(37)), Effect.RULE),
             Gate("VolumeLimitScaling", (_alpha(35), _beta(37)), Effect.RULE),
-            Gate("TaintTolerationComparisonOperators", (_alpha(35),), Effect.RULE),
+            Gate("TaintTolerationComparisonOperators", (_alpha(35),), Effect.LEFT_OUT),
             Gate("NodeDeclaredFeatures", (_alpha(35), _beta(36), _ga(37))),
             Gate("MatchLabelKeysInPodTopologySpread", (_beta(33),)),
             Gate("MatchLabelKeysInPodTopologySpreadSelectorMerge", (_beta(34),)),
@@ -344,7 +344,6 @@ class ReleaseRule(StrEnum):
     REQUIRE_CSI_DRIVER = "NodeVolumeLimits refuses nodes without a driver that asks for it"
     RESIZE_BY_SUMS = "A resized pod requests the largest of three sums"
     COUNT_IMAGE_VOLUMES = "ImageLocality divides by image volumes, too"
-    COMPARE_TOLERATIONS = "Tolerations may compare numbers (Gt, Lt)"
     NAME_PREEMPTION_PLACEMENT = "Preemption names the node and the number of victims"
     NO_TEXT_WITHOUT_CLAIMS = "DynamicResources says nothing in PostFilter of a pod without claims"
     GROUP_PRIORITY_AGREES = "Members have the group's priority, which is 0 where it has none"
@@ -380,7 +379,6 @@ ROWS: Final = (
     Row(ReleaseRule.REQUIRE_CSI_DRIVER, Sort.BEHAVIOUR, gate="VolumeLimitScaling"),
     Row(ReleaseRule.RESIZE_BY_SUMS, Sort.BEHAVIOUR, source="#140047"),
     Row(ReleaseRule.COUNT_IMAGE_VOLUMES, Sort.BEHAVIOUR, source="#138951"),
-    Row(ReleaseRule.COMPARE_TOLERATIONS, Sort.BEHAVIOUR, gate="TaintTolerationComparisonOperators"),
     Row(ReleaseRule.NAME_PREEMPTION_PLACEMENT, Sort.BEHAVIOUR, source="#140180"),
     Row(ReleaseRule.NO_TEXT_WITHOUT_CLAIMS, Sort.BEHAVIOUR, source="#139864, #140535"),
     Row(ReleaseRule.GROUP_PRIORITY_AGREES, Sort.BEHAVIOUR, source="validatePodGroup"),
