@@ -231,7 +231,8 @@ def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
     try:
         spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
         unbound = {**manifest, "spec": spec}
-        pod = parse_pod(unbound, world.priority_classes.resolve, max_complexity)
+        resolve, compatibility = world.priority_classes.resolve, world.profiles.compatibility
+        pod = parse_pod(unbound, resolve, max_complexity, compatibility)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"this is no pod: {error!r}") from error
     world.nominator.remove(pod.uid)
