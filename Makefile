@@ -49,8 +49,9 @@ test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
 
 .PHONY: test-all
-test-all: test ## the tests that run for minutes, too
+test-all: test ## the tests that run for minutes, and every example of the property tests, too
 	@$(BIN)/pytest --quiet -m "long or all_versions"
+	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"
 
 .PHONY: check
 check: lint types layers test ## everything that a change must pass
