@@ -129,7 +129,7 @@ async def test_a_certificate_that_expires_on_an_open_connection_names_its_user_n
         "subject": ((("commonName", "prometheus"),),),
         "notAfter": until.strftime("%b %d %H:%M:%S %Y GMT"),
     }
-    transport = Mock(get_extra_info=lambda name, default=None: {"peercert": shown}.get(name))
+    transport = Mock(get_extra_info={"peercert": shown}.get)
     asked = make_mocked_request("GET", "/metrics", transport=transport)
     assert (await access.check(asked)).name == "prometheus"
     clock.advance(61)
