@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP_COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --no-annotate
-# The first half of the tests mostly waits, the second computes: with a worker each, they overlap.
-PYTEST_WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
+# One worker more than there are cores, up to four: while some tests wait for processes, others compute.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+PYTEST_WORKERS = --numprocesses $(WORKERS) --dist worksteal
 # A run of the tests starts hundreds of interpreters: with compiled modules at hand each takes half the time.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
