@@ -422,3 +422,5 @@ class RecomputedExplanation(Recomputed):
     """The part of an explanation that is computed anew, for a pod that is supposed."""
 
     verdicts: RecomputedVerdicts
+    stopped: str | None = None
+    """The reason why no more changes were tried that would make it fit; absent: all were."""
