@@ -31,7 +31,14 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision, Failure, requeue
-from stellwerk.world.extenders import Answer, AnswersMissing, ReplayedExtenders, is_failure
+from stellwerk.world.extenders import (
+    Answer,
+    AnswersMissing,
+    Extenders,
+    KeptExtenders,
+    ReplayedExtenders,
+    is_failure,
+)
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberRequest,
@@ -146,11 +153,16 @@ class Asking:
     """A decision of a profile with extenders; goes on with each answer."""
 
     def __init__(
-        self, world: World, pod: PodInfo, profile: ServedProfile, state: CycleState | None = None
+        self,
+        world: World,
+        pod: PodInfo,
+        profile: ServedProfile,
+        state: CycleState,
+        extenders: Extenders | None = None,
     ) -> None:
         """Decide up to the first question, if there is any."""
         self._deciding = decide_with_extenders(
-            world, pod, profile, ReplayedExtenders(), state or CycleState()
+            world, pod, profile, extenders or ReplayedExtenders(), state
         )
         self.decision: Decision | None = None
         self.failure = ""
@@ -202,6 +214,7 @@ def request_of(
         [each.pod for each in members],
         scheduled,
         begun.finished,
+        begun.finished_by_role,
         _NO_LIMIT_SECONDS,
         begun.keeps_room,
         None if begun.ending is None else frozenset(begun.ending),
@@ -225,6 +238,7 @@ class ReplayedGroup:
         self._ask: MemberRequest | None = None
         """The member to be decided; None: a moment that was left to others."""
         self._steps = 0
+        self._extenders = KeptExtenders(ReplayedExtenders())
         self._asking: Asking | None = None
         """The decision of the member that waits for extenders."""
         self.decision: GroupDecision | None = None
@@ -272,7 +286,7 @@ class ReplayedGroup:
 
     def _begin_asking(self, ask: MemberRequest) -> Asking:
         ask.prepare()
-        self._asking = Asking(ask.world, ask.pod, ask.profile, ask.state)
+        self._asking = Asking(ask.world, ask.pod, ask.profile, ask.state, self._extenders)
         return self._asking
 
     def _decide(self, ask: MemberRequest) -> None:

@@ -10,7 +10,7 @@ neither an object nor pods is not kept, nor is a queue without groups.
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -27,6 +27,14 @@ QueueKey: TypeAlias = tuple[str, str]
 
 def _as_named(pod: PodInfo) -> str:
     return pod.spec.scheduler_name
+
+
+class FinishedMember(NamedTuple):
+    """A member that has ended, as far as its group is concerned."""
+
+    phase: str
+    role: str = ""
+    """By its label; empty: none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,8 +67,8 @@ class GroupMembers:
     """Whether no member was worth an attempt when that was looked at last."""
     is_looked_up: bool = False
     """Whether pods that ended before this process began have been asked about."""
-    finished: dict[str, str] = field(default_factory=dict)
-    """Phases of pods that have ended, by uid, as far as they were looked up."""
+    finished: dict[str, FinishedMember] = field(default_factory=dict)
+    """Pods that have ended, by uid, as far as they were looked up."""
     was_placed: bool = False
     """Whether this process has placed enough members, be it that the status does not say so yet."""
     is_known_placed: bool = False
@@ -103,7 +111,17 @@ class GroupMembers:
         """The number of pods that count as done with their work; 0 where the group never ran."""
         if not self.has_run:
             return 0
-        return sum(phase == "Succeeded" for phase in self.finished.values())
+        return self.ended("Succeeded")
+
+    @property
+    def succeeded_by_role(self) -> Counter[str]:
+        """The numbers of those that have each role."""
+        done = self.finished.values() if self.has_run else ()
+        return Counter(each.role for each in done if each.phase == "Succeeded" and each.role)
+
+    def ended(self, phase: str) -> int:
+        """The number of pods that ended in a phase, whether or not they count."""
+        return sum(each.phase == phase for each in self.finished.values())
 
     @property
     def is_partly_bound(self) -> bool:
@@ -112,8 +130,11 @@ class GroupMembers:
         return group is not None and 0 < self.bound < group.min_count - self.succeeded
 
     def of_role(self, role: str) -> int:
-        """The number of pods that count and have a role."""
-        return sum(pod.labels.get(ROLE_LABEL) == role for pod in self.pods.values() if counts(pod))
+        """The number of pods that count and have a role, those that succeeded included."""
+        existing = sum(
+            pod.labels.get(ROLE_LABEL) == role for pod in self.pods.values() if counts(pod)
+        )
+        return existing + self.succeeded_by_role[role]
 
     def copy(self) -> "GroupMembers":
         """The same now; neither sees what is put into the other."""

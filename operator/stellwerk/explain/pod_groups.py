@@ -28,6 +28,7 @@ from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_att
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
 from stellwerk.world.gangs.queue_order import (
+    in_order,
     is_first,
     reservation_limit_seconds,
     why_inadmissible,
@@ -62,7 +63,7 @@ def _explained(world: World, members: GroupMembers) -> Steps[GroupExplanation]:
     fork = world.fork(Random(0))
     yield
     served = fork.profiles.served[profile.scheduler_name]
-    request = request_for(world, profile, members, sorted(pending, key=_order))
+    request = request_for(world, profile, members, in_order(world, pending))
     try:
         decision = yield from answered(decide_group(fork, served, request))
         result = replace(result, would_happen=_outcome(decision))
@@ -166,10 +167,6 @@ def _member(world: World, pod: PodInfo) -> GroupMember:
 def _is_pending(world: World, pod: PodInfo) -> bool:
     in_cache = world.cache.pod(pod.uid) is not None
     return not (in_cache or pod.terminating or pod.spec.scheduling_gates)
-
-
-def _order(pod: PodInfo) -> tuple[int, str]:
-    return (-pod.priority, pod.name)
 
 
 def _outcome(decision: GroupDecision) -> GroupForecast:

@@ -6,6 +6,7 @@ before it. Invariant: a handle serves one profile for as long as its framework l
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
@@ -152,6 +153,8 @@ class Services:
     wait_until: WaitUntil
     pods_on: Callable[[str], Mapping[str, PodInfo]] | None = None
     """The pods on a node by uid, by now; None: nothing comes between two snapshots."""
+    in_turn: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+    """By key, a context for one task at a time; by default for all at once."""
     preempting: AbstractSet[str] = frozenset()
     """Uids of the pods that still have victims to be deleted."""
     guard: PluginGuard = UNLIMITED
@@ -255,3 +258,7 @@ class ProfileHandle(Handle):
     @override
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
         return await self._services.wait_until(predicate, timeout_seconds)
+
+    @override
+    def in_turn(self, key: str) -> AbstractAsyncContextManager[None]:
+        return self._services.in_turn(key)

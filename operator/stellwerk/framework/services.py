@@ -7,6 +7,7 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -365,4 +366,8 @@ class Handle(Protocol):
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
         """Return whether the predicate became true in time; it is checked after watch events."""
+        ...
+
+    def in_turn(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Return a context that one task at a time is in, of those with the same key."""
         ...

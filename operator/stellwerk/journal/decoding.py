@@ -137,6 +137,10 @@ def _is_map(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
+def _is_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_count, value.values()))
+
+
 def _each(check: _Check) -> _Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
@@ -168,6 +172,9 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "finished": _is_count,
         "keeps_room": _is_bool,
         "ending": lambda value: value is None or _TEXTS(value),
+        "finished_by_role": lambda value: (
+            isinstance(value, dict) and all(map(_is_count, value.values()))
+        ),
     },
     Yielded: {"steps": _is_count},
     GroupDecided: {

@@ -104,6 +104,8 @@ class GroupBegun:
     keeps_room: bool = False
     ending: Sequence[str] | None = None
     """Uids of the pods in whose place room is kept already."""
+    finished_by_role: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of finished members that have each role."""
 
 
 @dataclass(slots=True)

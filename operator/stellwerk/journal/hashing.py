@@ -240,7 +240,10 @@ class Hashing:
     def _of_group(self, entry: GroupBegun | GroupDecided) -> GroupBegun | GroupDecided:
         if isinstance(entry, GroupBegun):
             api, namespace, name = entry.group
-            return replace(entry, group=[api, self.text(namespace), self.text(name)])
+            roles = {self.text(role): count for role, count in entry.finished_by_role.items()}
+            return replace(
+                entry, group=[api, self.text(namespace), self.text(name)], finished_by_role=roles
+            )
         members = [
             [uid, self._key_of_pod(key), attempts, self.text(node_name), ""]
             for uid, key, attempts, node_name, _ in entry.members

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.errors import NotFound, NotLeader, SchedulerError, Throttled, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from stellwerk.clock import Clock
     from stellwerk.framework.interface import APICall
     from stellwerk.framework.services import ClusterClient, Recorder
@@ -151,3 +154,25 @@ class APIDispatcher:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "api_calls", APICalls(self.client))
+
+
+class WritersInTurn:
+    """One writer at a time for each key, in the order of arrival: `Handle.in_turn`."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        """Of the keys that anything holds or waits for."""
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def in_turn(self, key: str) -> AsyncIterator[None]:
+        """Wait for the others with this key."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._users[key] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._locks[key]

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.types import Code, Status
+from stellwerk.framework.types import Code, Status, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 
@@ -222,3 +222,84 @@ def _written(status: Status) -> list[Any]:
 def _read(written: Sequence[Any]) -> Status:
     code, reasons, plugin = written
     return Status(Code[code], tuple(map(str, reasons)), str(plugin))
+
+
+class KeptExtenders(Extenders):
+    """A profile's extenders for one attempt of a group: what they said of a pod is kept.
+
+    Members are looked at more than once, in other orders. Nodes that the extenders have not been
+    shown for a pod are asked about where none is left of those that they have let pass.
+    """
+
+    def __init__(self, extenders: Extenders) -> None:
+        self._extenders = extenders
+        self._verdicts: dict[str, dict[str, Status | None]] = {}
+        """By uid and node name; None: the node passes."""
+        self._unfiltered: set[str] = set()
+        """Uids of the pods which no extender filters for."""
+        self._scores: dict[str, dict[str, int]] = {}
+        self._struck: set[str] = set()
+        """Uids of the pods whose candidates were shown."""
+        self._is_kept = False
+        """Whether the decision under way goes by what was said before."""
+
+    @override
+    async def accept(self, pod: PodInfo, node_name: str) -> bool:
+        verdicts = self._verdicts.setdefault(pod.uid, {})
+        self._is_kept = node_name in verdicts
+        if not self._is_kept:
+            accepted = await self._extenders.accept(pod, node_name)
+            verdicts[node_name] = None if accepted else _NOT_ACCEPTED
+        return verdicts[node_name] is None
+
+    @override
+    async def filter(self, pod: PodInfo, node_names: Sequence[str]) -> ExtenderFilterResult:
+        verdicts = self._verdicts.setdefault(pod.uid, {})
+        passing = [name for name in node_names if verdicts.get(name, _UNKNOWN) is None]
+        self._is_kept = bool(passing) or pod.uid in self._unfiltered
+        if pod.uid in self._unfiltered:
+            return ExtenderFilterResult(node_names)
+        if not passing:
+            unknown = [name for name in node_names if name not in verdicts]
+            offered = node_names if len(unknown) == len(node_names) else unknown
+            if offered:
+                answer = await self._extenders.filter(pod, offered)
+                if answer.node_names is offered:
+                    self._unfiltered.add(pod.uid)
+                passing = list(answer.node_names)
+                refused = {name: answer.statuses.get(name, _NOT_ACCEPTED) for name in offered}
+                verdicts |= refused | dict.fromkeys(passing)
+                if offered is node_names:
+                    return answer
+        if len(passing) == len(node_names):
+            return ExtenderFilterResult(node_names)
+        statuses = {
+            name: status
+            for name in node_names
+            if (status := verdicts.get(name)) is not None and status is not _NOT_ACCEPTED
+        }
+        return ExtenderFilterResult(passing, statuses)
+
+    @override
+    async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
+        scores = self._scores.setdefault(pod.uid, {})
+        if not self._is_kept:
+            added = await self._extenders.prioritize(pod, node_names)
+            scores.update(zip(node_names, added.tolist(), strict=True))
+        return np.array([scores.get(name, 0) for name in node_names], np.int64)
+
+    @override
+    async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
+        if pod.uid in self._struck:
+            return found
+        self._struck.add(pod.uid)
+        return await self._extenders.preempt(pod, found)
+
+    @override
+    async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
+        return await self._extenders.bind(pod, node_name)
+
+
+_NOT_ACCEPTED: Final = unschedulable("", "refused by an extender")
+"""A node that was taken away without a reason."""
+_UNKNOWN: Final = unschedulable("", "not asked about")

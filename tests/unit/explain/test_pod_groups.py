@@ -50,6 +50,16 @@ def test_a_profile_that_places_no_groups_is_named() -> None:
     assert remark == 'profile "stellwerk" places pods one by one: gangScheduling is off'
 
 
+def test_members_are_tried_in_the_order_of_the_scheduler() -> None:
+    pods = [make_member(name, "g", cpu="1") for name in "ab"]
+    world = GroupWorld(make_group("g"), *pods, make_node("n", cpu="1"))
+    world.queue.entries["uid-default-b"].initial_attempt_at = -1.0
+    steps = explain_group(world.world, "default", "g")
+    assert steps is not None
+    # The one that was tried before the other came, whatever its name.
+    assert written(steps)["wouldHappen"]["nodes"] == {"default/b": "n"}
+
+
 def test_where_room_is_kept_is_shown() -> None:
     annotations = {"scheduling.stellwerk.dev/reserves-room": "true"}
     other = make_pod("other", cpu="1", node_name="n")

@@ -7,7 +7,7 @@ deleted meanwhile ends the attempt.
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final, TypeAlias
@@ -44,6 +44,8 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
 _ATTEMPTS: Final = 5
+MOST_CONSUMERS: Final = 256
+"""So many entries may a claim's reservedFor have (`ResourceClaimReservedForMaxSize`)."""
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
@@ -55,11 +57,117 @@ class ClaimLostError(Exception):
 
 
 @dataclass(slots=True)
+class _Joining:
+    """The consumers that are to be added to one claim."""
+
+    users: int = 0
+    """Pods that are at it."""
+    waiting: dict[str, JsonObject] = field(default_factory=dict)
+    """Entries of reservedFor that were not written yet, by uid."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """The reason why there is no place for an entry, by uid."""
+    stored: JsonObject | None = None
+    """The claim as it was written or read last; None: it was not."""
+    in_doubt: bool = False
+    """Whether an answer was lost: the claim is read before it is written again."""
+
+
+@dataclass(slots=True)
+class ClaimReservations:
+    """Adds pods to the claims that they share: one writes, and takes all others along that wait."""
+
+    handle: Handle
+    _joining: dict[str, _Joining] = field(default_factory=dict)
+    """By the claim's uid, while any pod is at it."""
+
+    async def add(self, claim: JsonObject, consumer: JsonObject) -> JsonObject:
+        """The claim with the consumer in its reservedFor.
+
+        Raises:
+            ApiError: the API refuses.
+            ClaimLostError: it has no devices any more, is gone, or has no place left.
+        """
+        uid, own = uid_of(claim), str(consumer["uid"])
+        joining = self._joining.setdefault(uid, _Joining())
+        joining.users += 1
+        joining.waiting[own] = consumer
+        try:
+            async with self.handle.in_turn(f"claim {uid}"):
+                if joining.stored is None or not is_reserved_for(joining.stored, consumer):
+                    # Another pod that the entry is for may have given up.
+                    joining.waiting[own] = consumer
+                    joining.stored = await self._write(joining, joining.stored or claim, own)
+                refused = joining.refused.pop(own, "")
+                if refused:
+                    raise ClaimLostError(refused)
+                return joining.stored
+        finally:
+            joining.waiting.pop(own, None)
+            joining.users -= 1
+            if not joining.users:
+                del self._joining[uid]
+
+    async def _write(self, joining: _Joining, claim: JsonObject, own: str) -> JsonObject:
+        """Add all that wait at once, on the claim as it was read last."""
+        client, uid = self.handle.client, uid_of(claim)
+        for _ in range(_ATTEMPTS - 1):
+            if joining.in_doubt:
+                claim = await client.get(path_of(claim))
+                joining.in_doubt = False
+            try:
+                return await self._try(joining, claim, uid)
+            except Conflict:
+                claim = await client.get(path_of(claim))
+            except ApiError as failure:
+                if not failure.may_have_been_applied:
+                    raise
+                claim = await client.get(path_of(claim))
+                joining.in_doubt = False
+                if not _is_among(own, claim):
+                    raise
+        return await self._try(joining, claim, uid)
+
+    async def _try(self, joining: _Joining, claim: JsonObject, uid: str) -> JsonObject:
+        if uid_of(claim) != uid or claim["metadata"].get("deletionTimestamp"):
+            raise ClaimLostError(f"claim {key_of(claim)} got deleted in the meantime")
+        if not is_allocated(claim):
+            raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
+        present = reserved_for(claim)
+        missing = {uid: each for uid, each in joining.waiting.items() if not _is_among(uid, claim)}
+        room = max(0, MOST_CONSUMERS - len(present))
+        added = dict(list(missing.items())[:room])
+        for each in missing.keys() - added.keys():
+            del joining.waiting[each]
+            joining.refused[each] = full(claim)
+        if added:
+            status = {**(claim.get("status") or {}), "reservedFor": [*present, *added.values()]}
+            joining.in_doubt = True
+            try:
+                path = f"{path_of(claim)}/status"
+                claim = await self.handle.client.replace(path, {**claim, **_KIND, "status": status})
+            except ApiError as failure:
+                joining.in_doubt = failure.may_have_been_applied
+                raise
+            joining.in_doubt = False
+        return claim
+
+
+def full(claim: JsonObject) -> str:
+    """The reason for which no other pod can be added to a claim."""
+    return f"claim {key_of(claim)} is reserved for {MOST_CONSUMERS} pods, and the API takes no more"
+
+
+def _is_among(uid: str, claim: JsonObject) -> bool:
+    return any(each.get("uid") == uid for each in reserved_for(claim))
+
+
+@dataclass(slots=True)
 class ClaimBinding:
     """Writes what was decided for one pod."""
 
     handle: Handle
     in_flight: InFlightAllocations
+    reservations: ClaimReservations
     state_data: StateData
     pod: PodInfo
     node_name: str
@@ -76,6 +184,8 @@ class ClaimBinding:
                     written.append(await self._joined(claim))
                 elif ours is None and self.state_data.is_reserved(claim, self.pod):
                     written.append(claim)
+                elif ours is None:
+                    written.append(await self._reserved(claim))
                 else:
                     written.append(await self._written(claim, ours))
             if CLAIM_NAME in decided:
@@ -86,8 +196,27 @@ class ClaimBinding:
 
     # --- one claim ------------------------------------------------------------------------------
 
-    async def _written(self, claim: JsonObject, decided: PendingAllocation | None) -> JsonObject:
-        """The claim with its allocation, if it gets one, and the pod's reservation.
+    async def _reserved(self, claim: JsonObject) -> JsonObject:
+        """The claim, which has its devices, with the pod's reservation.
+
+        Raises:
+            ApiError: the API refuses.
+            ClaimLostError: the pod cannot be added to it any more.
+        """
+        name, added = claim["metadata"]["name"], self.state_data.added
+        added.add(name)
+        try:
+            return await self.reservations.add(claim, self.state_data.consumer(claim, self.pod))
+        except ClaimLostError:
+            added.discard(name)
+            raise
+        except ApiError as failure:
+            if not failure.may_have_been_applied:
+                added.discard(name)
+            raise
+
+    async def _written(self, claim: JsonObject, decided: PendingAllocation) -> JsonObject:
+        """The claim with its allocation and the pod's reservation.
 
         Raises:
             ApiError: the API refuses.
@@ -102,11 +231,10 @@ class ClaimBinding:
                 claim = await self.handle.client.get(path_of(claim))
                 continue
             except ApiError as failure:
-                if decided is not None and not failure.may_have_been_applied:
+                if not failure.may_have_been_applied:
                     self.in_flight.doubt(decided.uid, self.pod.namespace, doubtful=False)
                 raise
-            if decided is not None:
-                self.in_flight.written(decided.uid, self.pod.namespace, stored)
+            self.in_flight.written(decided.uid, self.pod.namespace, stored)
             return stored
         raise ClaimLostError(f"update of claim {key_of(claim)} kept conflicting")
 
@@ -133,39 +261,33 @@ class ClaimBinding:
             raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
         if self.state_data.is_reserved(stored, self.pod):
             return stored
-        return await self._written(stored, None)
+        return await self._reserved(stored)
 
-    async def _write(self, claim: JsonObject, decided: PendingAllocation | None) -> JsonObject:
+    async def _write(self, claim: JsonObject, decided: PendingAllocation) -> JsonObject:
         """One try, on the claim as it was read last."""
         metadata = claim["metadata"]
         if metadata.get("deletionTimestamp"):
             raise ClaimLostError(f"claim {key_of(claim)} got deleted in the meantime")
-        if decided is not None and is_allocated(claim):
+        if is_allocated(claim):
             raise ClaimLostError(f"claim {key_of(claim)} got allocated elsewhere in the meantime")
-        if decided is None and not is_allocated(claim):
-            raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
         finalizers = metadata.get("finalizers") or []
-        if decided is not None and FINALIZER not in finalizers:
+        if FINALIZER not in finalizers:
             protected = {**metadata, "finalizers": [*finalizers, FINALIZER]}
             body = {**claim, **_KIND, "metadata": protected}
             claim = await self.handle.client.replace(path_of(claim), body)
         status = dict(claim.get("status") or {})
-        if decided is not None:
-            stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-            status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
+        stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
+        consumers = [*reserved_for(claim)]
         if not self.state_data.is_reserved(claim, self.pod):
-            status["reservedFor"] = [
-                *reserved_for(claim),
-                self.state_data.consumer(claim, self.pod),
-            ]
-        if decided is not None:
-            # Once for the whole group: what each of its members wrote would collide.
-            joined = self.in_flight.joined(decided.uid, self.pod.namespace)
-            status["reservedFor"] = [*status["reservedFor"], *joined]
+            consumers.append(self.state_data.consumer(claim, self.pod))
+        # Once for the whole group: what each of its members wrote would collide.
+        consumers += self.in_flight.joined(decided.uid, self.pod.namespace)
+        # The others learn it when they find the claim full.
+        status["reservedFor"] = consumers[:MOST_CONSUMERS]
         body = {**claim, **_KIND, "status": status}
-        if decided is not None:
-            # Until the answer is there: the binding may also be cancelled.
-            self.in_flight.doubt(decided.uid, self.pod.namespace)
+        # Until the answer is there: the binding may also be cancelled.
+        self.in_flight.doubt(decided.uid, self.pod.namespace)
         return await self.handle.client.replace(f"{path_of(claim)}/status", body)
 
     async def _extended(self, decided: PendingAllocation) -> JsonObject:
@@ -296,6 +418,7 @@ class ClaimBinding:
                 each.claim is claim and self.may_be_written(each)
                 for each in self.state_data.decided
             )
+            written = written or name in self.state_data.added
             if written or (shown is not None and is_reserved_for(shown, own)):
                 yield unreserving(claim, own)
         if generated is not None:
@@ -489,9 +612,9 @@ def _node_selector(devices: Sequence[Device], node_name: str) -> JsonObject | No
     term: dict[str, list[JsonObject]] = {}
     for device in devices:
         for written in (device.reach.written_selector or {}).get("nodeSelectorTerms") or ():
-            for field in ("matchFields", "matchExpressions"):
-                for requirement in written.get(field) or ():
-                    _add_requirement(term.setdefault(field, []), requirement)
+            for part in ("matchFields", "matchExpressions"):
+                for requirement in written.get(part) or ():
+                    _add_requirement(term.setdefault(part, []), requirement)
     return {"nodeSelectorTerms": [term]} if term else None
 
 

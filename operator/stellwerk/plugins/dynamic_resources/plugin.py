@@ -58,6 +58,7 @@ from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.plugins.dynamic_resources.allocator import FilterTimeoutError
 from stellwerk.plugins.dynamic_resources.bind_claim import (
     ClaimBinding,
+    ClaimReservations,
     allocations,
     deallocated,
     delete_claim,
@@ -135,6 +136,7 @@ class DynamicResources(
         self._timeout_seconds = parse_duration(args.binding_timeout)
         self._filter_seconds = parse_duration(args.filter_timeout)
         self._made: NodeAllocator | None = None
+        self._reservations = ClaimReservations(handle)
 
     @property
     def node_allocator(self) -> NodeAllocator:
@@ -452,6 +454,7 @@ class DynamicResources(
         return ClaimBinding(
             self._handle,
             self.node_allocator.in_flight,
+            self._reservations,
             state_data,
             pod,
             node_name,

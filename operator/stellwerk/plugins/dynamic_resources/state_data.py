@@ -53,6 +53,8 @@ class StateData:
     """The claim for extended resources on the node that was chosen."""
     generated: JsonObject | None = None
     """That claim, once it is made."""
+    added: set[str] = field(default_factory=set)
+    """Names of the claims to which the pod was added, or may have been."""
     names: tuple[str, ...] = field(init=False)
     """namespace/name of the claims to be allocated, the one for extended resources last."""
 

@@ -429,7 +429,7 @@ def coscheduling_status(members: GroupMembers, now: datetime) -> JsonObject | No
         return None
     pods = members.pods.values()
     running = sum(pod.phase == "Running" for pod in pods)
-    succeeded = sum(phase == "Succeeded" for phase in members.finished.values())
+    succeeded = members.ended("Succeeded")
     failed = len(members.finished) - succeeded
     bound = sum(bool(pod.node_name) for pod in pods)
     wanted: dict[str, Any] = {
@@ -452,7 +452,7 @@ def coscheduling_status(members: GroupMembers, now: datetime) -> JsonObject | No
 
 
 def _phase(members: GroupMembers, needed: int, bound: int, running: int) -> str:
-    succeeded = sum(phase == "Succeeded" for phase in members.finished.values())
+    succeeded = members.ended("Succeeded")
     if succeeded >= needed:
         return "Finished"
     if len(members.finished) > succeeded and running + len(members.finished) >= needed:

@@ -23,6 +23,7 @@ from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
+from stellwerk.world.extenders import Extenders, KeptExtenders
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberRequest,
@@ -113,6 +114,8 @@ class GroupCycle:
 
     async def _attempt(self, taken: GroupInCycle) -> None:
         request = taken.request(self.world)
+        if taken.profile.extenders is not None:
+            taken.extenders = KeptExtenders(taken.profile.extenders)
         try:
             decision = await self._decide(taken, request)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
@@ -160,27 +163,26 @@ class GroupCycle:
                 if ask is None:
                     ask = next(deciding)
                     continue
-                answer = await self._answer(ask)
+                answer = await self._answer(taken, ask)
                 self._keep(taken, ask, answer)
                 ask = deciding.send(answer)
         except StopIteration as ended:
             decision: GroupDecision = ended.value
             return decision
 
-    async def _answer(self, ask: MemberRequest) -> Decision:
+    async def _answer(self, taken: GroupInCycle, ask: MemberRequest) -> Decision:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
         for slices_left in reversed(range(MOST_SLICES)):
             state.slice_seconds = MEMBER_SLICE_SECONDS if slices_left else None
-            decision = await self._attempt_at(ask)
+            decision = await self._attempt_at(taken.extenders, ask)
             if state.unfinished is None:
                 break
             await in_slices(state.unfinished, now)
             state.begin_anew()
         return decision
 
-    async def _attempt_at(self, ask: MemberRequest) -> Decision:
-        extenders = ask.profile.extenders
+    async def _attempt_at(self, extenders: Extenders | None, ask: MemberRequest) -> Decision:
         if extenders is None or ask.world is not self.world:
             return decided_at_once(ask)
         ask.prepare()

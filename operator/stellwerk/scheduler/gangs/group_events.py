@@ -14,13 +14,13 @@ from contextvars import Context
 from typing import Final
 from urllib.parse import quote
 
-from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.pod_groups import FinishedMember, GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import parse_coscheduling_group, parse_pod_group
+from stellwerk.models.pod_group import ROLE_LABEL, parse_coscheduling_group, parse_pod_group
 from stellwerk.models.pod_group_key import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
@@ -216,7 +216,9 @@ class FinishedMembers:
             return True
         members.is_looked_up = True
         found = {
-            pod["metadata"]["uid"]: pod["status"]["phase"]
+            pod["metadata"]["uid"]: FinishedMember(
+                pod["status"]["phase"], (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, "")
+            )
             for pod in pods
             if _is_member(pod, key) and pod["metadata"]["uid"] not in members.pods
         }

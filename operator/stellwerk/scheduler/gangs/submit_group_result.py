@@ -35,6 +35,7 @@ from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvicti
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.time_slice import TimeSlice
 from stellwerk.world.decide import Failure
+from stellwerk.world.extenders import Extenders
 from stellwerk.world.gangs.group_attempt import MemberResult
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,
@@ -67,6 +68,8 @@ class GroupInCycle(TakenGroup):
 
     started_seconds: float
     slices: TimeSlice
+    extenders: Extenders | None = None
+    """Those of the profile, which keep what they said of each member; None: it has none."""
     records: dict[str, DecisionRecord] = field(default_factory=dict)
     """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
     remaining: RemainingMembers | None = None

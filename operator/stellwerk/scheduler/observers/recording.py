@@ -355,6 +355,7 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         request.finished,
         request.reserves_capacity,
         None if request.ending is None else sorted(request.ending),
+        dict(request.finished_by_role),
     )
 
 

@@ -5,7 +5,7 @@ have a request made, too, and group decisions read it. Invariants: each member t
 `TakenGroup.queued` or `skipped`; whether a group is placed is decided by its request alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -107,6 +107,8 @@ class GroupRequest:
     """Those that count as placed: bound or assumed, and not terminating."""
     finished: int = 0
     """Members that ran to their end and count."""
+    finished_by_role: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of those that have each role."""
     budget_seconds: float = 0.05
     """The time in which other orders of the members are tried."""
     reserves_capacity: bool = False
@@ -126,7 +128,8 @@ class GroupRequest:
         if len(counted) + self.finished < self.group.min_count:
             return False
         return all(
-            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted) >= wanted
+            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted)
+            >= wanted - self.finished_by_role.get(role, 0)
             for role, wanted in self.group.min_count_by_role.items()
         )
 
@@ -154,6 +157,7 @@ def request_for(
         pending,
         scheduled,
         members.succeeded,
+        members.succeeded_by_role,
         gang_args(profile).second_look_milliseconds / 1000,
         reserves_capacity(world, members),
         members.ending,

@@ -8,12 +8,14 @@ World alone, and a group that was put back is tried again once the one that it w
 been tried, placed or lost.
 """
 
+import math
 from collections.abc import Iterable
 from typing import TypeAlias
 
 from stellwerk.backend.pod_groups import GroupMembers, GroupQueue
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.plugin_args import GangSchedulingArgs
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.profiles import ServedProfile
@@ -123,6 +125,16 @@ def member_position(queued: QueuedPod) -> tuple[int, float, str]:
     """A sort key: the order in which the members of a group are tried."""
     pod = queued.pod
     return (-pod.priority, queued.initial_attempt_at or queued.queued_at, pod.name)
+
+
+def in_order(world: World, pods: Iterable[PodInfo]) -> list[PodInfo]:
+    """Members of a group in the order in which they are tried; what is not queued comes last."""
+
+    def position(pod: PodInfo) -> tuple[int, float, str]:
+        queued = world.queue.entries.get(pod.uid)
+        return member_position(queued) if queued else (-pod.priority, math.inf, pod.name)
+
+    return sorted(pods, key=position)
 
 
 def requeue_untried(world: World, queued: QueuedPod) -> None:

@@ -1,19 +1,26 @@
 """What happens to groups in a running operator: they wait, are bound whole, rest, and say why."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
+from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, Unavailable
+from stellwerk.framework.interface import PostFilterResult
+from stellwerk.framework.types import Status
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.gangs import group_cycle
 from stellwerk.scheduler.gangs.group_conditions import PARTLY_BOUND, WAITING
 from stellwerk.serving.exposition import exposition
+from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
+from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 from stellwerk.world.gangs.group_attempt import MemberRequest, decided_at_once
 from stellwerk.world.gangs.group_decision import Deciding, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
@@ -219,6 +226,34 @@ def test_finished_members_count_where_the_group_has_run() -> None:
     story(play)
 
 
+def test_finished_members_count_for_their_role() -> None:
+    async def play(world: InProcess) -> None:
+        def of_role(role: str, name: str) -> JsonObject:
+            member = make_member(name, "g", cpu="1")
+            member["metadata"]["labels"] = {"scheduling.stellwerk.dev/role": role}
+            return member
+
+        roles = {"scheduling.stellwerk.dev/min-count-by-role": "launcher=1,worker=2"}
+        world.apply(make_node("n", cpu="4"), make_group("g", 3, roles))
+        world.apply(*(of_role("worker", f"w{n}") for n in range(2)), of_role("launcher", "l"))
+        await quiet()
+        done = world.pod("l")
+        done["status"] = {"phase": "Succeeded"}
+
+        async def finished(path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+            assert limit
+            return ([done] if "fieldSelector" in path else []), "1"
+
+        world.client.list = finished  # type: ignore[method-assign]
+        world.delete("Pod", "l")
+        world.delete("Pod", "w0")
+        world.apply(of_role("worker", "w2"))
+        await asyncio.sleep(5)
+        assert bound(world, "w2") == 1
+
+    story(play)
+
+
 def test_finished_members_are_asked_for_again_where_there_was_no_answer() -> None:
     async def play(world: InProcess) -> None:
         world.apply(make_node("n", cpu="4"), make_group("g", 2))
@@ -372,6 +407,73 @@ def test_what_a_filter_has_left_to_do_for_a_member_is_done_in_slices(
         assert bound(world, "p1", "p2") == 2
 
     monkeypatch.setattr(group_cycle, "decided_at_once", with_something_left)
+    story(play)
+
+
+class CountingExtenders(Extenders):
+    """Let every node pass, and count what they are asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, frozenset[str]]] = []
+        """(verb, pod, nodes)."""
+
+    @override
+    async def accept(self, pod: PodInfo, node_name: str) -> bool:
+        return True
+
+    @override
+    async def filter(self, pod: PodInfo, node_names: Sequence[str]) -> ExtenderFilterResult:
+        if node_names:
+            self.asked.append(("filter", pod.name, frozenset(node_names)))
+        return ExtenderFilterResult(list(node_names))
+
+    @override
+    async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
+        self.asked.append(("prioritize", pod.name, frozenset(node_names)))
+        return np.zeros(len(node_names), np.int64)
+
+    @override
+    async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
+        return found
+
+    @override
+    async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
+        return None
+
+
+def test_the_placement_that_is_taken_is_not_asked_about_again() -> None:
+    async def play(world: InProcess) -> None:
+        extenders = CountingExtenders()
+        await quiet()
+        world.operator.world.profiles.served["stellwerk"].extenders = extenders
+        for name in "ab":
+            world.apply(*(make_node(f"{name}{n}", cpu="1", labels={"zone": name}) for n in "12"))
+        world.apply(make_group("g", 2, schedulingConstraints=constrained_to("zone")))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await quiet()
+        assert bound(world, "p0", "p1") == 2
+        filtered = [each for each in extenders.asked if each[0] == "filter"]
+        # Each member once in each of two zones.
+        assert len(filtered) == 4
+
+    story(play)
+
+
+def test_in_another_order_extenders_are_asked_about_no_node_again() -> None:
+    async def play(world: InProcess) -> None:
+        extenders = CountingExtenders()
+        await quiet()
+        world.operator.world.profiles.served["stellwerk"].extenders = extenders
+        world.apply(make_node("large", cpu="3"), make_node("small", cpu="1"))
+        world.apply(make_group("g", 2))
+        # The spare is tried first and, by its fullest node, keeps the large one from the other.
+        world.apply(make_member("a-light", "g", cpu="1"), make_member("b-heavy", "g", cpu="3"))
+        await quiet()
+        assert bound(world, "a-light", "b-heavy") == 2
+        shown = [(verb, pod, node) for verb, pod, nodes in extenders.asked for node in nodes]
+        assert len(shown) == len(set(shown))
+        assert {pod for _, pod, _ in shown} == {"a-light", "b-heavy"}
+
     story(play)
 
 
