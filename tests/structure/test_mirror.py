@@ -19,6 +19,7 @@ OF_SEVERAL_PLUGINS: Final = {
     "plugins/test_node_plugins.py",
     "plugins/test_resource_plugins.py",
     "plugins/test_small_plugins.py",
+    "stellwerk_plugins/test_arguments.py",
 }
 """One table each, whose rows are plugins."""
 
