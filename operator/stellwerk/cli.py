@@ -8,8 +8,8 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn, Protocol
 
 from typing_extensions import override
 
@@ -20,6 +20,7 @@ from stellwerk.commands import (
     decide,
     demo,
     explain,
+    listings,
     page,
     plan,
     profile,
@@ -39,12 +40,37 @@ from stellwerk.models.name_syntax import suggestion
 USAGE_ERROR: Final = 2
 UNREACHABLE: Final = 3
 
-_COMMANDS: Final = {
+
+class _Command(Protocol):
+    """A module of `commands`, or an object that has the same; what is heavy it imports in `run`."""
+
+    @property
+    def HELP(self) -> str:  # noqa: N802 a constant of modules
+        """The line that the list of commands has of it."""
+        ...
+
+    @property
+    def EXAMPLES(self) -> tuple[str, ...]:  # noqa: N802 a constant of modules
+        """Command lines without the program's name."""
+        ...
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
+        """Add the arguments of the command."""
+
+    def run(self, options: argparse.Namespace, /) -> int:
+        """Run, and return the exit status."""
+        ...
+
+
+_COMMANDS: Final[Mapping[str, _Command]] = {
     "run": run,
     "cluster": cluster,
     "demo": demo,
     "up": up,
     "explain": explain,
+    "queue": listings.QUEUE,
+    "decisions": listings.DECISIONS,
+    "nodes": listings.NODES,
     "what-if": what_if,
     "page": page,
     "shadow": shadow,
@@ -57,8 +83,6 @@ _COMMANDS: Final = {
     "plan": plan,
     "version": version,
 }
-"""Each module has HELP, EXAMPLES, `add_arguments` and `run`, and imports what is heavy only when
-it runs."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """The errors of a disk that takes no more."""
 

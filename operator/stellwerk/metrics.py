@@ -1,7 +1,9 @@
 """Every metric of the process: kube-scheduler's, with its names, labels and buckets, and own ones.
 
-`app` builds it once and hands it to what measures; `serving` makes the text of /metrics of it.
-Invariant: a family of kube-scheduler's has its name, labels and buckets, and the words are ours.
+`app` builds it once and hands it to what measures; `serving` makes the text of /metrics of it. A
+new family is one attribute, set in the method of its subject, and a line of docs/monitoring.md; an
+own one is called `stellwerk_…`. Invariant: a family of kube-scheduler's has its name, labels and
+buckets, and the words are ours.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _CURVE_KINDS: Final = (".csv", ".json")
 _PAGE_KINDS: Final = (".html",)
 _IMAGE_KINDS: Final = (".svg",)
 
-LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
+LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,8 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="nodes and pods of a live cluster, which is only read",
+        help="without --nodes and --pods: of the live cluster, which is only read (default: as "
+        "kubectl)",
     )
     parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
     parser.add_argument(
@@ -206,7 +207,7 @@ def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
         queues=options.on_failure == "queue",
         plan_seconds=float(options.plan_seconds),
     )
-    if options.kubeconfig is not None:
+    if _is_live(options):
         cluster = Objects(live(options.kubeconfig, options.context), "the cluster")
         experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
     else:
@@ -255,14 +256,19 @@ def _check_replay(options: argparse.Namespace) -> None:
         raise ConfigurationError("--until explains a recorded decision: leave --profile out")
 
 
+def _is_live(options: argparse.Namespace) -> bool:
+    """Whether nodes and pods come from a cluster: its kubeconfig is named, or no file is."""
+    return options.kubeconfig is not None or (options.nodes, options.pods) == (None, None)
+
+
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything runs."""
     if options.until:
         raise ConfigurationError("--until goes with --replay")
     if not options.profile and not options.compare:
         raise ConfigurationError("name at least one --profile, or two to --compare")
-    if options.kubeconfig is None and None in {options.nodes, options.pods}:
-        raise ConfigurationError("name --nodes and --pods, a --kubeconfig, or a --replay")
+    if not _is_live(options) and None in {options.nodes, options.pods}:
+        raise ConfigurationError("--nodes and --pods go together: name both, or a --kubeconfig")
     if options.inflate is not None and options.arrivals == "trace":
         raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
     inputs = [path for path in (options.nodes, options.pods) if path is not None]

@@ -28,7 +28,7 @@ _MOST_NUMBER: Final = 10_000
 _GOAL: Final = re.compile(r"(nodes|gpus)=([0-9]{1,5})")
 CarryOut: TypeAlias = Callable[[argparse.Namespace, "DefragPlan"], int]
 """Carries a plan out on the cluster of the options and says what happens; the exit status."""
-LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
+LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="manifests, as `kubectl get nodes,pods,pdb -A -o json` prints them",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the live cluster")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="of the live cluster (default: as kubectl)"
+    )
     parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
     parser.add_argument(
         "--free",
@@ -149,12 +151,12 @@ def _goal(options: argparse.Namespace) -> "Goal":
 def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[JsonObject], str]:
     from stellwerk_simulation.manifests import read_objects  # noqa: PLC0415 as run
 
-    if (options.file is None) == (not options.kubeconfig):
+    if options.file is not None and options.kubeconfig:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
     if options.file is None:
-        return live(options.kubeconfig, options.context), options.kubeconfig
+        return live(options.kubeconfig, options.context), options.kubeconfig or "the cluster"
     if options.apply:
-        raise ConfigurationError("--apply evicts pods of a cluster: name its --kubeconfig")
+        raise ConfigurationError("--apply evicts pods of a cluster, and not of a file")
     return read_objects(options.file), str(options.file)
 
 

@@ -29,7 +29,7 @@ _SECONDS: Final = 20
 _NAMED: Final = 3
 _DECIMALS: Final = 6
 _MOST_SECONDS: Final = 3600.0
-LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
+LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one Node manifest for each shape; its annotation "
         "simulation.stellwerk.dev/hourly-price says what one costs",
     )
-    fit.add_argument("--kubeconfig", metavar="FILE", default="", help="the live cluster")
+    fit.add_argument(
+        "--kubeconfig", metavar="FILE", help="of the live cluster (default: as kubectl)"
+    )
     fit.add_argument("--context", help="of the kubeconfig, in place of its current one")
     fit.add_argument(
         "--profile",
@@ -110,8 +112,6 @@ def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"
 
     path = Path(options.pods)
     if options.pods == PENDING:
-        if not options.kubeconfig:
-            raise ConfigurationError("--for pending asks a cluster: name its --kubeconfig")
         waiting = _waiting(live(options.kubeconfig, options.context))
         return pods_of(waiting, "the cluster") if any_pod(waiting) else []
     if is_manifest_file(path):
@@ -204,7 +204,11 @@ def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the pods: CSV as the openb GPU traces are published, or manifests",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="a live cluster's pods")
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="without --for: of the live cluster (default: as kubectl)",
+    )
     parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
 
 
@@ -225,8 +229,8 @@ def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
     )
     from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
-    if (options.pods is None) == (not options.kubeconfig):
-        raise ConfigurationError("name the pods: --for FILE, or a --kubeconfig")
+    if options.pods is not None and options.kubeconfig:
+        raise ConfigurationError("name the pods either by --for FILE or by a --kubeconfig")
     if options.name not in READY:
         near = suggestion(options.name, READY) or f"; ready are {', '.join(READY)}"
         raise ConfigurationError(f"there is no ready profile {options.name}{near}")

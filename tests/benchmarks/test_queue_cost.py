@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stellwerk.backend.change_actions import node_update_actions
 from stellwerk.backend.queued_pod import Place
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, node_update_actions
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.plugins.node_affinity import NodeAffinity

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import re
 import sys
 import urllib.request
@@ -112,10 +113,28 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
             return not json.loads(await fetch(f"{url}/queue"))["items"]
 
         await until(is_bound, up)
-        printed = await output_of_process("explain", "pod", "hello", "--url", url)
+        *_, export, create, explain, drain = tries(log)
+        assert (export, create.split()[:3]) == (
+            f"export KUBECONFIG={kubeconfig}",
+            ["kubectl", "run", "hello"],
+        )
+        environment = {"KUBECONFIG": str(kubeconfig)}
+        printed = await output_of_process(*after_program(explain), environment=environment)
         assert printed.startswith("default/hello is bound on node-")
-        printed = await output_of_process("what-if", "--drain", "node-1", "--url", url)
+        printed = await output_of_process(*after_program(drain), environment=environment)
         assert printed.startswith("If node-1 were drained")
+        printed = await output_of("decisions", "--kubeconfig", str(kubeconfig))
+        head, row = printed.splitlines()
+        assert head.split() == ["POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS"]
+        assert row.split()[0] == "default/hello"
+        printed = await output_of("queue", "-A", "--kubeconfig", str(kubeconfig))
+        assert printed == "No pod waits.\n"
+        printed = await output_of("nodes", "--kubeconfig", str(kubeconfig), "-o", "json")
+        assert [each["name"] for each in json.loads(printed)["items"]] == ["node-1", "node-2"]
+        printed = await output_of(
+            "profile", "history", "default-scheduler", "--kubeconfig", str(kubeconfig)
+        )
+        assert printed.startswith("REVISION"), "where the commands look without -n"
         printed = await output_of("explain", "pod", "hello", "--url", url, "-o", "json")
         assert json.loads(printed)["pod"] == "default/hello"
         printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
@@ -162,10 +181,26 @@ async def output_of(*arguments: str) -> str:
     return printed
 
 
-async def output_of_process(*arguments: str) -> str:
+def tries(log: Path) -> list[str]:
+    """The commands that are printed to be tried."""
+    block = log.read_text().partition("Try, in another terminal:\n")[2].partition("\n\n")[0]
+    return [line.strip() for line in block.splitlines()]
+
+
+def after_program(line: str) -> list[str]:
+    """The arguments of a printed command, which begins with the way to call this program."""
+    return line[line.index("stellwerk ") :].split()[1:]
+
+
+async def output_of_process(*arguments: str, environment: dict[str, str]) -> str:
     """The same of a process."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "stellwerk", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "stellwerk",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
     )
     printed, _ = await process.communicate()
     assert process.returncode == 0

@@ -88,7 +88,7 @@ async def _common(directory: Path) -> PodWay:
     nodes = [make_node(f"node-{number}") for number in range(_NODES)]
     cluster = EmbeddedCluster(nodes, options=_STILL)
     install(cluster, _PROFILE)
-    async with cluster, operator_on(cluster, directory):
+    async with cluster, operator_on(cluster, directory, is_prompt=False):
         await until(lambda: is_active(cluster, _NAME))
         for number in range(_WARM_UP_PODS):
             await _schedule(cluster, f"before-{number}")

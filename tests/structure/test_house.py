@@ -1,9 +1,11 @@
 """The counts of the house: that they count what they say, not what they come to.
 
-Three are rules: a class is found by its name alone, few docstrings ask instead of saying, and a
-pod's way stays short (`test_pod_way`).
+Four are rules: a class is found by its name alone, no symbol is called turn, few docstrings ask
+instead of saying, and a pod's way stays short (`test_pod_way`).
 """
 
+import ast
+import re
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,19 @@ def source() -> House:
 
 def test_no_two_public_classes_of_the_scheduler_share_a_name(source: House) -> None:
     assert source.classes_that_recur("stellwerk") == {}
+
+
+def test_no_symbol_is_called_turn(source: House) -> None:
+    """The word meant six things: each has a name of its own now, such as slice or queue order."""
+    turn = re.compile(r"(?:^|_)(?:turn|TURN)[sS]?(?:_|$)|Turns?(?![a-z])")
+    found = [
+        f"{module.name}: {name}"
+        for module in source.modules.values()
+        for node in ast.walk(module.tree)
+        for kind in ("name", "id", "attr", "arg", "asname")
+        if isinstance(name := getattr(node, kind, None), str) and turn.search(name)
+    ]
+    assert found == []
 
 
 def test_docstrings_name_their_subject_and_do_not_ask_for_it(source: House) -> None:

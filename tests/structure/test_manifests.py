@@ -30,6 +30,7 @@ WATCHED = {
     ("resource.k8s.io", "resourceclaims"),
     ("resource.k8s.io", "resourceslices"),
     ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "devicetaintrules"),
     ("scheduling.k8s.io", "podgroups"),
     ("scheduling.x-k8s.io", "podgroups"),
 }

@@ -8,8 +8,8 @@ from tests.structure.pod_way import PodWay, pod_way
 
 MODULES: Final = 24
 """Beside plugins, models, metrics and clock: those that docs/the-way-of-a-pod.md numbers."""
-CHANGES: Final = 244
-"""It is about 232; at 6190be7 there were 272, and 40 modules."""
+CHANGES: Final = 256
+"""It is about 240; at 6190be7 there were 272, and 40 modules."""
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,8 +26,12 @@ async def operator_on(
     directory: Path,
     history_namespace: str | None = None,
     on_port: Callable[[int], None] = lambda _: None,
+    *,
+    is_prompt: bool = True,
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
+
+    `is_prompt`: what it looks after now and then, it looks after at once.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
     """
@@ -38,7 +42,7 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
     )
-    with prompt():
+    with prompt() if is_prompt else nullcontext():
         async with _running(options, on_port):
             yield
 

@@ -1,6 +1,8 @@
 """What the command line understands, and how it refuses the rest."""
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,10 +135,10 @@ def test_the_beginning_of_an_option_is_a_usage_error(
             ),
         ),
         (
-            "explain nothing x",
+            "shadow list x",
             (
-                "stellwerk explain: argument kind: invalid choice: 'nothing' (choose from 'pod', "
-                "'pods', 'po', 'podgroup', 'podgroups'); see 'stellwerk explain --help'"
+                "stellwerk shadow: argument what: invalid choice: 'list' (choose from 'diff'); "
+                "see 'stellwerk shadow --help'"
             ),
         ),
     ],
@@ -203,3 +205,10 @@ def test_the_help_of_an_action_is_that_of_its_command(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["help", "plan", "defrag"])
     assert capsys.readouterr().out.startswith("usage: stellwerk plan defrag ")
+
+
+def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
+    heavy = ("aiohttp", "numpy", "pydantic", "yaml", "orjson", "rich")
+    program = f"import sys, stellwerk.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"

@@ -18,7 +18,11 @@ _SPARE_ITEMS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The pauses of a pod after failed attempts."""
+    """The pauses of a pod after failed attempts.
+
+    `Profiles.backoff` makes it of podInitialBackoffSeconds and podMaxBackoffSeconds of the pod's
+    profile, `SchedulingQueue` asks it when an attempt has failed (`set_backoff`).
+    """
 
     initial_seconds: float = 1.0
     max_seconds: float = 10.0

@@ -18,7 +18,6 @@ from itertools import count, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
-from stellwerk.backend.change_actions import is_echo, own_changes
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.queued_pod import (
     BACKOFF_Q,
@@ -33,7 +32,7 @@ from stellwerk.backend.queued_pod import (
 )
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
 from stellwerk.backend.unschedulable_pods import UnschedulablePods
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, is_echo, own_changes
 from stellwerk.models.pod import PodInfo
 
 UNDELAYED_PODS: Final = 20

@@ -1,23 +1,21 @@
 """unschedulablePods: rejected and gated pods, found by the changes that are worth an attempt.
 
-Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec and
-nomination, by the nodes they name, and by labels, so that a change costs one call of a hint
-function per distinct spec among those whose plugins registered it, and nothing per pod.
-Invariant: an entry is found under what it was when it was last added or updated, whatever is
-changed in the entry meanwhile.
+Part of the scheduling queue, which asks for each change (`ask_hints`). Pods are grouped by the
+plugins that rejected them, then by spec and nomination, by the nodes they name, and by labels, so
+that a change costs one call of a hint function per distinct spec among those whose plugins
+registered it, and nothing per pod. The hint functions are compiled for each set of plugins
+(`HintsOfPlugins`); one that raises counts as Queue and is reported: a needless attempt is cheap, a
+pod that stays unschedulable without reason is not. Invariant: an entry is found under what it was
+when it was last added or updated, whatever is changed in the entry meanwhile.
 """
 
+import logging
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-from stellwerk.backend.hint_evaluation import (
-    HintEvaluation,
-    HintsOfPlugins,
-    MatchingHints,
-    QueueingHintFunction,
-    RejectorPlugins,
-)
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import (
@@ -26,11 +24,225 @@ from stellwerk.framework.events import (
     Action,
     ClusterChange,
     ClusterEventWithHint,
+    HintScope,
     QueueingHint,
+    QueueingHintFn,
     Resource,
 )
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
+
+_log = logging.getLogger(__name__)
+
+_PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
+_QUEUE, _QUEUE_SKIP, _ERROR = QUEUE.value, QUEUE_SKIP.value, "Error"
+"""Results, as the metric names them."""
+_ALL_EVENTS: Final = (ClusterEventWithHint(Resource.WILDCARD, Action.ALL),)
+
+
+# --- hints, compiled for the plugins that rejected a pod ------------------------------------------
+
+
+class RegisteredEvent(NamedTuple):
+    """One registration of one plugin."""
+
+    plugin: str
+    event: ClusterEventWithHint
+
+    def matches(self, change: ClusterChange) -> bool:
+        """Whether the change is among those registered (`MatchClusterEvents`)."""
+        event = self.event
+        if not event.action & change.action:
+            return False
+        if event.resource is change.resource or event.resource is Resource.WILDCARD:
+            return True
+        return event.resource is Resource.POD and change.resource in _PODS
+
+
+class RejectorPlugins(NamedTuple):
+    """The plugins that rejected a pod: pods for which they are equal are requeued alike."""
+
+    profile_name: str
+    unschedulable: frozenset[str]
+    pending: frozenset[str]
+    gating: str
+
+    @classmethod
+    def of(cls, entry: QueuedPod) -> "RejectorPlugins":
+        """The plugins that rejected an entry."""
+        return cls(
+            entry.profile_name,
+            entry.unschedulable_plugins,
+            entry.pending_plugins,
+            entry.gating_plugin,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueingHintFunction:
+    """A plugin's hint function and what its Queue means for the pods that it rejected."""
+
+    plugin: str
+    function: QueueingHintFn | None
+    """None: Queue for every pod."""
+    strategy: QueueingStrategy
+    """Immediately if the plugin answered Pending, else after backoff."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchingHints:
+    """The hint functions that one kind of change concerns."""
+
+    levels: Sequence[Sequence[QueueingHintFunction]]
+    """By what of a pod they read, those that hold for most pods first (as in HintScope); no level
+    after the last one that has functions."""
+    best: QueueingStrategy
+    """No further function can give more than this."""
+
+
+class HintsOfPlugins:
+    """The hint functions of the plugins that rejected a pod, by the changes they registered."""
+
+    def __init__(
+        self, plugins: RejectorPlugins, events: Mapping[str, Sequence[ClusterEventWithHint]]
+    ) -> None:
+        self._pending = plugins.pending
+        self._best = (
+            QueueingStrategy.IMMEDIATELY if plugins.pending else QueueingStrategy.AFTER_BACKOFF
+        )
+        self._events = [
+            event
+            for plugin in sorted(plugins.unschedulable | plugins.pending)
+            for event in registered(plugin, events)
+        ]
+        self._gating = registered(plugins.gating, events) if plugins.gating else None
+        self._matching: dict[tuple[Resource, Action], MatchingHints | None] = {}
+
+    def matching(self, change: ClusterChange, *, gated: bool) -> MatchingHints | None:
+        """The hint functions to call about a change; None: none of the plugins registered it.
+
+        With `gated`, a gated pod's are skipped unless the gating plugin itself registered the
+        change (`GatingPluginEvents`).
+        """
+        if gated and self._gating is not None and not _any_matches(self._gating, change):
+            return None
+        kind = (change.resource, change.action)
+        if kind not in self._matching:
+            self._matching[kind] = self._select(change)
+        return self._matching[kind]
+
+    def _select(self, change: ClusterChange) -> MatchingHints | None:
+        matching = [event for event in self._events if event.matches(change)]
+        if not matching:
+            return None
+        by_scope = [
+            tuple(
+                QueueingHintFunction(plugin, event.queueing_hint_fn, self._strategy(plugin))
+                for plugin, event in matching
+                if event.scope is scope
+            )
+            for scope in HintScope
+        ]
+        while not by_scope[-1]:
+            by_scope.pop()
+        return MatchingHints(by_scope, self._best)
+
+    def _strategy(self, plugin: str) -> QueueingStrategy:
+        return (
+            QueueingStrategy.IMMEDIATELY
+            if plugin in self._pending
+            else QueueingStrategy.AFTER_BACKOFF
+        )
+
+
+def registered(
+    plugin: str, events: Mapping[str, Sequence[ClusterEventWithHint]]
+) -> Sequence[RegisteredEvent]:
+    """The registrations of a plugin; for one that is missing, every event."""
+    found = [RegisteredEvent(plugin, event) for event in events.get(plugin, _ALL_EVENTS)]
+    nodes = [event for _, event in found if event.resource is Resource.NODE]
+    if any(event.action & Action.ADD for event in nodes) and not any(
+        event.action & Action.UPDATE_NODE_TAINT for event in nodes
+    ):
+        # A node is often added with taints that its controller removes later; a plugin that looks
+        # at Node/Add alone would miss the usable node (`buildQueueingHintMap`, v1.36).
+        event = ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_TAINT)
+        found.append(RegisteredEvent(plugin, event))
+    return found
+
+
+def _any_matches(events: Sequence[RegisteredEvent], change: ClusterChange) -> bool:
+    return any(event.matches(change) for event in events)
+
+
+class HintEvaluation:
+    """The answers to one change, for many pods at a time: what is called often must cost little."""
+
+    def __init__(self, change: ClusterChange, observer: QueueObserver | None) -> None:
+        self._change = change
+        self._observer = observer
+
+    def strategy_for(self, hints: MatchingHints, pod: PodInfo) -> QueueingStrategy:
+        """The strongest answer of all hint functions for one pod."""
+        found = QueueingStrategy.SKIP
+        for level in hints.levels:
+            for hint in level:
+                if hint.strategy > found and self.answers(hint, [pod])[0] is QUEUE:
+                    found = hint.strategy
+            if found is hints.best:
+                break
+        return found
+
+    def answers(
+        self, hint: QueueingHintFunction, pods: Sequence[PodInfo]
+    ) -> Sequence[QueueingHint]:
+        """The function's answer for each of the pods."""
+        function, change, observer = hint.function, self._change, self._observer
+        if function is None:
+            return [QUEUE] * len(pods)
+        started = time.perf_counter()
+        try:
+            answers = [function(pod, change) for pod in pods]
+        except Exception:  # noqa: BLE001 whichever it was, it is found and reported below
+            return self._answers_one_by_one(hint.plugin, function, pods)
+        if observer is not None:
+            # Measured together: a clock read before and after each would cost as much as the call.
+            each = (time.perf_counter() - started) / max(len(pods), 1)
+            skipped = answers.count(QUEUE_SKIP)
+            for result, times in ((_QUEUE, len(answers) - skipped), (_QUEUE_SKIP, skipped)):
+                if times:
+                    observer.hints_evaluated(hint.plugin, change.name, result, times, times * each)
+        return answers
+
+    def _answers_one_by_one(
+        self, plugin: str, function: QueueingHintFn, pods: Sequence[PodInfo]
+    ) -> Sequence[QueueingHint]:
+        """The answers where some calls raise: those count as Queue, the others stand."""
+        answers = []
+        for pod in pods:
+            started = time.perf_counter()
+            try:
+                answer = function(pod, self._change)
+                result = answer.value
+            except Exception as failure:  # noqa: BLE001 it may cost an attempt, but no pod
+                answer, result = QUEUE, _ERROR
+                self._report_failure(plugin, pod, failure)
+            answers.append(answer)
+            if self._observer is not None:
+                seconds = time.perf_counter() - started
+                self._observer.hints_evaluated(plugin, self._change.name, result, 1, seconds)
+        return answers
+
+    def _report_failure(self, plugin: str, pod: PodInfo, failure: Exception) -> None:
+        if self._observer is not None:
+            self._observer.hint_failed(plugin, pod, self._change, failure)
+            return
+        _log.error(
+            "hint of %s on %s for pod %s", plugin, self._change.name, pod.key, exc_info=failure
+        )
+
+
+# --- the pods -------------------------------------------------------------------------------------
 
 HintsFor: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint]]]
 """Profile's name → plugin → its registrations; one that is missing registered all events."""

@@ -62,6 +62,7 @@ OBJECT_KINDS: Final = {
     "resourceclaims": "ResourceClaim",
     "resourceslices": "ResourceSlice",
     "deviceclasses": "DeviceClass",
+    "devicetaintrules": "DeviceTaintRule",
 }
 CASE_FIELDS: Final = frozenset(
     {"id", "profile", "nodes", "pods", "pod", "priorityclasses", "tags", *OBJECT_KINDS}

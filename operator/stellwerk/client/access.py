@@ -160,6 +160,15 @@ class Kubeconfig(Source):
         plugin = ExecPlugin(fields, cluster.fields, user.directory, self._plugin_seconds)
         return await self._with_exec(plain, plugin)
 
+    def context_namespace(self) -> str:
+        """The namespace of the context, or the one that kubectl takes without.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or has no such context.
+        """
+        context = self._chosen([_Document.read(path) for path in self._files()])
+        return context.text("namespace") or "default"
+
     def _files(self) -> list[Path]:
         """A path that exists may hold colons; one that does not is a list, as in $KUBECONFIG."""
         whole = Path(self._paths).expanduser()

@@ -325,7 +325,12 @@ class Fence:
     """The lease's deadline: open from the first lease until a renewal comes too late.
 
     Without leader election it is always open. The deadline is a moment on a monotonic clock, so
-    that a process that was paused finds it passed as soon as it wakes.
+    that a process that was paused finds it passed as soon as it wakes: the bindings of a leader
+    that was deposed meanwhile are not sent, and raise NotLeader.
+
+    `Transport._exchange` asks it before each attempt, `_Connection.exchange` in the instant of
+    sending, `fence_traces` for aiohttp (reads, the lease, extenders), and whatever waits for a slot
+    is dropped when it closes (`Transport._drop_queued`). `client.elector` moves and closes it.
 
     Events are not writes in this sense: no decision depends on them. The recorder asks whether to
     accept one, and writes what it has accepted whatever happens then.

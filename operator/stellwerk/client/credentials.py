@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -213,6 +214,23 @@ async def load_credentials(
             loaded.server,
         )
     return Credentials(source, loaded, clock)
+
+
+def context_namespace(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> str:
+    """Return the namespace that kubectl would take: of the context, else "default".
+
+    Raises:
+        ConfigurationError: a kubeconfig or context was named and cannot be used.
+    """
+    paths = kubeconfig or environ.get("KUBECONFIG")
+    if paths is None and context is None and not Path(_DEFAULT_KUBECONFIG).expanduser().exists():
+        return "default"
+    return Kubeconfig(paths or _DEFAULT_KUBECONFIG, context, SystemClock()).context_namespace()
 
 
 class OrjsonResponse(aiohttp.ClientResponse):

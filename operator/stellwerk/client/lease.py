@@ -9,8 +9,9 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import orjson
 from typing_extensions import override
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 _API_VERSION: Final = "coordination.k8s.io/v1"
+URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"
+"""The operator's port on this machine, where its holder is the one that the URL names."""
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
 
@@ -74,6 +77,31 @@ class Lease:
             ),
             obj,
         )
+
+
+def local_url(lease: Lease, server: str) -> str | None:
+    """The operator's port beside an API server of this machine, as `stellwerk up` writes it.
+
+    None: the lease names none, the holder is another one by now, or one of both addresses is not
+    a loopback address, so that a right to write leases leads no request elsewhere.
+    """
+    url = str((lease.obj["metadata"].get("annotations") or {}).get(URL_ANNOTATION) or "")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme != "http" or parts.netloc != lease.record.holder_identity:
+        return None
+    if not (_is_loopback(parts.hostname) and _is_loopback(urlsplit(server).hostname)):
+        return None
+    return f"http://{parts.netloc}"
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return False
 
 
 class LeaseApi(Protocol):

@@ -29,14 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or in YAML; - reads standard input",
     )
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="read the objects of this cluster instead of a file"
+        "--kubeconfig",
+        metavar="FILE",
+        help="without a file: the cluster whose objects are read (default: as kubectl)",
     )
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(
         "--pod",
         default="",
         metavar="NAMESPACE/NAME",
-        help="decide for this pod of the objects (default: every pod without a node)",
+        help="decide for this pod of the objects; without a namespace: of the context's, or of "
+        "`default` in a file (default: every pod without a node)",
     )
     parser.add_argument(
         "--human", action="store_true", help="print a table instead of JSON objects"
@@ -49,8 +52,10 @@ def run(options: argparse.Namespace) -> int:
     """Decide, and print a result for each case."""
     from stellwerk.cases.command import decide_lines, decide_objects  # noqa: PLC0415
 
-    pod = options.pod if "/" in options.pod or not options.pod else f"default/{options.pod}"
-    if (options.file is None) == (options.kubeconfig is None):
+    pod = options.pod.removeprefix("pod/")
+    if pod and "/" not in pod:
+        pod = f"{_namespace(options)}/{pod}"
+    if options.file is not None and options.kubeconfig is not None:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
     compatibility = chosen_compatibility(options)
     if options.file is not None:
@@ -60,6 +65,15 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
     objects = read_live_objects(options.kubeconfig, options.context)
+    source = options.kubeconfig or "the cluster"
     return decide_objects(
-        objects, options.kubeconfig, human=options.human, pod_key=pod, compatibility=compatibility
+        objects, source, human=options.human, pod_key=pod, compatibility=compatibility
     )
+
+
+def _namespace(options: argparse.Namespace) -> str:
+    if options.file is not None:
+        return "default"
+    from stellwerk.client.credentials import context_namespace  # noqa: PLC0415 aiohttp
+
+    return context_namespace(options.kubeconfig, options.context)

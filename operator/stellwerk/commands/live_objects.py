@@ -2,18 +2,17 @@
 
 `stellwerk decide --kubeconfig` reads them. Invariant: it only lists; kinds beside nodes and pods
 that the cluster lacks, or does not show this user, are left out and named in one warning (but for
-profiles where Stellwerk is not installed).
+profiles where Stellwerk is not installed). A client is loaded only when a cluster is asked.
 """
 
-import asyncio
-import logging
-from typing import Final
+from __future__ import annotations
 
-from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.commands.cluster_client import with_client
-from stellwerk.errors import Forbidden, NotFound
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, KIND, PLURAL
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stellwerk.client.kubernetes import KubernetesClient
+    from stellwerk.models.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -34,25 +33,31 @@ _PATHS: Final = {
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    KIND: f"/apis/{API_VERSION}/{PLURAL}",
 }
 _INDISPENSABLE: Final = frozenset({"Node", "Pod"})
 
 
-def read_live_objects(kubeconfig: str, context: str | None) -> list[JsonObject]:
+def read_live_objects(kubeconfig: str | None, context: str | None) -> list[JsonObject]:
     """Every object, each with its kind.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
         ApiError: a list failed.
     """
+    import asyncio  # noqa: PLC0415
+
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415 aiohttp
+
     return asyncio.run(with_client(kubeconfig, context, _read))
 
 
 async def _read(client: KubernetesClient) -> list[JsonObject]:
+    from stellwerk.errors import Forbidden, NotFound  # noqa: PLC0415
+    from stellwerk.models.profile import API_VERSION, KIND, PLURAL  # noqa: PLC0415 pydantic
+
     found: list[JsonObject] = []
     absent: list[str] = []
-    for kind, path in _PATHS.items():
+    for kind, path in {**_PATHS, KIND: f"/apis/{API_VERSION}/{PLURAL}"}.items():
         try:
             items, _ = await client.list(path)
         except (NotFound, Forbidden) as error:

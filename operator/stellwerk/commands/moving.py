@@ -33,7 +33,7 @@ class MoveError(SchedulerError):
 
 
 def carry_out(
-    kubeconfig: str,
+    kubeconfig: str | None,
     context: str | None,
     plan: "DefragPlan",
     seconds: float,

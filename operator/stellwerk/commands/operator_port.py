@@ -22,6 +22,7 @@ import aiohttp
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.lease import Lease, local_url
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
@@ -49,7 +50,15 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
             yield port
         return
     credentials = await load_credentials(address.kubeconfig, address.context)
-    pod = await _leader(credentials, address)
+    lease = await _lease(credentials, address)
+    url = local_url(lease, credentials.server)
+    if url is not None:
+        # Plain HTTP within this machine: no token is sent.
+        async with _port_at(address, url, verify=True) as port:
+            yield port
+        return
+    pod = lease.record.holder_identity
+    pod = pod.rpartition("_")[0] or pod
     # The API server has led us to the pod; the certificate is the pod's own.
     async with (
         _forwarded(address, pod) as number,
@@ -73,17 +82,16 @@ async def _port_at(address: PortAddress, url: str, *, verify: bool) -> AsyncIter
         yield OperatorPort(session, url, authorization)
 
 
-async def _leader(credentials: Credentials, address: PortAddress) -> str:
-    """The name of the pod that holds the lease: its host name, before the identity's underscore."""
+async def _lease(credentials: Credentials, address: PortAddress) -> Lease:
+    """The lease with its holder, whose identity is a pod's host name, an underscore and more."""
     key = f"{address.lease_namespace}/{address.lease_name}"
     async with KubernetesClient(
         credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
     ) as client:
         lease = await client.lease(address.lease_namespace, address.lease_name).get()
-    holder = "" if lease is None else lease.record.holder_identity
-    if not holder:
+    if lease is None or not lease.record.holder_identity:
         raise UnreachableError(f"no replica holds the lease {key}: try --lease or --url")
-    return holder.rpartition("_")[0] or holder
+    return lease
 
 
 @asynccontextmanager

@@ -1,9 +1,10 @@
-"""The arguments of commands that ask the operator: where it is, and how to print its answer.
+"""The arguments of commands that ask the operator: where it is, of which object, how to print.
 
 Invariant: nothing heavy is imported for them, since every command's arguments are made each time.
 """
 
 import argparse
+import os
 from dataclasses import dataclass
 
 from stellwerk.errors import ConfigurationError
@@ -29,15 +30,16 @@ def add_port_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     group.add_argument(
         "--url",
-        default="",
-        help="the operator's port, as http://127.0.0.1:10259 (default: a port is forwarded to the "
-        "pod that holds the lease, by kubectl)",
+        default=os.environ.get("STELLWERK_URL", ""),
+        help="the operator's port, as http://127.0.0.1:10259 (default: $STELLWERK_URL, else by the "
+        "lease: the port of `stellwerk up`, or one that kubectl forwards to the pod that holds it)",
     )
     group.add_argument(
         "--lease",
-        default="stellwerk/stellwerk",
+        default=f"{operator_namespace()}/stellwerk",
         metavar="NAMESPACE/NAME",
-        help="the lease that the operator holds (default: %(default)s)",
+        help="the lease that the operator holds (default: %(default)s; $STELLWERK_NAMESPACE names "
+        "another namespace)",
     )
     group.add_argument(
         "--insecure-skip-tls-verify",
@@ -45,6 +47,43 @@ def add_port_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not verify the certificate of --url; the operator makes its own unless it is "
         "given one",
     )
+
+
+def operator_namespace() -> str:
+    """The namespace that the operator runs in, unless an option says another."""
+    return os.environ.get("STELLWERK_NAMESPACE") or "stellwerk"
+
+
+def add_namespace_argument(parser: argparse.ArgumentParser) -> None:
+    """`-n`, as kubectl has it."""
+    parser.add_argument(
+        "-n", "--namespace", help="of the object (default: the one of the kubeconfig's context)"
+    )
+
+
+def namespace_of(options: argparse.Namespace) -> str:
+    """The namespace that `-n` names, or the one of the kubeconfig's context.
+
+    Raises:
+        ConfigurationError: the kubeconfig that is named cannot be used.
+    """
+    if options.namespace:
+        return str(options.namespace)
+    from stellwerk.client.credentials import context_namespace  # noqa: PLC0415 aiohttp
+
+    return context_namespace(options.kubeconfig, options.context)
+
+
+def split_name(options: argparse.Namespace, name: str) -> tuple[str, str]:
+    """(namespace, name) of NAME or NAMESPACE/NAME.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    namespace, slash, last = name.rpartition("/")
+    if not last or (slash and not namespace) or "/" in namespace:
+        raise ConfigurationError(f"{name!r}: expected NAME or NAMESPACE/NAME")
+    return (namespace, last) if slash else (namespace_of(options), last)
 
 
 def port_address(options: argparse.Namespace) -> PortAddress:

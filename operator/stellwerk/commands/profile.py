@@ -8,7 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
-from stellwerk.commands.port_arguments import add_output_arguments
+from stellwerk.commands.port_arguments import add_output_arguments, operator_namespace
 
 if TYPE_CHECKING:
     from stellwerk.client.profile_revisions import History, Rollback
@@ -39,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument(
             "-n",
             "--namespace",
-            default="stellwerk",
-            help="the operator's own, in which it keeps the history (default: %(default)s)",
+            default=operator_namespace(),
+            help="the operator's own, in which it keeps the history (default: %(default)s; "
+            "$STELLWERK_NAMESPACE names another)",
         )
         each.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
         each.add_argument("--context", help="context of the kubeconfig (default: its current one)")

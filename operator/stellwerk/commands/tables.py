@@ -22,8 +22,10 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from stellwerk.clock import SystemClock
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
+from stellwerk.models.answers.listings import DecisionsPage, NodeFields, NodesPage, QueuePage
 from stellwerk.models.answers.pod import (
     DecisionFields,
     LastPreemption,
@@ -44,6 +46,7 @@ from stellwerk.models.untrusted_text import printable
 _WIDTH: Final = 100
 """Where there is no terminal."""
 _MOST_NODES: Final = 10
+_TIE: Final = 2
 _NODE_WIDTH: Final = 30
 """What rank, name and total of a node take."""
 _MOST_DIFFERENCES: Final = 50
@@ -392,6 +395,94 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
     to.print(table)
 
 
+# --- lists --------------------------------------------------------------------------------------
+
+
+_MOST_ROWS: Final = 500
+
+
+def print_queue(answer: QueuePage, to: Console) -> None:
+    """Pods that wait, as `kubectl get` lists them."""
+    rows = (
+        (
+            each.pod,
+            each.queue,
+            f"{each.priority}",
+            _age(each.since),
+            f"{each.attempts}",
+            ", ".join(each.rejected_by or ()),
+        )
+        for each in answer.items
+    )
+    titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
+    _print_list("No pod waits.", titles, rows, to)
+
+
+def print_decisions(answer: DecisionsPage, to: Console) -> None:
+    """Pods that got a node, the last one first."""
+    rows = (
+        (
+            each.pod,
+            each.node,
+            _age(each.decided_at),
+            f"{each.feasible}/{each.nodes}",
+            "" if each.tied < _TIE else f"{each.tied}",
+            f"{each.attempts}",
+        )
+        for each in answer.items
+    )
+    titles = ("POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS")
+    _print_list("No pod has got a node yet.", titles, rows, to)
+
+
+def print_nodes(answer: NodesPage, to: Console) -> None:
+    """Nodes with what is requested of what they offer."""
+
+    def used(node: NodeFields, resource: str, unit: int) -> str:
+        amounts = (node.requested.get(resource, 0), node.allocatable.get(resource, 0))
+        return "/".join(f"{amount / unit:.4g}" for amount in amounts)
+
+    rows = (
+        (
+            each.name,
+            used(each, "cpu", 1000),
+            used(each, "memory", 1 << 30),
+            used(each, "pods", 1),
+            ", ".join(
+                f"{taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}"
+                for taint in each.taints
+            ),
+        )
+        for each in answer.items
+    )
+    titles = ("NODE", "CPU", "MEMORY GiB", "PODS", "TAINTS")
+    _print_list("There is no node.", titles, rows, to)
+
+
+def _print_list(
+    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], to: Console
+) -> None:
+    listed = list(rows)
+    if not listed:
+        to.print(none)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in listed[:_MOST_ROWS]:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    to.print(table)
+    if len(listed) > _MOST_ROWS:
+        to.print(f"{len(listed) - _MOST_ROWS} more: -o json has all")
+
+
+def _age(since: str) -> str:
+    """The time since then, as kubectl writes ages."""
+    from stellwerk_cluster.apiserver.printers import age_text  # noqa: PLC0415 for lists alone
+
+    return age_text(since, SystemClock().now())
+
+
 # --- the history of a profile -------------------------------------------------------------------
 
 
@@ -445,6 +536,13 @@ class Shown(Generic[Kind]):
 
     kind: type[Kind]
     table: Callable[[Kind, Console], None]
+
+
+LISTS: Final[Mapping[str, Shown[Any]]] = {
+    "/queue": Shown(QueuePage, print_queue),
+    "/decisions": Shown(DecisionsPage, print_decisions),
+    "/nodes": Shown(NodesPage, print_nodes),
+}
 
 
 async def show(

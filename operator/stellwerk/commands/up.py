@@ -29,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="of the page, on 127.0.0.1 (default: a free one)",
     )
+    parser.add_argument(
+        "--operator-port",
+        type=port_number,
+        default=0,
+        help="of the scheduler, on 127.0.0.1 (default: a free one)",
+    )
     add_feature_gates(parser)
     from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
 
@@ -53,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
             options.page_port,
             features,
             options.devices,
+            options.operator_port,
         )
     )
     return 0

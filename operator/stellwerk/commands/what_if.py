@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from stellwerk.commands.port_arguments import (
     PortAddress,
+    add_namespace_argument,
     add_output_arguments,
     add_port_arguments,
     port_address,
@@ -28,9 +29,11 @@ EXAMPLES: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for what is supposed."""
     parser.add_argument(
-        "--pod", metavar="FILE|NAME", help="decide for this pod: a manifest, or a live pod"
+        "--pod",
+        metavar="FILE|NAME",
+        help="decide for this pod: a manifest, or a live pod (NAMESPACE/NAME)",
     )
-    parser.add_argument("-n", "--namespace", default="default", help="of a live pod")
+    add_namespace_argument(parser)
     parser.add_argument(
         "--set",
         metavar="PATH=VALUE",

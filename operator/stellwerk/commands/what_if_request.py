@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from stellwerk.commands.port_arguments import split_name
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.yaml_file import read_yaml
 
@@ -71,7 +72,8 @@ def _pod(options: argparse.Namespace) -> dict[str, Any]:
     file = Path(options.pod)
     if file.is_file():
         return next(iter(_manifests(file)), {})
-    command = ["kubectl", "get", "pod", options.pod, "-n", options.namespace, "-o", "json"]
+    namespace, name = split_name(options, options.pod.removeprefix("pod/"))
+    command = ["kubectl", "get", "pod", name, "-n", namespace, "-o", "json"]
     command += [f"--kubeconfig={options.kubeconfig}"] if options.kubeconfig else []
     command += [f"--context={options.context}"] if options.context else []
     try:

@@ -171,7 +171,7 @@ def _print_ways_on(sandbox: Sandbox, output: TextIO, *, keep: bool) -> None:
         print(f"       {command} demo --keep", file=output)
         return
     print(f"\nTry:  kubectl --kubeconfig {sandbox.kubeconfig} get pods -o wide", file=output)
-    print(f"      {command} explain pod NAME --url {sandbox.url}", file=output)
+    print(f"      {command} explain pod NAME --kubeconfig {sandbox.kubeconfig}", file=output)
     print("Stop: Ctrl-C", file=output, flush=True)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 
 from stellwerk.app import RunOptions, run
+from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
@@ -25,7 +26,9 @@ from stellwerk_cluster.command import ApiFeatures, open_cluster
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from stellwerk_cluster.node_flags import kubelet_options
 
-_LOOPBACK: Final = PortOptions("127.0.0.1:0", plain_http=True)
+_NAMESPACE: Final = "stellwerk"
+_LEASE: Final = "stellwerk"
+"""Both as the manifests have them, where commands look first."""
 
 
 @dataclass(slots=True)
@@ -66,8 +69,12 @@ async def open_sandbox(
     port: int = 0,
     features: ApiFeatures | None = None,
     devices: Sequence[str] = (),
+    operator_port: int = 0,
 ) -> AsyncIterator[Sandbox]:
     """Yield a cluster of these nodes with the operator on it; `features` are on in its API.
+
+    The lease that commands look up names the operator's port, so that they need the kubeconfig
+    alone.
 
     Raises:
         ConfigurationError: the nodes cannot be read, the operator cannot start, or a file is
@@ -90,8 +97,12 @@ async def open_sandbox(
         except OSError as error:
             raise ConfigurationError(f"cannot write {kubeconfig}: {error.strerror}") from error
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        namespaces = cluster.api.kinds.resource("namespaces")
+        cluster.api.ensure(namespaces, "", {"metadata": {"name": _NAMESPACE}})
         options = RunOptions(
-            kubeconfig=str(kubeconfig), port=_LOOPBACK, history_namespace="kube-system"
+            kubeconfig=str(kubeconfig),
+            port=PortOptions(f"127.0.0.1:{operator_port}", plain_http=True),
+            history_namespace=_NAMESPACE,
         )
         operator = asyncio.create_task(run(options, serving.set_result), name="operator")
         cluster.components["scheduler"] = lambda: "the operator has ended" * operator.done()
@@ -101,8 +112,20 @@ async def open_sandbox(
         if operator.done():
             # It ended of its own accord: its error is the sandbox's.
             await operator
-        url = f"http://127.0.0.1:{await serving}"
+        address = f"127.0.0.1:{await serving}"
+        url = f"http://{address}"
+        _publish(cluster, address, url)
         yield Sandbox(cluster, kubeconfig, operator, url)
+
+
+def _publish(cluster: EmbeddedCluster, address: str, url: str) -> None:
+    """Name the operator's port in the lease that commands look up."""
+    leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+    lease = {
+        "metadata": {"name": _LEASE, "annotations": {URL_ANNOTATION: url}},
+        "spec": {"holderIdentity": address},
+    }
+    cluster.api.create(leases, _NAMESPACE, lease)
 
 
 async def _stop(operator: "asyncio.Task[None]") -> None:

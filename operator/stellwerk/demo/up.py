@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TextIO
 
 import aiohttp
@@ -25,32 +26,34 @@ async def run_up(
     page_port: int = 0,
     features: ApiFeatures | None = None,
     devices: Sequence[str] = (),
+    operator_port: int = 0,
     output: TextIO | None = None,
 ) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
-    _check_free(page_port)
+    for each in (page_port, operator_port):
+        _check_free(each)
     async with (
-        open_sandbox(nodes, kubeconfig, port, features, devices) as sandbox,
+        open_sandbox(nodes, kubeconfig, port, features, devices, operator_port) as sandbox,
         aiohttp.ClientSession() as session,
         open_page(OperatorPort(session, sandbox.url), page_port) as page,
     ):
         command, file = own_command(), sandbox.kubeconfig
-        image = "registry.k8s.io/pause:3.10"
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
         print(f"Kubeconfig: {file}", file=output)
         print(f"Scheduler:  {sandbox.url}", file=output)
         print(f"Page:       {page}", file=output)
         print("\nTry, in another terminal:", file=output)
-        print(f"  kubectl --kubeconfig {file} run hello --image={image}", file=output)
-        print(f"  {command} explain pod hello --url {sandbox.url}", file=output)
-        print(f"  {command} what-if --drain node-1 --url {sandbox.url}", file=output)
+        print(f"  export KUBECONFIG={quote(str(file))}", file=output)
+        print("  kubectl run hello --image=registry.k8s.io/pause:3.10", file=output)
+        print(f"  {command} explain pod hello", file=output)
+        print(f"  {command} what-if --drain node-1", file=output)
         print("\nStop: Ctrl-C", file=output, flush=True)
         await sandbox.operator
 
 
 def _check_free(port: int) -> None:
-    """Refuse a port that is taken before a cluster is started for the page on it.
+    """Refuse a port that is taken before a cluster is started.
 
     Raises:
         ConfigurationError: it is taken.

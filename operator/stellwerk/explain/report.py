@@ -15,12 +15,11 @@ from typing import Final
 import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.explain.object_edits import searched, suggested_edits
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
 from stellwerk.explain.steps import Steps
-from stellwerk.explain.would_fit import WouldFit, filter_results
+from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import PluginPart

@@ -1,28 +1,43 @@
 """The smallest changes that would make a pod fit (`wouldFit`), found by trying.
 
-Explanations run it on a fork of the World, a step at a time. Order of cost: fewer changes before
-more; among equally many, the order of `changes.Cost`; then smaller amounts. Invariant: nothing is
-suggested that was not made in a trial and decided anew, and no suggestion holds all changes of
-another.
+Explanations run it on a fork of the World, a step at a time (`explain.report.explain_on`). Plugins
+propose the changes (`PluginsAsked`, `propose` in `framework.interface`), each a `Change` of
+`framework.changes` with its cost; `WouldFit.search` tries them, `suggested_edits` those of objects;
+what helped alike becomes one suggestion in words. A new kind of suggestion is a proposal of its
+plugin, and a Change where none of those there says it. Order of cost: fewer changes before more;
+among equally many, the order of `changes.Cost`; then smaller amounts. Invariant: nothing is
+suggested that was not made in a trial and decided anew, every object that is named was tried on its
+own, and no suggestion holds all changes of another.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from itertools import product
-from typing import TYPE_CHECKING, Final
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice, product
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from stellwerk.explain.proposals import PluginsAsked
-from stellwerk.explain.suggestions import AlikeProofs, ClosedDomain, Proof, grouped
-from stellwerk.framework.changes import Change, DeletePod, lacking
+from stellwerk.explain.steps import Steps
+from stellwerk.framework.changes import (
+    Change,
+    DeletePod,
+    EditObject,
+    FreeResources,
+    Tolerate,
+    amounts_text,
+    lacking,
+)
 from stellwerk.framework.filter_results import FilterResults
-from stellwerk.framework.types import PluginFailure
+from stellwerk.framework.types import CycleState, PluginFailure
+from stellwerk.models.answers.suggestion import ChangeFields, Suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
 from stellwerk.plugins.dynamic_resources.explain import held_claims, release
+from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.pair_terms import (
     SpreadSelection,
     matches_as_existing,
@@ -36,6 +51,123 @@ from stellwerk.world.world import World
 if TYPE_CHECKING:
     from stellwerk.framework.types import FilterResult
 
+
+# --- suggestions in words -------------------------------------------------------------------------
+
+ClosedDomain: TypeAlias = tuple[SpreadConstraint, str]
+"""A constraint, and the value of its topology key where it lets no pod in."""
+_NAMED: Final = 2
+"""So many objects are named; further ones are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Changes that were made together, after which the pod fitted."""
+
+    changes: tuple[Change, ...]
+    node_count: int
+    """How many nodes took the pod then."""
+    node_names: tuple[str, ...]
+    """Some of them."""
+    closed: ClosedDomain | None = None
+    """The domain that the changes open; None: they say themselves what they do."""
+
+    @property
+    def reason(self) -> str:
+        """The reason for which as many pods have to go as do; empty where no pod has to."""
+        if self.closed is None:
+            return ""
+        constraint, value = self.closed
+        count = len(self.changes)
+        pods = "1 pod" if count == 1 else f"{count} pods"
+        key, skew = constraint.topology_key, constraint.max_skew
+        return f"{pods} too many in {key}={value} for maxSkew {skew}"
+
+    @property
+    def sort_key(self) -> tuple[object, ...]:
+        """Fewer changes first, then cheaper ones, then smaller ones."""
+        costs = sorted(change.cost for change in self.changes)
+        sizes = [
+            amount
+            for change in self.changes
+            if isinstance(change, FreeResources)
+            for _, amount in change.amounts
+        ]
+        return (len(self.changes), costs, sizes, -self.node_count)
+
+
+@dataclass(slots=True)
+class AlikeProofs:
+    """One way to make the pod fit, and objects to which alike changes would do as well."""
+
+    proof: Proof
+    others: list[Proof] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The suggestion in one line."""
+        words = " and ".join(change.describe() for change in self.proof.changes)
+        if self.proof.reason:
+            words = f"{self.proof.reason}: {words}"
+        if self.others:
+            named = [_alternative(self.proof, other) for other in self.others[: _NAMED - 1]]
+            left = len(self.others) - len(named)
+            words += "".join(f", {each}" for each in named)
+            words += f" or {left} more" if left else ""
+            words = words if left else _with_or(words, named)
+        elif len(self.proof.changes) == 1 and isinstance(self.proof.changes[0], Tolerate):
+            count = self.proof.node_count
+            words += f" → {count} node{'s' if count != 1 else ''}"
+        return words
+
+    def answer(self) -> Suggestion:
+        """The suggestion as it is answered."""
+        return Suggestion(
+            text=self.text,
+            reason=self.proof.reason or None,
+            changes=[change.fields() for change in self.proof.changes],
+            feasible_nodes=self.proof.node_count,
+            nodes=list(self.proof.node_names),
+            alternatives=[[change.fields() for change in each.changes] for each in self.others],
+        )
+
+
+def grouped(proofs: Iterable[Proof]) -> list[AlikeProofs]:
+    """Suggestions in the order of cost; none holds all changes of another."""
+    by_group: dict[tuple[tuple[str, ...], ...], AlikeProofs] = {}
+    least: list[frozenset[Change]] = []
+    for proof in sorted(proofs, key=lambda each: each.sort_key):
+        changes = frozenset(proof.changes)
+        if any(smaller <= changes for smaller in least):
+            continue
+        least.append(changes)
+        key = tuple(sorted(change.group for change in proof.changes))
+        known = by_group.get(key)
+        if known is None:
+            by_group[key] = AlikeProofs(proof)
+        else:
+            known.others.append(proof)
+    return list(by_group.values())
+
+
+def _alternative(first: Proof, other: Proof) -> str:
+    """Another object, with the amount where that differs."""
+    if len(other.changes) > 1:
+        return " and ".join(change.describe() for change in other.changes)
+    change, known = other.changes[0], first.changes[0]
+    if isinstance(change, FreeResources) and isinstance(known, FreeResources):
+        same = change.amounts == known.amounts
+        amounts = "" if same else f"{amounts_text(dict(change.amounts))} on "
+        return f"{amounts}{change.target}"
+    return change.target
+
+
+def _with_or(words: str, named: Sequence[str]) -> str:
+    last = named[-1]
+    return f"{words[: -len(last) - 2]} or {last}"
+
+
+# --- the search -----------------------------------------------------------------------------------
 
 _NODES: Final = 32
 """So many nodes are looked at closely, those first that fewest plugins turn away."""
@@ -296,6 +428,8 @@ class WouldFit:
         return True
 
 
+# --- pods that have to go -------------------------------------------------------------------------
+
 _PODS_AT_ONCE: Final = 1000
 _MOST_PODS: Final = 110
 """So many of one node are named."""
@@ -372,3 +506,86 @@ class PodsInTheWay:
                 selection = SpreadSelection(pod.namespace, constraint.selector)
                 if selection.matches(other.label_set, namespaces):
                     yield constraint
+
+
+# --- edits of objects, in pairs if none helps alone -----------------------------------------------
+
+_MOST_TRIES: Final = 48
+_AT_ONCE: Final = -1.0
+"""A slice that is over with the first node: how much is done in one go is the caller's affair."""
+
+
+def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Iterator[None]:
+    """Search the nodes for a pod's devices step by step, so that asking about it is quick."""
+    if not pod.spec.resource_claims and not pod.extended_requests:
+        return
+    state = CycleState()
+    state.slice_seconds = _AT_ONCE
+    find_nodes(world, pod, profile, state, thorough=True)
+    if state.unfinished is not None:
+        yield from state.unfinished
+
+
+def suggested_edits(
+    world: World, pod: PodInfo, profile: ServedProfile, edits: Sequence[EditObject]
+) -> Steps[list[Suggestion]]:
+    """The edits that help, in the order in which they were proposed.
+
+    Raises:
+        PluginFailure: a plugin raised.
+    """
+    tries = _Tries(world, pod, profile)
+    yield from tries.run([(edit,) for edit in edits[:_MOST_TRIES]])
+    if not tries.found:
+        yield from tries.run(list(islice(combinations(edits, 2), _MOST_TRIES)))
+    return tries.found
+
+
+class _Tries:
+    def __init__(self, world: World, pod: PodInfo, profile: ServedProfile) -> None:
+        self._world = world
+        self._pod = pod
+        self._profile = profile
+        self._helped: set[str] = set()
+        self.found: list[Suggestion] = []
+
+    def run(self, choices: Iterable[Sequence[EditObject]]) -> Iterator[None]:
+        """Try each, and keep what helps."""
+        for edits in choices:
+            groups = {edit.group for edit in edits} - {""}
+            if groups & self._helped:
+                continue
+            rows = yield from self._rows(edits)
+            if len(rows):
+                self._helped |= groups
+                self.found.append(self._suggestion(edits, rows))
+            yield
+
+    def _rows(self, edits: Sequence[EditObject]) -> Steps[RowColumn]:
+        """The rows that take the pod after the edits; the objects are as before then."""
+        before = {(edit.object_kind, edit.target): edit.obj for edit in edits}
+        after = deepcopy(before)
+        for edit in edits:
+            edit.edit(after[edit.object_kind, edit.target])
+        objects = self._world.objects
+        try:
+            for (kind, _), obj in after.items():
+                objects.set(kind, obj)
+            yield from searched(self._world, self._pod, self._profile)
+            found = find_nodes(self._world, self._pod, self._profile, thorough=True).found
+        finally:
+            for (kind, _), obj in before.items():
+                objects.set(kind, obj)
+        return np.flatnonzero(found.fits)
+
+    def _suggestion(self, edits: Sequence[EditObject], rows: RowColumn) -> Suggestion:
+        changes = [
+            ChangeFields(kind=edit.kind, claim=edit.target, change=edit.text) for edit in edits
+        ]
+        return Suggestion(
+            text=" and ".join(edit.text for edit in edits),
+            changes=changes,
+            feasible_nodes=len(rows),
+            nodes=self._world.cache.snapshot.names(rows[:_SHOWN].tolist()),
+            alternatives=[],
+        )

@@ -66,7 +66,11 @@ def among_all(statuses: StatusColumn, named: Mask, restricted_by: Collection[str
 
 
 def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
-    """The FailedScheduling event's text (`FitError.Error`): reasons counted, sorted as text."""
+    """The FailedScheduling event's text (`FitError.Error`): reasons counted, sorted as text.
+
+    `decide.reject` makes it the message of the Failure; `FailureHandler.carry_out` records it as an
+    event, and hands it on to be written as the condition PodScheduled (`StatusReports`).
+    """
     if not diagnosis.rows:
         return "no nodes available to schedule pods"
     text = f"0/{len(diagnosis.rows)} nodes are available:"

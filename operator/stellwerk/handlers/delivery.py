@@ -126,6 +126,7 @@ WATCHED: Final = (
     WatchedKind("ResourceClaim", _DEVICES, "v1", "resourceclaims"),
     WatchedKind("ResourceSlice", _DEVICES, "v1", "resourceslices"),
     WatchedKind("DeviceClass", _DEVICES, "v1", "deviceclasses"),
+    WatchedKind("DeviceTaintRule", _DEVICES, "v1", "devicetaintrules", optional=True),
     # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
     WatchedKind("PodGroup", WORKLOAD_API, "v1alpha2", "podgroups", optional=True),
     WatchedKind(

@@ -2,16 +2,20 @@
 
 Amounts are exact fractions; texts are kept as they were written, for allocations name them.
 Invariant: what `consumption` answers depends on the request and the device alone; what is in use
-already is added by `fits`. Source: the rules of CapacityRequestPolicy, v1.36.
+already is added by `fits`. Source: the rules of CapacityRequestPolicy, v1.36 and v1.37.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import binary_quantity, canonical_quantity, parse_quantity
+
+_THOUSAND: Final = 1000
+_LARGEST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +41,39 @@ class Policy:
     maximum: Amount | None
     step: Amount | None
 
-    def rounded(self, requested: Amount) -> Amount:
+    def in_thousandths(self, rules: Compatibility) -> bool:
+        """Whether the range is compared in thousandths: some of its ends is no whole number.
+
+        An end with more than three decimals, and a step of nothing, leave it at whole numbers.
+        """
+        ends = [each.value for each in (self.minimum, self.maximum, self.step) if each is not None]
+        return (
+            ReleaseRule.FRACTIONAL_RANGES in rules
+            and any(each.denominator != 1 for each in ends)
+            and all(_THOUSAND % each.denominator == 0 for each in ends)
+            and (self.step is None or self.step.value > 0)
+        )
+
+    def rounded(self, requested: Amount, rules: Compatibility = AS_RECORDED) -> Amount:
         """The amount that is consumed for a request: the next one up that the policy has."""
         if self.minimum is not None:
-            return self._within_range(requested, self.minimum)
+            return self._within_range(requested, self.minimum, rules)
         return next((each for each in self.values if requested.value <= each.value), requested)
 
-    def _within_range(self, requested: Amount, minimum: Amount) -> Amount:
+    def _within_range(self, requested: Amount, minimum: Amount, rules: Compatibility) -> Amount:
         if requested.value < minimum.value:
             return minimum
         if self.step is None:
             return requested
+        if self.in_thousandths(rules):
+            steps = -(-(requested.value - minimum.value) // self.step.value)
+            return _like(self.step, minimum.value + self.step.value * steps)
         start, step = _whole(minimum), _whole(self.step)
         steps = -(-(_whole(requested) - start) // step) if step > 0 else 0
         value = Fraction(start + step * steps)
         return Amount(value, binary_quantity(value))
 
-    def allows(self, consumed: Amount) -> bool:
+    def allows(self, consumed: Amount, rules: Compatibility = AS_RECORDED) -> bool:
         """Whether so much may be consumed; the default always may."""
         value = consumed.value
         if self.default is not None and value == self.default.value:
@@ -62,6 +82,11 @@ class Policy:
             return any(value == each.value for each in self.values)
         if self.maximum is not None and value > self.maximum.value:
             return False
+        if self.step is not None and self.in_thousandths(rules):
+            start_value = self.minimum.value if self.minimum is not None else 0
+            return (
+                _THOUSAND % value.denominator == 0 and (value - start_value) % self.step.value == 0
+            )
         if self.step is None or _whole(self.step) <= 0:
             return True
         start = _whole(self.minimum) if self.minimum is not None else 0
@@ -75,24 +100,35 @@ class Capacity:
     total: Amount
     policy: Policy | None
 
-    def consumed(self, requested: Amount | None) -> Amount:
+    def consumed(self, requested: Amount | None, rules: Compatibility = AS_RECORDED) -> Amount:
         """The amount that a request takes; None: it does not speak of this capacity."""
         if requested is None:
             default = self.policy.default if self.policy is not None else None
             return default or self.total
-        return self.policy.rounded(requested) if self.policy is not None else requested
+        return self.policy.rounded(requested, rules) if self.policy is not None else requested
 
 
-def consumption(capacities: Mapping[str, Capacity], requested: Amounts) -> Amounts | None:
+def consumption(
+    capacities: Mapping[str, Capacity], requested: Amounts, rules: Compatibility = AS_RECORDED
+) -> Amounts | None:
     """The amount of each capacity that a request takes; None: the device is not for it."""
     if any(name not in capacities for name in requested):
         return None
+    is_strict = ReleaseRule.REFUSE_STRANGE_AMOUNTS in rules
     taken: dict[str, Amount] = {}
     for name, capacity in capacities.items():
-        amount = taken[name] = capacity.consumed(requested.get(name))
-        if capacity.policy is not None and not capacity.policy.allows(amount):
+        asked = requested.get(name)
+        amount = taken[name] = capacity.consumed(asked, rules)
+        if is_strict and not (_is_usual(amount) and (asked is None or _is_usual(asked))):
+            return None
+        if capacity.policy is not None and not capacity.policy.allows(amount, rules):
             return None
     return taken
+
+
+def _is_usual(amount: Amount) -> bool:
+    """Whether an integer of 64 bits holds the amount, and it is not negative."""
+    return 0 <= amount.value <= _LARGEST
 
 
 def fits(
@@ -148,6 +184,14 @@ def _parse_policy(policy: JsonObject | None) -> Policy | None:
 
 def _optional(quantity: str | None) -> Amount | None:
     return None if quantity is None else parse_amount(quantity)
+
+
+def _like(written: Amount, value: Fraction) -> Amount:
+    """An amount of at most three decimals, written as another is: in units of 1024, or of 1000."""
+    if value.denominator != 1:
+        return Amount(value, canonical_quantity(f"{int(value * _THOUSAND)}m"))
+    text = binary_quantity(value) if written.text.endswith("i") else canonical_quantity(int(value))
+    return Amount(value, text)
 
 
 def _whole(amount: Amount) -> int:

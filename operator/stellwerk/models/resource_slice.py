@@ -7,8 +7,8 @@ immutable, and two columns are equal if, and only if, they are the same object.
 """
 
 import logging
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -29,12 +29,19 @@ DeviceKey: TypeAlias = tuple[str, str, str]
 PoolKey: TypeAlias = tuple[str, str]
 """(driver, pool)."""
 Counters: TypeAlias = Mapping[str, Fraction]
-Attribute: TypeAlias = str | int | tuple[str, str | bool]
-"""A text or a number; a version or a bool is a pair with its kind, for True equals 1."""
+Attribute: TypeAlias = str | int | tuple[str, str | bool | tuple[str | int | bool, ...]]
+"""A text or a number; a version, a bool or a list is a pair with its kind, for True equals 1."""
 
 UNSUPPORTED: Final = ("unsupported", "")
 """An attribute of a kind that is not known."""
 Item = TypeVar("Item")
+_LISTS: Final[Mapping[str, Callable[[Any], str | int | bool]]] = {
+    "strings": text,
+    "ints": whole_number,
+    "bools": bool,
+    "versions": text,
+}
+"""The kinds of lists, with what reads an entry."""
 
 PARSED: Final = "slice"
 """The key of the parsed slice in what the object store keeps."""
@@ -180,6 +187,10 @@ class Device:
 
 
 _TRAITS: Final[WeakValueDictionary[bytes, Traits]] = WeakValueDictionary()
+_TAINTED: Final[WeakValueDictionary[tuple[Traits, tuple[Taint, ...]], Traits]] = (
+    WeakValueDictionary()
+)
+"""By the traits that a slice states and the taints that rules add."""
 _LISTINGS: Final[WeakValueDictionary[Hashable, Listing[Any]]] = WeakValueDictionary()
 
 
@@ -224,6 +235,72 @@ def parse_slice(obj: JsonObject) -> Slice:
     )
 
 
+# --- taints of rules ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaintRule:
+    """A DeviceTaintRule: a taint for every device that its selector names."""
+
+    driver: str
+    pool: str
+    device: str
+    """Each of the three is empty where the selector leaves it open; so an absent selector, and an
+    empty one, select every device, as in kube-scheduler's tracker."""
+    taint: Taint
+    added: str = ""
+    """taint.timeAdded, as written."""
+
+    def may_select(self, pool: PoolKey) -> bool:
+        """Whether devices of a pool may be selected."""
+        return self.driver in {"", pool[0]} and self.pool in {"", pool[1]}
+
+    def selects(self, key: DeviceKey) -> bool:
+        """Whether a device is selected."""
+        return self.may_select(key[:2]) and self.device in {"", key[2]}
+
+
+def parse_taint_rule(obj: JsonObject) -> TaintRule:
+    """Parse a DeviceTaintRule of any version.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the object is malformed.
+    """
+    spec = obj["spec"]
+    selector, taint = spec.get("deviceSelector") or {}, spec["taint"]
+    return TaintRule(
+        driver=text_or_empty(selector.get("driver")),
+        pool=text_or_empty(selector.get("pool")),
+        device=text_or_empty(selector.get("device")),
+        taint=Taint(text(taint["key"]), text_or_empty(taint.get("value")), text(taint["effect"])),
+        added=text_or_empty(taint.get("timeAdded")),
+    )
+
+
+def tainted_slice(each: Slice, rules: Iterable[TaintRule]) -> Slice:
+    """The slice with the taints that rules add to those of its devices.
+
+    Equal devices that get the same taints are equal still.
+    """
+    forbidding = [rule for rule in rules if rule.taint.effect in _FORBIDDING]
+    found: list[Traits] = []
+    for name, traits in zip(each.names.values, each.traits.values, strict=True):
+        added = tuple([rule.taint for rule in forbidding if rule.selects((*each.pool, name))])
+        found.append(_tainted(traits, added) if added else traits)
+    return replace(each, traits=_listing(tuple(found)))
+
+
+def _tainted(traits: Traits, added: tuple[Taint, ...]) -> Traits:
+    key = traits, added
+    found = _TAINTED.get(key)
+    if found is None:
+        found = _TAINTED[key] = replace(traits, taints=(*traits.taints, *added))
+    return found
+
+
+# --- parsing ------------------------------------------------------------------------------------
+
+
 def _columns(devices: Sequence[JsonObject]) -> dict[str, Listing[Attribute | None]]:
     found: dict[str, dict[int, Attribute]] = {}
     for position, device in enumerate(devices):
@@ -262,6 +339,8 @@ def _attribute(written: JsonObject) -> Attribute:
             return kind, text(value)
         if kind == "bool":
             return kind, bool(value)
+        if kind in _LISTS:
+            return kind, tuple([_LISTS[kind](each) for each in value])
     return UNSUPPORTED
 
 

@@ -43,7 +43,7 @@ class Answers:
         self._port = port
         self._clock = clock
         self._kept: OrderedDict[str, tuple[float, asyncio.Future[Any]]] = OrderedDict()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Answers:
             raise SchedulerError("too many questions at once: close a few windows")
         self._waiting += 1
         try:
-            async with self._turns:
+            async with self._slots:
                 return await question()
         finally:
             self._waiting -= 1

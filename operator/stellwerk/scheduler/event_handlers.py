@@ -15,8 +15,13 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
-from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    Resource,
+    node_update_actions,
+    pod_update_actions,
+)
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
@@ -48,6 +53,7 @@ _RESOURCES: Final = {
     "VolumeAttachment": Resource.VOLUME_ATTACHMENT,
     "ResourceClaim": Resource.RESOURCE_CLAIM,
     "ResourceSlice": Resource.RESOURCE_SLICE,
+    "DeviceTaintRule": Resource.RESOURCE_SLICE,
     "DeviceClass": Resource.DEVICE_CLASS,
 }
 """Kinds whose changes can wake pods; the others are only kept."""
@@ -427,6 +433,8 @@ class EventHandlers(WatchHandlers):
             action = (
                 Action.DELETE if gone else Action.ADD if before is None else Action.UPDATE_OTHER
             )
+            if kind == "DeviceTaintRule":  # however it changed, it did so to slices
+                action = Action.UPDATE_OTHER
             change = ClusterChange(resource, action, before, None if gone else obj)
             world.queue.move_all_to_active_or_backoff(change, now)
 

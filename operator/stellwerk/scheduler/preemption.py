@@ -88,7 +88,10 @@ class EvictionReason:
 
 @dataclass(frozen=True, slots=True)
 class Evictor:
-    """Evicts victims one at a time, for pods and for groups."""
+    """Evicts victims one at a time, for pods and for groups.
+
+    No victim goes any other way: what is to be counted of each belongs into `evict`.
+    """
 
     world: World
     dispatcher: APIDispatcher

@@ -1,13 +1,22 @@
 """One pod's way from the head of the queue to its node. START HERE.
 
-`schedule_one` reads like docs/the-way-of-a-pod.md: a decision is made on the snapshot
-(`world.decide`), applied to the World (`world.effects`), and a task of its own binds
-(`binding_cycle`). Called by the scheduling coroutine, in series. Invariant: whatever happens, the
-pod ends in exactly one place: bound, in a queue, or gone.
+`ScheduleOne.schedule_one` has kube-scheduler's order: the scheduling cycle finds a node on the
+snapshot (`world.decide.decide`); the pod is assumed and reserved there, or put back into the queue
+(`world.decide.apply`); Permit and Bind go on in a task of their own (`binding_cycle`).
+docs/the-way-of-a-pod.md has the modules before and after. Called by the scheduling coroutine
+(`world.loop`), one pod after the other.
+
+Nothing happens in the middle of a scheduling cycle, unless it awaits: where the profile has
+extenders, where filters have more to do than a slice of time allows, and between the members of a
+group. A pod that is deleted meanwhile leaves the queue (`EventHandlers._pod_gone`), and its cycle
+goes on: a rejection is refused (`SchedulingQueue.add_unschedulable_if_not_present`), a binding is
+asked of the API, which answers 404, and undone (`BindingCycle._undo`). Invariant: whatever happens,
+the pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
@@ -27,7 +36,7 @@ from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, THROTTLED, Fairness
+from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.gangs.group_decision import RemainingMembers
@@ -51,8 +60,26 @@ def _unobserved(*_: object) -> Observed:
     return _UNOBSERVED
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt for one pod, from when it was popped until it is assumed or back in the queue."""
+
+    queued: QueuedPod
+    profile: ServedProfile
+    """The version with which it began, whatever is served meanwhile."""
+    state: CycleState
+    started_seconds: float
+    foreign_seconds: float = 0.0
+    """What plugins from elsewhere had taken of the scheduler's time before."""
+    active_since: float | None = None
+    """When the pod came into activeQ."""
+    decided_seconds: float = 0.0
+    assumptions: int = 0
+    """How many objects had been assumed when the decision was made."""
+
+
 class ScheduleOne:
-    """Decides, applies, and hands over to a binding task or to what follows a failure."""
+    """Decides, assumes, and hands over to a binding task or to the handler of failures."""
 
     def __init__(
         self,
@@ -72,7 +99,7 @@ class ScheduleOne:
         self._bindings = bindings
         self._binding_cycle = binding_cycle
         self._failures = failures
-        self._budget, self._slow_specs = fairness
+        self._fairness = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.deciding = ""
@@ -101,16 +128,16 @@ class ScheduleOne:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
         pod = queued.pod
         self.deciding = pod.uid
-        if pod.group is not None and await self._with_its_group(queued):
+        if pod.group is not None and await self._schedule_group(queued):
             pass
         elif pod.terminating or pod.uid in self._world.cache.assumed_pods:
             self._skip_pod_schedule(queued)
         else:
-            await self._attempt(queued)
+            await self._schedule_pod(queued)
         self.deciding = ""
         ATTEMPT.set(0)
 
-    async def _with_its_group(self, queued: QueuedPod) -> bool:
+    async def _schedule_group(self, queued: QueuedPod) -> bool:
         """Decide for the group of a pod; False where its profile places no groups."""
         profile = self._world.profiles.of(queued.pod)
         if profile is None or not profile.places_groups:
@@ -122,175 +149,42 @@ class ScheduleOne:
                 await self._try_remaining(taken, taken.remaining)
         return True
 
-    async def _try_remaining(self, taken: GroupInCycle, remaining: RemainingMembers) -> None:
-        """Try the members by themselves, preemption included, that were left by a quorum."""
-        for result in remaining.results:
-            await taken.slices.pass_on()
-            pod, queued = result.pod, taken.queued[result.pod.uid]
-            is_left = self._world.queue.entries.get(pod.uid) is queued
-            if not is_left or remaining.is_refused(pod):
-                self.groups.submit.requeue_failed(taken, queued, result.failure)
-            else:
-                await self._attempt_alone(taken, queued, remaining, result.failure)
-
-    async def _attempt_alone(
-        self,
-        taken: GroupInCycle,
-        queued: QueuedPod,
-        remaining: RemainingMembers,
-        as_member: Failure | None,
-    ) -> None:
-        """Try one of them; where nothing comes of it, its failure as a member stands."""
-        world, profile, now = self._world, taken.profile, self._world.clock.monotonic
-        pod, submit, started_seconds = queued.pod, self.groups.submit, now()
-        state = profile.new_state(pod)
-        try:
-            decision = await self._scheduling_cycle(pod, profile, state)
-        except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
-            decision = self._failures.unexpected(raised, pod, profile)
-        decided_seconds = now()
-        profile.framework.metrics_recorder.attempt(state)
-        if logger.isEnabledFor(logging.DEBUG):
-            log_decision(pod, profile.scheduler_name, decision)
-        if isinstance(decision, Failure):
-            submit.requeue_failed(taken, queued, decision)
-        elif remaining.helps(decision):
-            with self.on_decided(queued, decision):
-                effects = apply(world, queued, decision)
-            self._follow(effects, queued, decision, (started_seconds, decided_seconds))
-        else:
-            with self.on_decided(queued, decision):
-                submit.requeue_failed(taken, queued, as_member)
-
-    async def _attempt(self, queued: QueuedPod) -> None:
+    async def _schedule_pod(self, queued: QueuedPod) -> None:
+        """The scheduling cycle of a pod that was popped, and the start of its binding cycle."""
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        now = world.clock.monotonic
-        started_seconds, foreign_seconds = now(), self._budget.taken_seconds
-        has_rivals = len(world.profiles.served) > 1 or self._slow_specs.specs
-        throttled = self._throttled(pod, profile) if has_rivals else ""
-        self._attempts += 1
-        ATTEMPT.set(self._attempts)
-        if throttled:
-            self._throttle(queued, profile, Failure.throttled(throttled), started_seconds)
+        attempt = self._begin(queued, profile)
+        if reason := self._throttled(pod, profile):
+            self._fail(attempt, Failure.throttled(reason))
             return
-        state = profile.new_state(pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
+
         decision: Decision | Failure
         try:
-            decision = await self._scheduling_cycle(pod, profile, state)
+            decision = await self._scheduling_cycle(pod, profile, attempt.state)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
-        decided_seconds = profile.activity.last_decision_seconds = now()
-        seconds = decided_seconds - started_seconds
-        self._algorithm_duration.observe(seconds)
-        if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
-            self._note_slow(pod, profile, seconds, self._budget.taken_seconds - foreign_seconds)
-        if logger.isEnabledFor(logging.DEBUG):
-            log_decision(pod, profile.scheduler_name, decision)
+        self._observe(attempt, decision)
         if isinstance(decision, Failure):
-            profile.framework.metrics_recorder.attempt(state)
-            self._failures.handle(queued, profile, decision, started_seconds)
+            self._fail(attempt, decision)
             return
-        active_since, assumptions = queued.active_since, world.objects.assumptions
+
         with self.on_decided(queued, decision):
+            # Assumed on its node and reserved there, or back in the queue (`assumeAndReserve`).
             effects = apply(world, queued, decision)
-        profile.framework.metrics_recorder.attempt(state)
-        self._follow(effects, queued, decision, (started_seconds, decided_seconds))
-        shadows = self._loader.shadows
-        if shadows.by_name:
-            # The columns are still those of the decision; what was assumed since is set aside.
-            waited_seconds = 0.0 if active_since is None else started_seconds - active_since
-            shadows.look(pod, decision, waited_seconds, assumptions)
-
-    def _follow(
-        self,
-        effects: Effects,
-        queued: QueuedPod,
-        decision: Decision,
-        started_and_decided_seconds: tuple[float, float],
-    ) -> None:
-        """Start what is left to be done: the binding, or victims, a condition, an event."""
-        started_seconds, decided_seconds = started_and_decided_seconds
-        search = decision.search
-        if effects.bind is not None:
-            self.records.keep(decision, queued.attempts, decided_seconds)
-            # Permit is asked in the first step of the task, which comes before the next cycle: a
-            # plugin that waits for something there holds up no other pod.
-            attempt = BindingAttempt(
-                queued,
-                search.profile,
-                search.found.state,
-                effects.bind,
-                started_seconds,
-                search.found.evaluated,
-                decision.feasible,
-            )
-            self._bindings.start(queued.pod.uid, self._binding_cycle.run(attempt))
-            return
-        if effects.evict is not None:
-            now = self._world.clock.now()
-            self.evictions.keep(decision, rfc3339(now), decided_seconds)
-        self._failures.carry_out(effects, queued, search.profile, started_seconds)
-
-    def _throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
-        """The reason for which a pod has to leave time to others, or an empty text."""
-        slow = ""
-        if len(self._world.profiles.served) > 1:
-            slow = self._budget.exceeded(profile.scheduler_name)
-        slow_specs = self._slow_specs
-        if not slow and slow_specs.specs and slow_specs.waits(pod.spec):
-            return THROTTLED
-        return slow
-
-    def _throttle(
-        self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
-    ) -> None:
-        """Leave a pod for later: it has to leave time to others."""
-        if logger.isEnabledFor(logging.DEBUG):
-            log_decision(queued.pod, profile.scheduler_name, failure)
-        self._failures.handle(queued, profile, failure, started_seconds)
-
-    def _note_slow(
-        self, pod: PodInfo, profile: ServedProfile, seconds: float, foreign_seconds: float
-    ) -> None:
-        """Count and log an attempt that held every other pod up, and set the next ones back.
-
-        What foreign code took is no fault of the spec: the profile has a budget for it.
-        """
-        self._slow_specs.took(pod.spec, seconds - foreign_seconds)
-        if seconds <= SLOW_ATTEMPT_SECONDS:
-            return
-        self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
-        logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
-
-    def _skip_pod_schedule(self, queued: QueuedPod) -> None:
-        """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
-        pod = queued.pod
-        profile = self._world.profiles.of(pod)
-        if profile is None:
-            self._loader.without_profile.take_out(pod)
-            return
-        if pod.terminating:
-            self._dispatcher.recorder.event(
-                pod_reference(pod),
-                "Warning",
-                "FailedScheduling",
-                "Scheduling",
-                f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=profile.scheduler_name,
-            )
-        self._world.queue.done(pod.uid)
+        profile.framework.metrics_recorder.attempt(attempt.state)
+        self._carry_out(attempt, decision, effects)
+        self._show_shadows(attempt, decision)
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
     ) -> Decision | Failure:
-        """Decide on what the cache has now.
+        """Find a node on what the cache has now, or victims, or why there is none.
 
-        Awaits only where the profile has extenders, and where filters have more to do than a turn
-        allows.
+        Awaits only where the profile has extenders, and where filters have more to do than a slice
+        of time allows.
         """
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
@@ -312,3 +206,144 @@ class ScheduleOne:
         if decision.post_filter is not None and state.preemption_asked:
             self._metrics.preemption_attempts.labels().inc()
         return decision
+
+    def _carry_out(self, attempt: _Attempt, decision: Decision, effects: Effects) -> None:
+        """Start what is left to be done: the binding cycle, or victims, a condition, an event.
+
+        Permit is asked in the first step of the binding task, which comes before the next cycle: a
+        plugin that waits for something there holds up no other pod.
+        """
+        queued, profile, started_seconds = attempt.queued, attempt.profile, attempt.started_seconds
+        if effects.bind is not None:
+            self.records.keep(decision, queued.attempts, attempt.decided_seconds)
+            evaluated, feasible = decision.search.found.evaluated, decision.feasible
+            binding = BindingAttempt(
+                queued, profile, attempt.state, effects.bind, started_seconds, evaluated, feasible
+            )
+            self._bindings.start(effects.bind.uid, self._binding_cycle.run(binding))
+            return
+        if effects.evict is not None:
+            decided_at = rfc3339(self._world.clock.now())
+            self.evictions.keep(decision, decided_at, attempt.decided_seconds)
+        self._failures.carry_out(effects, queued, profile, started_seconds)
+
+    def _fail(self, attempt: _Attempt, failure: Failure) -> None:
+        """Put a pod back on which nothing was decided (`handleSchedulingFailure`)."""
+        queued, profile = attempt.queued, attempt.profile
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(queued.pod, profile.scheduler_name, failure)
+        profile.framework.metrics_recorder.attempt(attempt.state)
+        self._failures.handle(queued, profile, failure, attempt.started_seconds)
+
+    def _skip_pod_schedule(self, queued: QueuedPod) -> None:
+        """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
+        pod = queued.pod
+        profile = self._world.profiles.of(pod)
+        if profile is None:
+            self._loader.without_profile.take_out(pod)
+            return
+        if pod.terminating:
+            self._dispatcher.recorder.event(
+                pod_reference(pod),
+                "Warning",
+                "FailedScheduling",
+                "Scheduling",
+                f"skip schedule deleting pod: {pod.key}",
+                reporting_controller=profile.scheduler_name,
+            )
+        self._world.queue.done(pod.uid)
+
+    # --- members that a quorum left -------------------------------------------------------------
+
+    async def _try_remaining(self, taken: GroupInCycle, remaining: RemainingMembers) -> None:
+        """Try the members by themselves, preemption included, that were left by a quorum."""
+        for result in remaining.results:
+            await taken.slices.pass_on()
+            pod, queued = result.pod, taken.queued[result.pod.uid]
+            is_left = self._world.queue.entries.get(pod.uid) is queued
+            if not is_left or remaining.is_refused(pod):
+                self.groups.submit.requeue_failed(taken, queued, result.failure)
+            else:
+                await self._attempt_alone(taken, queued, remaining, result.failure)
+
+    async def _attempt_alone(
+        self,
+        taken: GroupInCycle,
+        queued: QueuedPod,
+        remaining: RemainingMembers,
+        as_member: Failure | None,
+    ) -> None:
+        """Try one of them; where nothing comes of it, its failure as a member stands."""
+        world, profile, now = self._world, taken.profile, self._world.clock.monotonic
+        pod, submit = queued.pod, self.groups.submit
+        attempt = _Attempt(queued, profile, profile.new_state(pod), now())
+        try:
+            decision = await self._scheduling_cycle(pod, profile, attempt.state)
+        except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
+            decision = self._failures.unexpected(raised, pod, profile)
+        attempt.decided_seconds = now()
+        profile.framework.metrics_recorder.attempt(attempt.state)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
+        if isinstance(decision, Failure):
+            submit.requeue_failed(taken, queued, decision)
+        elif remaining.helps(decision):
+            with self.on_decided(queued, decision):
+                effects = apply(world, queued, decision)
+            self._carry_out(attempt, decision, effects)
+        else:
+            with self.on_decided(queued, decision):
+                submit.requeue_failed(taken, queued, as_member)
+
+    # --- what is noted of an attempt ------------------------------------------------------------
+
+    def _begin(self, queued: QueuedPod, profile: ServedProfile) -> _Attempt:
+        """Number an attempt, and have each plugin timed in one of SAMPLED_ATTEMPTS."""
+        self._attempts += 1
+        ATTEMPT.set(self._attempts)
+        return _Attempt(
+            queued,
+            profile,
+            profile.new_state(queued.pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0),
+            self._world.clock.monotonic(),
+            self._fairness.budget.taken_seconds,
+            queued.active_since,
+        )
+
+    def _throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
+        """The reason for which a pod has to leave time to others, or an empty text."""
+        is_alone = len(self._world.profiles.served) == 1
+        if is_alone and not self._fairness.slow_specs.specs:
+            return ""
+        return self._fairness.throttled(pod.spec, profile.scheduler_name, is_alone=is_alone)
+
+    def _observe(self, attempt: _Attempt, decision: Decision | Failure) -> None:
+        """Measure how long it took to decide, and log the decision."""
+        pod, profile, fairness = attempt.queued.pod, attempt.profile, self._fairness
+        attempt.assumptions = self._world.objects.assumptions
+        attempt.decided_seconds = self._world.clock.monotonic()
+        profile.activity.last_decision_seconds = attempt.decided_seconds
+        seconds = attempt.decided_seconds - attempt.started_seconds
+        self._algorithm_duration.observe(seconds)
+        if profile.extenders is None and (
+            seconds > SLOW_ATTEMPT_SECONDS or fairness.slow_specs.specs
+        ):
+            # What foreign code took is no fault of the spec: the profile has a budget for it.
+            foreign_seconds = fairness.budget.taken_seconds - attempt.foreign_seconds
+            fairness.slow_specs.took(pod.spec, seconds - foreign_seconds)
+            if seconds > SLOW_ATTEMPT_SECONDS:
+                self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
+                logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
+        if isinstance(decision, Decision) and logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
+
+    def _show_shadows(self, attempt: _Attempt, decision: Decision) -> None:
+        """Have shadow profiles decide, too.
+
+        The columns are still those of the decision; what was assumed since is set aside.
+        """
+        shadows = self._loader.shadows
+        if shadows.by_name:
+            since, started_seconds = attempt.active_since, attempt.started_seconds
+            waited_seconds = 0.0 if since is None else started_seconds - since
+            shadows.look(attempt.queued.pod, decision, waited_seconds, attempt.assumptions)

@@ -60,3 +60,13 @@ class Fairness(NamedTuple):
     budget: TimeBudget
     """Of foreign plugins and extenders."""
     slow_specs: SlowSpecs
+
+    def throttled(self, spec: SchedulingSpec, profile_name: str, *, is_alone: bool) -> str:
+        """The reason for which a pod has to leave time to others; empty: there is none.
+
+        `is_alone`: no other profile is served, whose pods would wait for foreign code of this one.
+        """
+        exceeded = "" if is_alone else self.budget.exceeded(profile_name)
+        if not exceeded and self.slow_specs.specs and self.slow_specs.waits(spec):
+            return THROTTLED
+        return exceeded

@@ -66,7 +66,7 @@ class ExplanationRoutes:
         self._explanations = explanations
         self._standby = standby
         self._slice_seconds = slice_seconds
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
@@ -153,7 +153,7 @@ class ExplanationRoutes:
             raise web.HTTPTooManyRequests(text="too many explanations are asked for at once\n")
         self._waiting += 1
         try:
-            async with self._turn:
+            async with self._one_at_a_time:
                 answer = await self._in_slices(begin())
                 # Made beside the loop, since the first of a kind takes a while.
                 written = await asyncio.to_thread(codec, type(answer))

@@ -270,7 +270,11 @@ def choose(
 
 
 def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:
-    """The one chosen of several positions with the highest total."""
+    """The one chosen of several positions with the highest total, as the profile's tieBreak says.
+
+    Random: by the profile's generator, which a seed makes repeatable. Else the first in the order
+    in which nodes are visited. Among equal candidates of preemption `_chosen` draws.
+    """
     if search.profile.loaded.spec.tie_break == "Random":
         return search.profile.framework.handle.random(len(best))
     snapshot = search.snapshot
@@ -431,6 +435,9 @@ def undo_binding(
     on_forgotten: Callable[[str], None],
 ) -> Effects:
     """Unreserve, forget, wake and requeue after a binding that failed (`handleBindingCycleError`).
+
+    Plugins give back at once what they hold in memory (`unreserve`); what is in the API already,
+    such as reservations of claims, by calls that are tried again while it is away (`APICalls`).
 
     The pods that the capacity may help are woken before the pod itself is back in the queue; a
     rejected one is back before that, and is not moved by its own end. `on_forgotten` is called with

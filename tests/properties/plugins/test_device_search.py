@@ -8,6 +8,7 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, Release
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources import allocator as allocator_module
 from stellwerk.plugins.dynamic_resources.allocator import (
@@ -29,6 +30,7 @@ DRIVER = "gpu.example.com"
 ENOUGH_STEPS = 20_000
 FEW_STEPS = 6_000
 TOO_OFTEN = 1 << 40
+MENDED = Compatibility.with_release(Release.V1_37)
 MODEL = f'device.attributes["{DRIVER}"].model'
 SELECTORS = (
     f'{MODEL} == "large"',
@@ -81,24 +83,26 @@ def claim(rng: Random, most: int, *, distinct: bool) -> JsonObject:
 class Node:
     """One node with devices, and claims that are searched on it."""
 
-    def __init__(self, devices: list[JsonObject]) -> None:
+    def __init__(self, devices: list[JsonObject], rules: Compatibility = AS_RECORDED) -> None:
         cache, objects = make_cache([make_node("node")]), IndexedObjectStore()
         objects.set("DeviceClass", {"metadata": {"name": "any"}, "spec": {}})
         pool = {"name": "node", "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": "node", "pool": pool, "devices": devices}
         objects.set("ResourceSlice", {"metadata": {"name": "node"}, "spec": spec})
-        self.node_allocator = NodeAllocator(cache.snapshot, objects, lambda: 0.0, 0.0)
+        self.node_allocator = NodeAllocator(cache.snapshot, objects, lambda: 0.0, 0.0, rules)
         self.node_allocator.refresh()
         self.pools = self.node_allocator.resource_pools.pools(cache.snapshot.node_at(0))
 
     def search(self, claims: list[JsonObject], most_steps: int = ENOUGH_STEPS) -> Any:
         """The devices of each claim and the alternatives, or the text of an error."""
         classes, allocated = self.node_allocator.classes, self.node_allocator.allocated
+        rules = self.node_allocator.rules
         wanted = AllocationRequest(
-            tuple(ClaimToAllocate.of(device_claim_of(each), classes) for each in claims)
+            tuple(ClaimToAllocate.of(device_claim_of(each), classes, rules) for each in claims)
         )
         timeout = FilterTimeout(lambda: 0.0, 0.0, most_steps)
-        searching = Allocator(wanted, self.pools, AllocatingState(allocated), timeout).search()
+        allocating = AllocatingState(allocated, rules)
+        searching = Allocator(wanted, self.pools, allocating, timeout).search()
         try:
             while True:
                 next(searching)
@@ -126,13 +130,14 @@ def searched(node: Node, claims: list[JsonObject], often: int) -> Any:
     often=st.sampled_from([1, 2, 16]),
     distinct=st.booleans(),
     complete=st.booleans(),
+    rules=st.sampled_from([AS_RECORDED, MENDED]),
 )
 def test_the_devices_are_those_of_a_search_that_tries_everything(
-    *, seed: int, often: int, distinct: bool, complete: bool
+    *, seed: int, often: int, distinct: bool, complete: bool, rules: Compatibility
 ) -> None:
     rng = Random(seed)
     count = rng.randint(1, 14)
-    node = Node([device(rng, f"d{number}", complete=complete) for number in range(count)])
+    node = Node([device(rng, f"d{number}", complete=complete) for number in range(count)], rules)
     claims = [claim(rng, rng.choice((2, 5)), distinct=distinct) for _ in range(rng.randint(1, 2))]
     try:
         expected = searched(node, claims, TOO_OFTEN)
@@ -186,12 +191,15 @@ def can_be_met(node: Node, claimed: JsonObject) -> bool:
 @given(
     seed=st.integers(0, 2**32),
     constraint=st.sampled_from(["", "matchAttribute", "distinctAttribute"]),
+    rules=st.sampled_from([AS_RECORDED, MENDED]),
 )
-@example(seed=864, constraint="distinctAttribute")
-@example(seed=193, constraint="distinctAttribute")
-def test_a_large_claim_is_met_wherever_it_can_be_in_few_steps(seed: int, constraint: str) -> None:
+@example(seed=864, constraint="distinctAttribute", rules=AS_RECORDED)
+@example(seed=193, constraint="distinctAttribute", rules=AS_RECORDED)
+def test_a_large_claim_is_met_wherever_it_can_be_in_few_steps(
+    seed: int, constraint: str, rules: Compatibility
+) -> None:
     rng = Random(seed)
-    node = Node([device(rng, f"d{n}", complete=True) for n in range(rng.randint(1, 128))])
+    node = Node([device(rng, f"d{n}", complete=True) for n in range(rng.randint(1, 128))], rules)
     claimed = large_claim(rng, constraint)
     found = node.search([claimed], FEW_STEPS)
     assert constraint or (found is not None) == can_be_met(node, claimed)

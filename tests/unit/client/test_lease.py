@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.client.lease import Lease, LeaseRecord, micro_time
+from stellwerk.client.lease import (
+    URL_ANNOTATION,
+    Lease,
+    LeaseRecord,
+    local_url,
+    micro_time,
+)
 from stellwerk.errors import Conflict
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
 from tests.support.recordings import TRANSCRIPTS
@@ -155,3 +161,38 @@ async def test_a_watch_that_says_something_else_ends(
 def test_a_malformed_lease_has_no_holder(spec: Any) -> None:
     found = Lease.of({"spec": spec}).record
     assert (found.holder_identity, found.lease_duration_seconds) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "holder", "server", "expected"),
+    [
+        pytest.param(
+            "http://127.0.0.1:1234", "127.0.0.1:1234", "https://127.0.0.1:9", True, id="beside it"
+        ),
+        pytest.param("http://[::1]:1234", "[::1]:1234", "http://[::1]:9", True, id="IPv6"),
+        pytest.param(
+            "http://127.0.0.1:1234", "web-0_5", "http://127.0.0.1:9", False, id="another holder"
+        ),
+        pytest.param(
+            "http://127.0.0.1:1234", "127.0.0.1:1234", "https://10.0.0.1", False, id="far server"
+        ),
+        pytest.param(
+            "http://10.0.0.2:1234", "10.0.0.2:1234", "http://127.0.0.1:9", False, id="far URL"
+        ),
+        pytest.param("http://localhost:1", "localhost:1", "http://127.0.0.1:9", False, id="a name"),
+        pytest.param(
+            "https://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1:9", False, id="with TLS"
+        ),
+        pytest.param(
+            "http://a@127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1:9", False, id="with a user"
+        ),
+        pytest.param("http://127.0.0.1:1]", "x", "http://127.0.0.1:9", False, id="no URL"),
+        pytest.param("", "", "http://127.0.0.1:9", False, id="none"),
+    ],
+)
+def test_a_url_of_a_lease_is_followed_within_this_machine_alone(
+    url: str, holder: str, server: str, *, expected: bool
+) -> None:
+    metadata = {"name": "stellwerk", "annotations": {URL_ANNOTATION: url}}
+    lease = Lease.of({"metadata": metadata, "spec": {"holderIdentity": holder}})
+    assert local_url(lease, server) == (url if expected else None)

@@ -28,14 +28,18 @@ def test_what_is_printed_schedules_as_the_ready_profile(
     ("arguments", "problem"),
     [
         (("bestfit", "--for", PODS), 'no ready profile bestfit; did you mean "best-fit"?\n'),
-        (("fgd",), "name the pods: --for FILE, or a --kubeconfig"),
-        (("fgd", "--for", PODS, "--kubeconfig", "x"), "name the pods: --for FILE, or a"),
+        (("fgd",), "no kubeconfig at missing: name one with --kubeconfig"),
+        (("fgd", "--for", PODS, "--kubeconfig", "x"), "either by --for FILE or by a --kubeconfig"),
         (("fgd", "--for", "absent.csv"), "cannot read absent.csv: No such file or directory"),
     ],
 )
 def test_a_mistake_is_one_line(
-    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("KUBECONFIG", "missing")
     assert main(["plan", "profile", *arguments]) == 2
     error = capsys.readouterr().err
     assert problem in error

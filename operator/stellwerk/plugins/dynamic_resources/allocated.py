@@ -194,6 +194,8 @@ class Allocated:
         """The part consumed of the capacities of each shared device that is in use."""
         self.in_pool: dict[PoolKey, dict[DeviceKey, int]] = {}
         """The devices of each pool that are held, as a whole or in part, and how often."""
+        self.shared: dict[DeviceKey, int] = {}
+        """The number of shares that claims hold of each device, also those of no capacity."""
         self._sharing: dict[DeviceKey, int] = {}
         self.changes: Changes[DeviceKey] = Changes()
         """Devices whose use changed."""
@@ -251,6 +253,7 @@ class Allocated:
         if holding.consumed is None:
             _add(self.devices, device, change)
             return
+        _add(self.shared, device, change)
         if not holding.consumed:
             return  # a share of a device without capacities takes its counters, and nothing else
         if not _add(self._sharing, device, change):

@@ -3,10 +3,11 @@
 `node_verdicts` runs one per node whose answer is not known. Claims, requests and alternatives are
 taken in their order, devices in the order of `NodePools`, the devices of one request as
 combinations. Invariant: a search leaves nothing behind but its answer, whatever ends it, and never
-gives out more than is there; what v1.36 does not give back in a search (the counters of a device
-that a taint or a constraint then refuses, and those of shared devices) stays taken until it ends.
-It keeps a stack of its own, for claims may ask for more devices than Python nests calls. Source:
-the allocator that is in use by default in v1.36 ("incubating").
+gives out more than is there. Where decisions are to have the faults of v1.36, what it does not give
+back in a search stays taken until that ends: the counters of a device that a taint or a constraint
+then refuses, and those of shared devices. It keeps a stack of its own, for claims may ask for more
+devices than Python nests calls. Source: the allocator that is in use by default in v1.36
+("incubating"), with what v1.37 mends in it.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +19,9 @@ from typing import Final, Protocol, TypeAlias
 
 from typing_extensions import override
 
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.device_capacity import Amounts, consumption, fits
-from stellwerk.models.resource_slice import Attribute, Device, Slice
+from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device, Slice
 from stellwerk.plugins.dynamic_resources.allocated import Allocated
 from stellwerk.plugins.dynamic_resources.claims import (
     MOST_RESULTS,
@@ -91,11 +93,16 @@ class ConstraintState(Protocol):
         ...
 
 
-def constraint_states(constraints: Sequence[DeviceConstraint]) -> list[ConstraintState]:
+def constraint_states(
+    constraints: Sequence[DeviceConstraint], rules: Compatibility = AS_RECORDED
+) -> list[ConstraintState]:
     """One state for each constraint of a claim, without any device."""
-    return [
-        _DistinctAttribute(each) if each.distinct else _MatchAttribute(each) for each in constraints
-    ]
+    distinct = _LastValueDistinct if _remembers_last_values_only(rules) else _DistinctAttribute
+    return [distinct(each) if each.distinct else _MatchAttribute(each) for each in constraints]
+
+
+def _remembers_last_values_only(rules: Compatibility) -> bool:
+    return ReleaseRule.DISTINCT_OVER_ALL not in rules
 
 
 class _MatchAttribute(ConstraintState):
@@ -130,6 +137,34 @@ class _MatchAttribute(ConstraintState):
 
 
 class _DistinctAttribute(ConstraintState):
+    """distinctAttribute: devices of which no two have the same value."""
+
+    def __init__(self, constraint: DeviceConstraint) -> None:
+        self._constraint = constraint
+        self._values: list[tuple[str, Attribute]] = []
+        """In the order in which the devices were taken, with the request of each."""
+
+    @override
+    def add(self, choice: Choice, device: Device) -> bool:
+        if not self._constraint.covers(choice):
+            return True
+        value = full_attribute_of(device, self._constraint.attribute)
+        if value is None or any(_same(value, each) for _, each in self._values):
+            return False
+        self._values.append((choice.request, value))
+        return True
+
+    @override
+    def remove(self, choice: Choice) -> None:
+        if self._constraint.covers(choice):
+            self._values.pop()
+
+    @override
+    def saved(self) -> SavedState:
+        return len(self._values), tuple(self._values)
+
+
+class _LastValueDistinct(ConstraintState):
     """distinctAttribute: devices of which no request has the last value of another.
 
     As kube-scheduler v1.36 does, it remembers one value for each name of a request, the last one.
@@ -165,8 +200,14 @@ class _DistinctAttribute(ConstraintState):
 
 
 def _same(one: Attribute, other: Attribute | None) -> bool:
-    """Whether two attributes have the same type and value; versions are compared as texts."""
-    return one == other
+    """Whether two attributes have the same type and value; versions are compared as texts.
+
+    A list, or a value of a kind that is not known, is the same as no other.
+    """
+    is_comparable = not isinstance(one, tuple) or (
+        one != UNSUPPORTED and not isinstance(one[1], tuple)
+    )
+    return is_comparable and one == other
 
 
 # --- what is taken ------------------------------------------------------------------------------
@@ -179,10 +220,13 @@ class AllocatingState:
     """Devices, capacity and counters during one search on one node."""
 
     allocated: Allocated
+    rules: Compatibility = AS_RECORDED
     _taken: dict[Device, set[int]] = field(default_factory=dict)
     """The claims of this search that take each device, by their number."""
     _consumed: dict[Device, dict[str, Fraction]] = field(default_factory=dict)
     """The capacity that this search takes of shared devices."""
+    _shares: dict[Device, int] = field(default_factory=dict)
+    """The number of shares of each device that this search takes."""
     _available: dict[Pool, dict[tuple[str, str], Fraction]] = field(default_factory=dict)
     _counted: dict[Pool, dict[tuple[str, str], Fraction]] = field(default_factory=dict)
 
@@ -202,7 +246,7 @@ class AllocatingState:
         """Whether the device has so much capacity left, and its policy allows to ask for it."""
         if not device.traits.capacities:
             return not requested
-        taken = consumption(device.traits.capacities, requested)
+        taken = consumption(device.traits.capacities, requested, self.rules)
         if taken is None:
             return False
         already = self.allocated.consumed.get(device.key, _NOTHING)
@@ -210,19 +254,30 @@ class AllocatingState:
             device.traits.capacities, taken, (already, self._consumed.get(device, _NOTHING))
         )
 
+    def is_large_enough(self, device: Device, requested: Amounts) -> bool:
+        """Whether the whole device has so much capacity, and its policy allows to ask for it."""
+        capacities = device.traits.capacities
+        taken = consumption(capacities, requested, self.rules)
+        return taken is not None and fits(capacities, taken, ())
+
     # --- counters -------------------------------------------------------------------------------
 
     def counts(self, device: Device, pool: Pool) -> bool:
-        """Whether the pool's counters allow the device; then they are counted.
+        """Whether the pool's counters allow the device; then they are counted."""
+        return not self.is_charged(device) or self.charge(device, pool)
 
-        A shared device that is in use has been counted before.
-        """
+    def is_charged(self, device: Device) -> bool:
+        """Whether the device takes counters: a shared one that is in use has taken them before."""
         if not device.traits.consumes:
+            return False
+        if not device.traits.shareable:
             return True
-        if device.traits.shareable and (
-            device.key in self.allocated.consumed or device in self._consumed
-        ):
-            return True
+        if ReleaseRule.SHARES_HAVE_PAID in self.rules and device.key in self.allocated.shared:
+            return False
+        return device.key not in self.allocated.consumed and device not in self._consumed
+
+    def charge(self, device: Device, pool: Pool) -> bool:
+        """Take the device's counters, if the pool has enough left; returns whether it has."""
         counted = self._counted.setdefault(pool, {})
         _add(counted, device, 1)
         available = self.available(pool)
@@ -259,26 +314,34 @@ class AllocatingState:
 
     def consume(self, device: Device, requested: Amounts) -> Amounts:
         """The claim takes part of a shared device; returns how much of each capacity."""
-        taken = consumption(device.traits.capacities, requested) or {}
+        taken = consumption(device.traits.capacities, requested, self.rules) or {}
         consumed = self._consumed.setdefault(device, {})
+        self._shares[device] = self._shares.get(device, 0) + 1
         for name, amount in taken.items():
             consumed[name] = consumed.get(name, Fraction(0)) + amount.value
         return taken
 
-    def give_back(self, device: Device, pool: Pool, claim_index: int) -> None:
+    def give_back(self, device: Device, claim_index: int) -> None:
         """The claim no longer has the device."""
         self._taken[device].discard(claim_index)
-        if device.traits.consumes:
-            _add(self._counted.setdefault(pool, {}), device, -1)
+
+    def refund(self, device: Device, pool: Pool) -> None:
+        """Give the device's counters back."""
+        _add(self._counted.setdefault(pool, {}), device, -1)
 
     def release(self, device: Device, consumed: Amounts) -> None:
         """The claim no longer has its part of a shared device."""
+        self._shares[device] -= 1
         left = self._consumed.get(device)
-        if left is None or not consumed:
-            return  # a device without capacities counts as shared until the search ends
+        if left is None:
+            return
         for name, amount in consumed.items():
             left[name] -= amount.value
-        if not any(left.values()):
+        if ReleaseRule.GIVE_COUNTERS_BACK in self.rules:
+            if not self._shares[device]:
+                del self._consumed[device]
+        elif consumed and not any(left.values()):
+            # A device without capacities counts as shared until the search ends.
             del self._consumed[device]
 
 
@@ -319,6 +382,8 @@ class DeviceResult:
     device: Device
     consumed: Amounts | None
     """The part that it takes of a shared device; None: it is not shared."""
+    is_charged: bool = False
+    """It has taken counters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,11 +420,15 @@ class Allocator:
     dead_ends: DeadEnds | None = None
     """What cuts branches short once the search has gone back often; None: nothing does."""
     _given_back: int = 0
+    _gives_counters_back: bool = field(init=False)
+    """Whether every refusal and every undo gives all counters back, as in v1.37."""
 
     def __post_init__(self) -> None:
         claims = self.allocation_request.claims
         self.results = [[] for _ in claims]
-        self.constraints = [constraint_states(claim.spec.constraints) for claim in claims]
+        rules = self.allocating.rules
+        self.constraints = [constraint_states(claim.spec.constraints, rules) for claim in claims]
+        self._gives_counters_back = ReleaseRule.GIVE_COUNTERS_BACK in rules
         self.candidates = [
             (device, pool) for pool in self.pools.pools if pool.usable for device in pool.devices()
         ]
@@ -431,7 +500,10 @@ class Allocator:
         self, claim_index: int, wanted: RequestData
     ) -> Generator[None, None, list[DeviceInPool]]:
         found: list[DeviceInPool] = []
-        remaining = iter(self.candidates)
+        allocating, remaining = self.allocating, iter(self.candidates)
+        has_room = allocating.has_room
+        if ReleaseRule.ALL_MEANS_ALL in allocating.rules:
+            has_room = allocating.is_large_enough
         for pool in self.pools.pools:
             if not pool.usable:
                 raise _unusable(pool, claim_index, wanted)
@@ -439,7 +511,7 @@ class Allocator:
                 if self.timeout.step():
                     yield
                 device = candidate[0]
-                if self.selects(claim_index, wanted, device) and self.allocating.has_room(
+                if self.selects(claim_index, wanted, device) and has_room(
                     device, wanted.choice.capacity
                 ):
                     found.append(candidate)
@@ -482,9 +554,37 @@ class Allocator:
         shared_look = choice.admin_access and device.traits.shareable
         if not shared_look and not self.free(claim_index, wanted, device):
             return False
-        if not allocating.counts(device, pool) or choice.untolerated(device.traits.taints):
+        is_charged = allocating.is_charged(device)
+        if is_charged and not allocating.charge(device, pool):
             return False
-        constraints = self.constraints[claim_index]
+        if choice.untolerated(device.traits.taints) or not self._meets_constraints(
+            claim_index, wanted, device, must=must
+        ):
+            return self._refuse(candidate, is_charged=is_charged)
+        has_room = allocating.has_room(device, choice.capacity)
+        if not has_room and self._gives_counters_back:
+            for constraint in self.constraints[claim_index]:
+                constraint.remove(choice)
+            return self._refuse(candidate, is_charged=is_charged)
+        if not device.traits.shareable:
+            allocating.take(device, claim_index)
+        if not has_room:
+            return False
+        consumed = allocating.consume(device, choice.capacity) if device.traits.shareable else None
+        self.results[claim_index].append(DeviceResult(wanted, device, consumed, is_charged))
+        if self.dead_ends is not None:
+            self.dead_ends.take(device)
+        return True
+
+    def _meets_constraints(
+        self, claim_index: int, wanted: RequestData, device: Device, *, must: bool
+    ) -> bool:
+        """Take the device up in the claim's constraints, or in none; returns whether all let it in.
+
+        Raises:
+            AllocationError: one does not, and the request has to get the device (`must`).
+        """
+        choice, constraints = wanted.choice, self.constraints[claim_index]
         for position, constraint in enumerate(constraints):
             if constraint.add(choice, device):
                 continue
@@ -499,15 +599,13 @@ class Allocator:
             for added in constraints[:position]:
                 added.remove(choice)
             return False
-        if not device.traits.shareable:
-            allocating.take(device, claim_index)
-        if not allocating.has_room(device, choice.capacity):
-            return False
-        consumed = allocating.consume(device, choice.capacity) if device.traits.shareable else None
-        self.results[claim_index].append(DeviceResult(wanted, device, consumed))
-        if self.dead_ends is not None:
-            self.dead_ends.take(device)
         return True
+
+    def _refuse(self, candidate: DeviceInPool, *, is_charged: bool) -> bool:
+        """Give back what a device took that is refused after all; returns False."""
+        if is_charged and self._gives_counters_back:
+            self.allocating.refund(*candidate)
+        return False
 
     def deallocate_device(self, claim_index: int, candidate: DeviceInPool) -> None:
         """Take back the last device that a claim was given."""
@@ -516,9 +614,11 @@ class Allocator:
         for constraint in self.constraints[claim_index]:
             constraint.remove(result.wanted.choice)
         if result.consumed is None:
-            self.allocating.give_back(device, pool, claim_index)
+            self.allocating.give_back(device, claim_index)
         else:
             self.allocating.release(device, result.consumed)
+        if result.is_charged and (result.consumed is None or self._gives_counters_back):
+            self.allocating.refund(device, pool)
         self._given_back += 1
         if self.dead_ends is not None:
             self.dead_ends.give_back(device)
@@ -531,7 +631,7 @@ class Allocator:
             [device for device, _ in self.candidates],
             self._could_get,
             lambda claim_index: [each.saved() for each in self.constraints[claim_index]],
-            last_values_only=True,
+            last_values_only=_remembers_last_values_only(self.allocating.rules),
         )
         if found is not None:
             for results in self.results:

@@ -6,7 +6,7 @@ deleted meanwhile ends the attempt.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -16,6 +16,7 @@ from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -66,7 +67,7 @@ class _Joining:
     refused: dict[str, str] = field(default_factory=dict)
     """The reason why there is no place for an entry, by uid."""
     stored: JsonObject | None = None
-    """The claim as it was written or read last; None: by nobody."""
+    """The claim as it was written or read last; None: it was not."""
     in_doubt: bool = False
     """Whether an answer was lost: the claim is read before it is written again."""
 
@@ -93,7 +94,7 @@ class ClaimReservations:
         try:
             async with self.handle.in_turn(f"claim {uid}"):
                 if joining.stored is None or not is_reserved_for(joining.stored, consumer):
-                    # Whoever it shares the entry with may have given up.
+                    # Another pod that the entry is for may have given up.
                     joining.waiting[own] = consumer
                     joining.stored = await self._write(joining, joining.stored or claim, own)
                 refused = joining.refused.pop(own, "")
@@ -282,7 +283,7 @@ class ClaimBinding:
             consumers.append(self.state_data.consumer(claim, self.pod))
         # Once for the whole group: what each of its members wrote would collide.
         consumers += self.in_flight.joined(decided.uid, self.pod.namespace)
-        # Those beyond are told so when they find the claim full.
+        # The others learn it when they find the claim full.
         status["reservedFor"] = consumers[:MOST_CONSUMERS]
         body = {**claim, **_KIND, "status": status}
         # Until the answer is there: the binding may also be cancelled.
@@ -491,13 +492,14 @@ def allocations(
     solution: Solution,
     node_name: str,
     share_id: Callable[[], str] = lambda: ANY_SHARE,
+    rules: Compatibility = AS_RECORDED,
 ) -> list[JsonObject]:
     """status.allocation of each claim, as the API has it.
 
     Results are in the order of the search; configuration of classes precedes that of the claim.
     """
     return [
-        _allocation(claim.spec, results, chosen, node_name, share_id)
+        _allocation(claim.spec, results, chosen, node_name, share_id, rules)
         for claim, results, chosen in zip(
             allocation_request.claims, solution.results, solution.chosen, strict=True
         )
@@ -510,11 +512,17 @@ def _allocation(
     chosen: Sequence[RequestData],
     node_name: str,
     share_id: Callable[[], str],
+    rules: Compatibility,
 ) -> JsonObject:
     devices: JsonObject = {}
     if results:
         devices["results"] = [_result(each, share_id) for each in results]
     config = [*_class_config(chosen), *_claim_config(spec, chosen)]
+    if ReleaseRule.CONFIGURE_CLAIMS_ONCE in rules:
+        config = [
+            *_without_needless_requests(_class_config(chosen), chosen),
+            *_without_needless_requests(_claim_config_once(spec, chosen), chosen),
+        ]
     if config:
         devices["config"] = config
     allocation: JsonObject = {"devices": devices}
@@ -568,8 +576,32 @@ def _claim_config(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[
         if not named:
             yield entry
         for wanted in chosen:
-            if wanted.choice.request in named or wanted.choice.full_name in named:
+            if _is_named(wanted, named):
                 yield entry
+
+
+def _claim_config_once(spec: DeviceClaim, chosen: Sequence[RequestData]) -> Iterator[JsonObject]:
+    """The claim's own configuration, once if it names any request or chosen alternative."""
+    for each in spec.config:
+        named = each.get("requests") or ()
+        if not named or any(_is_named(wanted, named) for wanted in chosen):
+            yield {**each, "source": "FromClaim"}
+
+
+def _without_needless_requests(
+    config: Iterable[JsonObject], chosen: Sequence[RequestData]
+) -> Iterator[JsonObject]:
+    """The configuration, without `requests` where it is for all of them: none means all."""
+    for each in config:
+        named = each.get("requests") or ()
+        if all(_is_named(wanted, named) for wanted in chosen):
+            yield {field: value for field, value in each.items() if field != "requests"}
+        else:
+            yield each
+
+
+def _is_named(wanted: RequestData, named: Collection[str]) -> bool:
+    return wanted.choice.request in named or wanted.choice.full_name in named
 
 
 def _node_selector(devices: Sequence[Device], node_name: str) -> JsonObject | None:

@@ -13,6 +13,7 @@ from typing import Final
 import orjson
 
 from stellwerk.framework.services import GroupClaims, ObjectStore
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.device_capacity import Amounts, parse_amounts
 from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts, whole_number
 from stellwerk.models.pod import PodInfo
@@ -32,6 +33,11 @@ ALL: Final = "All"
 MOST_RESULTS: Final = 32
 """Devices that one claim may be given."""
 _KEPT_SPECS: Final = 1024
+_NO_SUCH_KEY: Final = "no such key:"
+_HINT: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
+    "has() for optional fields"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,12 +196,18 @@ class RequestData:
     device_class: DeviceClass
     selectors: tuple[Selector, ...]
     """Those of the class, then the request's own."""
+    names_device: bool = False
+    """Errors of selectors name the device, as in v1.37."""
 
     @classmethod
-    def of(cls, choice: Choice, device_class: DeviceClass) -> "RequestData":
+    def of(
+        cls, choice: Choice, device_class: DeviceClass, rules: Compatibility = AS_RECORDED
+    ) -> "RequestData":
         """Look the selectors up."""
         expressions = (*device_class.selectors, *choice.selectors)
-        return cls(choice, device_class, tuple(map(selector_of, expressions)))
+        reads_lists = ReleaseRule.READ_LIST_ATTRIBUTES in rules
+        selectors = tuple([selector_of(each, reads_lists=reads_lists) for each in expressions])
+        return cls(choice, device_class, selectors, ReleaseRule.NAME_DEVICE_IN_ERRORS in rules)
 
     def selects(self, device: Device, claim: int) -> bool:
         """Whether the device matches the class and the request.
@@ -208,16 +220,23 @@ class RequestData:
                 if not selector.matches(device):
                     return False
             except SelectorError as error:
-                raise self._failed(index, error, claim) from error
+                raise self._failed(index, error, device, claim) from error
         return True
 
-    def _failed(self, index: int, error: SelectorError, claim: int) -> AllocationError:
+    def _failed(
+        self, index: int, error: SelectorError, device: Device, claim: int
+    ) -> AllocationError:
         of_class, request = len(self.device_class.selectors), self.choice.full_name
+        text, place, of_device = str(error), "", self.names_device and error.of_device
+        if of_device:
+            place = f" on device {'/'.join(device.key)}"
+            if _NO_SUCH_KEY in text:
+                text += _HINT
         if index < of_class:
-            text = f"class {self.device_class.name}: selector #{index}: {error}"
-            return AllocationError(text, request=request)
-        text = f": selector #{index - of_class}: {error}"
-        return AllocationError(text, claim=claim, request=request)
+            text = f"class {self.device_class.name}: selector #{index}{place}: {text}"
+            return AllocationError(text, request=request, of_node=of_device)
+        text = f": selector #{index - of_class}{place}: {text}"
+        return AllocationError(text, claim=claim, request=request, of_node=of_device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,7 +248,9 @@ class ClaimToAllocate:
     """For each request its choices."""
 
     @classmethod
-    def of(cls, spec: DeviceClaim, classes: DeviceClasses) -> "ClaimToAllocate":
+    def of(
+        cls, spec: DeviceClaim, classes: DeviceClasses, rules: Compatibility = AS_RECORDED
+    ) -> "ClaimToAllocate":
         """Look the classes up.
 
         Raises:
@@ -238,17 +259,17 @@ class ClaimToAllocate:
         return cls(
             spec,
             tuple(
-                tuple(_wanted(choice, classes) for choice in request.choices)
+                tuple(_wanted(choice, classes, rules) for choice in request.choices)
                 for request in spec.requests
             ),
         )
 
 
-def _wanted(choice: Choice, classes: DeviceClasses) -> RequestData:
+def _wanted(choice: Choice, classes: DeviceClasses, rules: Compatibility) -> RequestData:
     device_class = classes.get(choice.class_name)
     if device_class is None:
         raise KeyError(choice.class_name)
-    return RequestData.of(choice, device_class)
+    return RequestData.of(choice, device_class, rules)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

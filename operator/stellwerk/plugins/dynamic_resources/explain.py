@@ -144,7 +144,7 @@ class Reasons:
     def _lacking(self, wanted: RequestData, device: Device, pool: Pool) -> str:
         """The capacity or counter of which the device, or its pool, has too little."""
         allocating, choice, traits = (
-            AllocatingState(self._node_allocator.allocated),
+            AllocatingState(self._node_allocator.allocated, self._node_allocator.rules),
             wanted.choice,
             device.traits,
         )
@@ -152,7 +152,7 @@ class Reasons:
             missing = sorted(choice.capacity.keys() - traits.capacities.keys())
             if missing:
                 return f"it has no capacity {missing[0]}"
-            if consumption(traits.capacities, choice.capacity) is None:
+            if consumption(traits.capacities, choice.capacity, allocating.rules) is None:
                 return "its policy does not allow to ask for so much"
             return _NO_CAPACITY
         if not allocating.counts(device, pool):

@@ -18,6 +18,7 @@ import numpy as np
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.framework.types import CycleState, FilterResult, completes, error, unresolvable
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -278,13 +279,15 @@ class NodeAllocator:
         objects: ObjectStore,
         now_seconds: Callable[[], float],
         filter_seconds: float,
+        rules: Compatibility = AS_RECORDED,
     ) -> None:
         """`filter_seconds`: how long an attempt may search; 0: as long as its steps allow."""
+        self.rules = rules
         self._snapshot = snapshot
         self.now_seconds = now_seconds
         self._filter_seconds = filter_seconds
         self.in_flight = InFlightAllocations(objects)
-        self.resource_pools = ResourcePools(objects, snapshot)
+        self.resource_pools = ResourcePools(objects, snapshot, rules)
         self.allocated = Allocated(objects)
         self.classes = DeviceClasses(objects)
         self._known: OrderedDict[RequestKey, AllocationVerdicts] = OrderedDict()
@@ -309,7 +312,7 @@ class NodeAllocator:
         found = self._known.get(key)
         if found is None:
             allocation_request = AllocationRequest(
-                tuple(ClaimToAllocate.of(spec, self.classes) for spec in key)
+                tuple(ClaimToAllocate.of(spec, self.classes, self.rules) for spec in key)
             )
             found = self._known[key] = AllocationVerdicts(
                 allocation_request,
@@ -411,7 +414,7 @@ class NodeAllocator:
     def _searching(
         self, allocation_request: AllocationRequest, pools: NodePools, timeout: FilterTimeout
     ) -> Generator[None, None, Solution | None]:
-        allocating = AllocatingState(self.allocated)
+        allocating = AllocatingState(self.allocated, self.rules)
         return Allocator(allocation_request, pools, allocating, timeout).search()
 
     def _drop_changed(self, known: AllocationVerdicts) -> None:

@@ -40,6 +40,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import (
     OK,
     SKIP,
+    Code,
     CycleState,
     FilterResult,
     Status,
@@ -48,6 +49,7 @@ from stellwerk.framework.types import (
     unschedulable,
 )
 from stellwerk.models.answers.pod import DevicesOfPod
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
@@ -97,6 +99,7 @@ from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
+_NOTHING_TO_SAY: Final = Status(Code.UNSCHEDULABLE, plugin=NAME)
 _STILL: Final = unschedulable(NAME, "still not schedulable")
 _NO_STATE: Final = error(NAME, "not found")
 _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim completed")
@@ -141,7 +144,11 @@ class DynamicResources(
         if self._made is None:
             handle = self._handle
             self._made = NodeAllocator(
-                handle.snapshot, handle.objects, handle.now_seconds, self._filter_seconds
+                handle.snapshot,
+                handle.objects,
+                handle.now_seconds,
+                self._filter_seconds,
+                handle.compatibility,
             )
         return self._made
 
@@ -306,7 +313,8 @@ class DynamicResources(
         if state_data is None:
             return PostFilterResult(_NO_STATE)
         if not state_data.anything:
-            return PostFilterResult(_NO_CLAIMS)
+            has_text = ReleaseRule.NO_TEXT_WITHOUT_CLAIMS not in self._handle.compatibility
+            return PostFilterResult(_NO_CLAIMS if has_text else _NOTHING_TO_SAY)
         idle = self.deallocatable(state_data, pod, diagnosis)
         if idle:
             claim = idle[self._handle.random(len(idle)) if len(idle) > 1 else 0]
@@ -410,7 +418,13 @@ class DynamicResources(
         state_data.extended = verdicts.extended_on(node)
         if state_data.extended is not None:
             claims = [*claims, claim_for(pod, state_data.extended)]
-        written = allocations(known.allocation_request, solution, node_name, self._share_id)
+        written = allocations(
+            known.allocation_request,
+            solution,
+            node_name,
+            self._share_id,
+            self._handle.compatibility,
+        )
         uids = [
             uid_of(claim) if claim["metadata"]["name"] != CLAIM_NAME else f"{CLAIM_NAME} {pod.uid}"
             for claim in claims

@@ -8,6 +8,7 @@ every node whose pools may be others than before. Source: GatherPools of the all
 use by default in v1.36.
 """
 
+import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +17,27 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from stellwerk.framework.services import ObjectStore
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
-from stellwerk.models.resource_slice import PARSED, Counters, Device, PoolKey, Reach, Slice, Traits
+from stellwerk.models.resource_slice import (
+    PARSED,
+    Counters,
+    Device,
+    PoolKey,
+    Reach,
+    Slice,
+    TaintRule,
+    Traits,
+    parse_taint_rule,
+    tainted_slice,
+)
 from stellwerk.models.selectors import NodeSelector
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.snapshot.columns import ChangeCursor, Changes, Mask, RowCursor
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+
+logger = logging.getLogger(__name__)
 
 SliceGroup: TypeAlias = tuple[Slice, ...]
 """The slices that some nodes see."""
@@ -202,13 +217,20 @@ def traits_of(slices: Iterable[Slice]) -> Iterable[Traits]:
     return dict.fromkeys(traits for each in slices for traits in each.traits.values)
 
 
-def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -> Pool | None:
+def pool_of(
+    key: PoolKey,
+    slices: Collection[Slice],
+    whole: Collection[Slice],
+    *,
+    others_count: bool = False,
+) -> Pool | None:
     """The pool that these slices are for a node; None: they are out of date.
 
     Args:
         key: driver and name.
-        slices: those for the node, with all counters of the pool.
+        slices: those for the node; all counters of the pool are among them, unless `others_count`.
         whole: every slice of the pool in the cluster.
+        others_count: counters may be in slices for other nodes, as in v1.37.
     """
     newest = max(each.generation for each in slices)
     applying = sorted(
@@ -225,7 +247,7 @@ def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -
         names = {each.name for each in applying}
         others = [each for each in current if each.name not in names]
     with_devices = [each for each in applying if not each.counter_sets]
-    counter_sets = _counter_sets(applying)
+    counter_sets = _counter_sets((*applying, *others) if others_count else applying)
     if (
         counter_sets is None
         or not _names_differ(with_devices)
@@ -259,6 +281,53 @@ def _counters_exist(sets: CounterSets, devices: Iterable[Traits]) -> bool:
     )
 
 
+TAINT_RULE: Final = "DeviceTaintRule"
+
+
+class TaintRules:
+    """DeviceTaintRules by name: taints that administrators give to devices of slices."""
+
+    def __init__(self, objects: ObjectStore, *, are_watched: bool) -> None:
+        """Follow the rules of a store; not `are_watched`: there are none."""
+        self._objects = objects
+        self._are_watched = are_watched
+        self._cursor = ChangeCursor(objects.changes(TAINT_RULE))
+        self._rules: dict[str, TaintRule] = {}
+
+    def refresh(self) -> Sequence[TaintRule]:
+        """Take over what the store shows now; returns the rules that came, went or changed."""
+        if not self._are_watched or self._cursor.current:
+            return ()
+        self._cursor.catch_up()
+        before, self._rules = self._rules, {}
+        for obj in sorted(
+            self._objects.list(TAINT_RULE), key=lambda each: str(each["metadata"]["name"])
+        ):
+            rule = _parsed_rule(obj)
+            if rule is not None:
+                self._rules[str(obj["metadata"]["name"])] = rule
+        changed = []
+        for name in {**before, **self._rules}:
+            old, new = before.get(name), self._rules.get(name)
+            if old != new:
+                changed += [rule for rule in (old, new) if rule is not None]
+        return changed
+
+    def applied_to(self, each: Slice) -> Slice:
+        """The slice with the taints that the rules give to its devices."""
+        rules = [rule for rule in self._rules.values() if rule.may_select(each.pool)]
+        return tainted_slice(each, rules) if rules else each
+
+
+def _parsed_rule(obj: JsonObject) -> TaintRule | None:
+    """The rule; None: it is malformed, and as good as absent."""
+    try:
+        return parse_taint_rule(obj)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        logger.warning("DeviceTaintRule %s is left out: %r", obj["metadata"]["name"], error)
+        return None
+
+
 Key = TypeVar("Key")
 
 KIND: Final = "ResourceSlice"
@@ -269,8 +338,12 @@ EVERY_NODE: Final = ""
 class ResourcePools:
     """Slices by name, by pool and by node; pools by node, made when they are asked for."""
 
-    def __init__(self, objects: ObjectStore, snapshot: Snapshot) -> None:
-        """Follow the slices of a store."""
+    def __init__(
+        self, objects: ObjectStore, snapshot: Snapshot, rules: Compatibility = AS_RECORDED
+    ) -> None:
+        """Follow the slices of a store, and the rules that taint devices."""
+        self._counters_on_their_nodes = ReleaseRule.COUNTERS_ON_THEIR_NODES in rules
+        self._taint_rules = TaintRules(objects, are_watched=ReleaseRule.DEVICE_TAINT_RULES in rules)
         self._objects = objects
         self._snapshot = snapshot
         self._cursor = ChangeCursor(objects.changes(KIND))
@@ -279,7 +352,7 @@ class ResourcePools:
         self._by_node: dict[str, dict[str, Slice]] = {}
         self._shared = SharedSlices(snapshot)
         self._counting: dict[PoolKey, dict[str, Slice]] = {}
-        """Slices with counters, which every node takes into account."""
+        """Slices with counters, where every node takes them into account, as in v1.36."""
         self._strays: dict[PoolKey, Pool] = {}
         """Pools that are unusable wherever nothing but their counters is seen."""
         self._pools: dict[str, NodePools] = {}
@@ -292,6 +365,11 @@ class ResourcePools:
 
     def refresh(self) -> None:
         """Take over what the store shows now."""
+        tainted = self._taint_rules.refresh()
+        if tainted:
+            for each in list(self._slices.values()):
+                if any(rule.may_select(each.pool) for rule in tainted):
+                    self._replace(each.name, self._objects.get(KIND, "", each.name))
         if self._cursor.current:
             return
         changed = self._cursor.advance()
@@ -342,10 +420,12 @@ class ResourcePools:
         slices.update(self._counting.get(key, {}))
         applying, whole = tuple(slices.values()), self._by_pool[key].values()
         if all(each.local for each in applying):
-            return pool_of(key, applying, whole)
+            return pool_of(key, applying, whole, others_count=self._counters_on_their_nodes)
         made = self._made.setdefault(key, {})
         if applying not in made:
-            made[applying] = pool_of(key, applying, whole)
+            made[applying] = pool_of(
+                key, applying, whole, others_count=self._counters_on_their_nodes
+            )
         return made[applying]
 
     def nodes_of(self, pool: PoolKey) -> Iterable[str]:
@@ -356,6 +436,8 @@ class ResourcePools:
     def _replace(self, name: str, obj: JsonObject | None) -> None:
         before = self._slices.pop(name, None)
         after: Slice | None = None if obj is None else obj[PARSED]
+        if after is not None:
+            after = self._taint_rules.applied_to(after)
         for each in (before, after):
             if each is not None:
                 self._forget_pools(self.nodes_of(each.pool))
@@ -367,7 +449,7 @@ class ResourcePools:
         if after is not None:
             self._slices[name] = after
             self._by_pool.setdefault(after.pool, {})[name] = after
-            if after.counter_sets:
+            if after.counter_sets and not self._counters_on_their_nodes:
                 self._counting.setdefault(after.pool, {})[name] = after
             if after.local:
                 self._by_node.setdefault(after.reach.node_name, {})[name] = after

@@ -120,12 +120,21 @@ _NATIVE: Final[Mapping[str, str]] = {
 class SelectorError(Exception):
     """An expression does not compile, or has no answer for a device."""
 
+    def __init__(self, text: str, *, of_device: bool = False) -> None:
+        """`of_device`: it has no answer for this device."""
+        super().__init__(text)
+        self.of_device = of_device
+
 
 class Selector:
     """One CEL expression over devices."""
 
-    def __init__(self, expression: str) -> None:
-        """Compile it; what is wrong with it is raised when it is asked."""
+    def __init__(self, expression: str, *, reads_lists: bool = False) -> None:
+        """Compile it; what is wrong with it is raised when it is asked.
+
+        `reads_lists`: attributes that are lists have a value, as in v1.37.
+        """
+        self._reads_lists = reads_lists
         self._failure = ""
         self._program: Program | None = None
         self.paths: Sequence[FieldPath] | None = None
@@ -149,18 +158,20 @@ class Selector:
         key = projection(device, self.paths)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = _evaluated(self._program, device)
+            answer = self._answers[key] = _evaluated(
+                self._program, device, reads_lists=self._reads_lists
+            )
             if len(self._answers) > _KEPT_ANSWERS:
                 self._answers.popitem(last=False)
         if isinstance(answer, str):
-            raise SelectorError(f"CEL runtime error: {answer}")
+            raise SelectorError(f"CEL runtime error: {answer}", of_device=True)
         return answer
 
 
 @lru_cache(maxsize=_KEPT_SELECTORS)
-def selector_of(expression: str) -> Selector:
+def selector_of(expression: str, *, reads_lists: bool = False) -> Selector:
     """The one selector of an expression."""
-    return Selector(expression)
+    return Selector(expression, reads_lists=reads_lists)
 
 
 def projection(device: Device, paths: Sequence[FieldPath] | None) -> Projection:
@@ -202,10 +213,10 @@ def _at(device: Device, path: FieldPath) -> Hashable:
             return device.traits.shareable
 
 
-def _evaluated(program: Program, device: Device) -> bool | str:
+def _evaluated(program: Program, device: Device, *, reads_lists: bool) -> bool | str:
     """The answer, or the text of what went wrong."""
     try:
-        value = program.evaluate({DEVICE: device_value(device)})
+        value = program.evaluate({DEVICE: device_value(device, reads_lists=reads_lists)})
         if isinstance(value, bool):
             return value
         kind = type_name(value)
@@ -216,13 +227,14 @@ def _evaluated(program: Program, device: Device) -> bool | str:
     return f"CEL result of type {kind} could not be converted to bool: {reason}"
 
 
-def device_value(device: Device) -> Value:
+def device_value(device: Device, *, reads_lists: bool = False) -> Value:
     """The variable `device` of expressions."""
     traits = device.traits
+    attribute_value = _list_or_attribute_value if reads_lists else _attribute_value
     return {
         "driver": device.driver,
         "allowMultipleAllocations": traits.shareable,
-        _ATTRIBUTES: _by_domain(device.driver, device.attributes, _attribute_value),
+        _ATTRIBUTES: _by_domain(device.driver, device.attributes, attribute_value),
         _CAPACITY: _by_domain(device.driver, traits.written_capacity, _capacity_value),
     }
 
@@ -240,12 +252,21 @@ def _by_domain(
 def _attribute_value(attribute: Attribute) -> Value:
     if not isinstance(attribute, tuple):
         return attribute
-    if attribute == UNSUPPORTED:
-        raise EvaluationError("unsupported attribute value")
     kind, value = attribute
-    if kind != "version":
-        return value
-    written = str(value)
+    if attribute == UNSUPPORTED or isinstance(value, tuple):
+        raise EvaluationError("unsupported attribute value")
+    return _version_value(str(value)) if kind == "version" else value
+
+
+def _list_or_attribute_value(attribute: Attribute) -> Value:
+    """The value of an attribute that may be a list."""
+    kind, values = attribute if isinstance(attribute, tuple) else ("", attribute)
+    if not isinstance(values, tuple):
+        return _attribute_value(attribute)
+    return [_version_value(str(each)) for each in values] if kind == "versions" else list(values)
+
+
+def _version_value(written: str) -> Value:
     return _version(written) if len(written) <= _LONGEST_KEPT else parse_version(written)
 
 

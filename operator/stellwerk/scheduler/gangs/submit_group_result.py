@@ -104,7 +104,7 @@ class SubmitGroupResult:
         taken.remaining = RemainingMembers(decision)
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
-        quorum = GroupPermit(len(placed), needed) if needed > 1 else None
+        permit = GroupPermit(len(placed), needed) if needed > 1 else None
         for number, result in enumerate(results):
             await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
             queued = taken.queued[result.pod.uid]
@@ -122,7 +122,7 @@ class SubmitGroupResult:
                 taken.started_seconds,
                 result.evaluated,
                 result.feasible,
-                quorum=quorum,
+                permit=permit,
             )
             self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
         self.conditions.scheduled(taken.members.key)

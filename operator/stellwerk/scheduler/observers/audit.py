@@ -27,7 +27,7 @@ UNFINISHED_PODS: Final = (
     "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 )
 _PAGE_ITEMS: Final = 500
-_ITEMS_PER_TURN: Final = 1000
+_ITEMS_PER_SLICE: Final = 1000
 
 Item = TypeVar("Item")
 
@@ -122,8 +122,8 @@ class Audit:
         cached_nodes = {node.name for node in world.cache.nodes()}
         known = [*world.cache.pods(), *(entry.pod for entry in world.queue.entries.values())]
         missed, misplaced = set(), set()
-        redundant = {pod.key async for pod in _in_turns(known) if pod.uid not in living}
-        async for uid, listed in _in_turns(living.items()):
+        redundant = {pod.key async for pod in _in_slices(known) if pod.uid not in living}
+        async for uid, listed in _in_slices(living.items()):
             if not self._known(uid):
                 missed.add(listed.key)
             if self._misplaced(uid, listed.node_name):
@@ -177,11 +177,11 @@ class Audit:
         return bool(deciding) and uid in key_of and key_of[uid] == key_of.get(deciding)
 
 
-async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
+async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
     """The items, with a turn for others now and then."""
     for number, item in enumerate(tuple(items), 1):
         yield item
-        if number % _ITEMS_PER_TURN == 0:
+        if number % _ITEMS_PER_SLICE == 0:
             await asyncio.sleep(0)
 
 

@@ -37,7 +37,7 @@ COUNTS_SECONDS: Final = 3.0
 """The time between two writes of counts, while they change."""
 FAILURE_SECONDS: Final = 30.0
 """The time without another write after a status could not be written."""
-_PODS_PER_TURN: Final = 500
+_PODS_PER_SLICE: Final = 500
 """The number of pods counted in a row: of a flood there are tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
@@ -208,7 +208,7 @@ class ProfileStatusWriter:
             if entry.place in _QUEUES:
                 by_queue = pending.setdefault(entry.profile_name, Counter())
                 by_queue[_QUEUES[entry.place]] += 1
-            if number % _PODS_PER_TURN == 0:
+            if number % _PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return pending
 

@@ -72,7 +72,7 @@ class Shadow:
         self.differences: deque[Difference] = deque(maxlen=KEPT)
         spec = profile.loaded.spec
         self._sample_one_in = spec.sample_one_in or SAMPLE_ONE_IN
-        self._turn = 0
+        self._compared_place = 0
         """Which of so many decisions in a row is the one; another one each time, since pods that
         come in a rhythm would otherwise never be compared, or always."""
         seconds = spec.skip_if_waited_seconds
@@ -91,15 +91,15 @@ class Shadow:
         waited_seconds: float,
         assumptions: int,
     ) -> str:
-        """Decide beside a decision, if it is its turn; what came of it, as the metric calls it.
+        """Decide beside a decision, if it is sampled; what came of it, as the metric calls it.
 
         `assumptions`: how many objects had been assumed when the decision was made.
         """
         place = self.decisions % self._sample_one_in
         self.decisions += 1
         if place == 0:
-            self._turn = self.profile.random.randrange(self._sample_one_in)
-        if place != self._turn:
+            self._compared_place = self.profile.random.randrange(self._sample_one_in)
+        if place != self._compared_place:
             return ""
         if waited_seconds > self._most_wait_seconds:
             self.skipped += 1

@@ -6,34 +6,34 @@ from stellwerk.scheduler.gangs.group_permit import GroupPermit
 
 
 async def test_none_is_let_through_before_enough_are_ready() -> None:
-    quorum = GroupPermit(members=3, needed=3)
-    waiting = [asyncio.create_task(quorum.arrive()) for _ in range(2)]
+    permit = GroupPermit(members=3, needed=3)
+    waiting = [asyncio.create_task(permit.arrive()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
-    assert await quorum.arrive() == ""
+    assert await permit.arrive() == ""
     assert await asyncio.gather(*waiting) == ["", ""]
 
 
 async def test_if_too_few_can_arrive_none_is_bound() -> None:
-    quorum = GroupPermit(members=3, needed=3)
-    waiting = asyncio.create_task(quorum.arrive())
+    permit = GroupPermit(members=3, needed=3)
+    waiting = asyncio.create_task(permit.arrive())
     await asyncio.sleep(0)
-    quorum.lose("its volume cannot be bound")
+    permit.lose("its volume cannot be bound")
     assert await waiting == "its volume cannot be bound"
-    assert await quorum.arrive() == "its volume cannot be bound"
+    assert await permit.arrive() == "its volume cannot be bound"
 
 
 async def test_one_too_many_may_fail() -> None:
-    quorum = GroupPermit(members=3, needed=2)
-    waiting = asyncio.create_task(quorum.arrive())
+    permit = GroupPermit(members=3, needed=2)
+    waiting = asyncio.create_task(permit.arrive())
     await asyncio.sleep(0)
-    quorum.lose("its volume cannot be bound")
-    assert await quorum.arrive() == ""
+    permit.lose("its volume cannot be bound")
+    assert await permit.arrive() == ""
     assert await waiting == ""
 
 
 async def test_what_fails_after_the_first_was_let_through_changes_nothing() -> None:
-    quorum = GroupPermit(members=2, needed=1)
-    assert await quorum.arrive() == ""
-    quorum.lose("refused")
-    assert await quorum.arrive() == ""
+    permit = GroupPermit(members=2, needed=1)
+    assert await permit.arrive() == ""
+    permit.lose("refused")
+    assert await permit.arrive() == ""

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
-from stellwerk.framework.events import Action
+from stellwerk.framework.events import Action, node_update_actions, pod_update_actions
 from stellwerk.models.node import parse_node
 from tests.support.builders import make_node, pod_info
 

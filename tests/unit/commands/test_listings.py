@@ -1,0 +1,100 @@
+"""Lists of the operator: all of their pages, of one namespace or of all, as tables."""
+
+import io
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from stellwerk.cli import main
+from stellwerk.client.operator_port import OperatorPort
+from stellwerk.commands.listings import QUEUE
+from stellwerk.commands.listings import _all as all_pages
+from stellwerk.commands.tables import LISTS, console
+from stellwerk.models.answers.answer import codec
+
+PENDING = {
+    "queue": "activeQ",
+    "schedulerName": "default-scheduler",
+    "priority": 0,
+    "since": "2026-01-01T00:00:00Z",
+    "attempts": 1,
+    "rejectedBy": ["NodeResourcesFit", "TaintToleration"],
+}
+PODS = [{**PENDING, "pod": f"{'team' if number % 2 else 'other'}/p{number}"} for number in range(7)]
+
+
+async def pages(request: web.Request) -> web.Response:
+    """At most three at once, as an operator gives at most 5000."""
+    offset = int(request.query.get("offset", 0))
+    page = PODS[offset : offset + 3]
+    return web.json_response({"counts": {"activeQ": 7}, "total": len(PODS), "items": page})
+
+
+@pytest.mark.parametrize(("namespace", "expected"), [(None, 7), ("team", 3), ("nobody", 0)])
+async def test_all_pages_are_asked_for(namespace: str | None, expected: int) -> None:
+    app = web.Application()
+    app.router.add_get("/queue", pages)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            port = OperatorPort(session, f"http://127.0.0.1:{runner.addresses[0][1]}")
+            answer = await all_pages(port, QUEUE.path, namespace)
+    finally:
+        await runner.cleanup()
+    assert (len(answer["items"]), answer["total"]) == (expected, expected)
+
+
+def table(path: str, answer: dict[str, Any]) -> list[list[str]]:
+    output = io.StringIO()
+    shown = LISTS[path]
+    shown.table(codec(shown.kind).read(answer), console(output))
+    return [line.split() for line in output.getvalue().splitlines()]
+
+
+def test_the_queue_as_a_table() -> None:
+    lines = table("/queue", {"counts": {}, "total": 1, "items": PODS[:1]})
+    assert lines[0] == ["POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED", "BY"]
+    pod, queue, priority, age, attempts, *rejected = lines[1]
+    assert (pod, queue, priority, attempts) == ("other/p0", "activeQ", "0", "1")
+    assert age[-1] in "dy"
+    assert rejected == ["NodeResourcesFit,", "TaintToleration"]
+
+
+def test_more_rows_than_anybody_reads_are_counted() -> None:
+    lines = table("/queue", {"counts": {}, "total": 600, "items": PODS[:1] * 600})
+    assert len(lines) == 1 + 500 + 1
+    assert lines[-1] == ["100", "more:", "-o", "json", "has", "all"]
+
+
+def test_nodes_with_what_is_requested() -> None:
+    node = {
+        "name": "node-1",
+        "allocatable": {"cpu": 4000, "memory": 8 << 30, "pods": 110},
+        "requested": {"cpu": 1500, "memory": 1 << 30, "pods": 3},
+        "labels": {},
+        "taints": [{"key": "a", "value": "", "effect": "NoSchedule"}],
+        "unschedulable": False,
+    }
+    head, row = table("/nodes", {"total": 1, "items": [node]})
+    assert head == ["NODE", "CPU", "MEMORY", "GiB", "PODS", "TAINTS"]
+    assert row == ["node-1", "1.5/4", "1/8", "3/110", "a:NoSchedule"]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("/queue", "No pod waits."), ("/decisions", "No pod has got a node yet.")],
+)
+def test_an_empty_list_is_a_sentence(path: str, line: str) -> None:
+    empty = {"counts": {}, "total": 0, "items": []}
+    if path != "/queue":
+        del empty["counts"]
+    assert table(path, empty) == [line.split()]
+
+
+@pytest.mark.parametrize("command", ["queue", "decisions", "nodes"])
+def test_an_operator_that_does_not_answer_is_status_3(command: str) -> None:
+    assert main([command, "--url", "http://127.0.0.1:1"]) == 3
