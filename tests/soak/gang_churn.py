@@ -34,7 +34,7 @@ from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 NODES: Final = 200
-STEPS: Final = 120
+STEPS: Final = 50
 """Changes of one round."""
 REST_SECONDS: Final = 60.0
 """Backoffs end within this; what waits for longer is flushed only after five minutes."""
