@@ -172,7 +172,7 @@ class Operator:
         self.group_conditions = GroupConditions(self.world, dispatcher)
         self.handlers = self._event_handlers(dispatcher, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
-        self.scheduler = self._scheduler(active, dispatcher)
+        self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
         self.audit = Audit(
             self.world,
             client,
@@ -235,7 +235,9 @@ class Operator:
             device_counts=DeviceCounters(metrics),
         )
 
-    def _scheduler(self, active: ActiveQueue, dispatcher: APIDispatcher) -> Scheduler:
+    def _scheduler(
+        self, active: ActiveQueue, dispatcher: APIDispatcher, max_pod_complexity: int
+    ) -> Scheduler:
         """The way of a pod, from activeQ to its binding."""
         world, metrics = self.world, self.metrics
         failures = FailureHandler(world, dispatcher, metrics, self.preemption, self.without_profile)
@@ -269,6 +271,7 @@ class Operator:
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
+            max_pod_complexity,
         )
         return Scheduler(
             world,

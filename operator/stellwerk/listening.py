@@ -383,6 +383,16 @@ def within_limits(use: PortUse, gate: Gate, probes: frozenset[str] = frozenset()
     return within
 
 
+def check_room(request: web.Request) -> None:
+    """Return if the port of a request has memory for one more answer.
+
+    Raises:
+        HTTPTooManyRequests: peers have left too much unread.
+    """
+    if isinstance(request.protocol, _Connection):
+        request.protocol.use.check_room()
+
+
 def json_within(limits: Limits, body: bytes) -> Any:  # noqa: ANN401 JSON
     """Return the value that a body says.
 
@@ -741,9 +751,9 @@ class _Connection(web.RequestHandler):
         "_refused",
         "_socket",
         "_timed",
-        "_use",
         "accepted",
         "unanswered",
+        "use",
     )
 
     def __init__(self, server: web.Server, use: PortUse, accepted: _Accepted) -> None:
@@ -757,7 +767,7 @@ class _Connection(web.RequestHandler):
             max_headers=limits.header_fields,
             max_field_size=limits.header_bytes,
         )
-        self._use = use
+        self.use = use
         self.accepted = accepted
         self.unanswered = 0
         """Requests whose head has ended."""
@@ -790,14 +800,14 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._socket = cast("asyncio.Transport", transport)
-        if not self._use.connected(self.accepted, self):
+        if not self.use.connected(self.accepted, self):
             self.abort()
             return
         self._look_again(0)
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._use.gone(self.accepted)
+        self.use.gone(self.accepted)
         self.accepted.connection = self._socket = None
         self._held = b""
         for timer in (self._deadline, self._look):
@@ -813,7 +823,7 @@ class _Connection(web.RequestHandler):
         if not data:
             super().data_received(data)
             return
-        if not self._use.received(self.accepted, len(data)):
+        if not self.use.received(self.accepted, len(data)):
             text = "too much is being received at once"
             self._refuse(_Refused(HTTPStatus.SERVICE_UNAVAILABLE, "memory", text))
             return
@@ -844,8 +854,8 @@ class _Connection(web.RequestHandler):
         """Take the next request when this one is answered."""
         finished = await super().finish_response(request, resp, start_time)
         self.unanswered = 0
-        self._use.received(self.accepted, len(self._held) - self.accepted.received_bytes)
-        self._use.idle(self.accepted)
+        self.use.received(self.accepted, len(self._held) - self.accepted.received_bytes)
+        self.use.idle(self.accepted)
         if self._held and not self._refused:
             self._pass_on()
             if not (self._reading_paused or self._buffer_paused):
@@ -864,14 +874,14 @@ class _Connection(web.RequestHandler):
         if isinstance(error, ConnectionError):
             return  # the peer has gone
         if isinstance(error, HttpProcessingError):
-            self._use.refused("malformed")
-        elif self.accepted.identified or self._use.limits.unidentified_connections is None:
+            self.use.refused("malformed")
+        elif self.accepted.identified or self.use.limits.unidentified_connections is None:
             super().log_exception(*args, **kw)
         else:
-            self._use.failed(error)
+            self.use.failed(error)
 
     def _set_deadline(self) -> None:
-        framing, limits = self._framing, self._use.limits
+        framing, limits = self._framing, self.use.limits
         timed = (framing.requests, framing.in_head, framing.in_body)
         if timed == self._timed:
             return
@@ -889,8 +899,8 @@ class _Connection(web.RequestHandler):
     def _refuse(self, refused: _Refused) -> None:
         """Answer with a status if nothing else is being answered, and close the connection."""
         self._refused, self._held = True, b""
-        self._use.received(self.accepted, -self.accepted.received_bytes)
-        self._use.refused(refused.reason)
+        self.use.received(self.accepted, -self.accepted.received_bytes)
+        self.use.refused(refused.reason)
         transport = self.transport
         if transport is None:
             return
@@ -904,7 +914,7 @@ class _Connection(web.RequestHandler):
             "Connection": "close",
         }
         if refused.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            fields["Allow"] = ", ".join(sorted(self._use.limits.methods))
+            fields["Allow"] = ", ".join(sorted(self.use.limits.methods))
         if refused.status is HTTPStatus.SERVICE_UNAVAILABLE:
             fields["Retry-After"] = str(RETRY_SECONDS)
         head = [f"HTTP/1.1 {refused.status.value} {refused.status.phrase}"]
@@ -917,13 +927,13 @@ class _Connection(web.RequestHandler):
 
     def _look_again(self, unread_bytes: int, stalled_looks: int = 0) -> None:
         """Close the connection of a peer that has read nothing since several looks."""
-        seconds = self._use.limits.stalled_seconds
+        seconds = self.use.limits.stalled_seconds
         if seconds is None or self._socket is None:
             return
         unread = self.accepted.unread_bytes
         stalled_looks = stalled_looks + 1 if unread and unread >= unread_bytes > 0 else 0
         if stalled_looks == _LOOKS:
-            self._use.refused("unread")
+            self.use.refused("unread")
             self.abort()
             return
         pause_seconds = seconds / _LOOKS

@@ -19,8 +19,10 @@ from aiohttp import web
 from stellwerk.clock import SystemClock
 from stellwerk.listening import LimitedSite, Limits, PortUse
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
+from stellwerk_cluster.apimachinery.feature_gates import default_gates
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.objects import micro_timestamp
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RuntimeConfig
 from stellwerk_cluster.apiserver.auth_filters import AuthFilters
 from stellwerk_cluster.apiserver.computed_kinds import (
     COMPONENT_STATUSES,
@@ -113,8 +115,14 @@ class ClusterOptions:
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
-    feature_gates: frozenset[str] = frozenset()
-    """Which gates are on, with all that they need: `apimachinery.feature_gates`."""
+    release: str = DEFAULT_RELEASE
+    """The release of Kubernetes that the cluster is."""
+    feature_gates: frozenset[str] | None = None
+    """Which gates are on, with all that they need (`apimachinery.feature_gates`); None: those that
+    the release has on.
+    """
+    runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
+    """Which versions are served beside those that are anyway, or are not."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
@@ -153,11 +161,14 @@ class EmbeddedCluster:
         self.store = Store(window=self.options.event_window)
         kept = SecretFiles()
         if self.options.data_directory is not None:
-            self.options.data_directory.restore(self.store)
+            self.options.data_directory.restore(self.store, self.options.release)
             kept = SecretFiles(self.options.data_directory.path / _SECRETS)
-        self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
+        gates, release = self.options.feature_gates, self.options.release
+        gates = default_gates(release) if gates is None else gates
+        kinds = KindTable(gates, release, self.options.runtime_config)
+        self.api = Api(self.store, kinds, self.clock, rng)
         self.api.plugins = self.options.admission_plugins
-        self.api.features = self.options.feature_gates
+        self.api.features = gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(TableConvertors(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)

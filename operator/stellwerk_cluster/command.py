@@ -31,7 +31,18 @@ from stellwerk_cluster.admission.plugins import (
     plugin_flags,
 )
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.apimachinery.feature_gates import feature_gates
+from stellwerk_cluster.apimachinery.feature_gates import (
+    GENERIC_WORKLOAD,
+    default_gates,
+    feature_gates,
+)
+from stellwerk_cluster.apimachinery.kinds import KindTable, kinds_of_release
+from stellwerk_cluster.apimachinery.releases import (
+    DEFAULT_RELEASE,
+    RELEASES,
+    RuntimeConfig,
+    runtime_config,
+)
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import read_fault_table
@@ -46,10 +57,26 @@ _SEEDS: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class ApiFeatures:
-    """The admission plugins and feature gates that flags switch."""
+    """The release of a cluster, and what flags switch in its API."""
 
     plugins: PluginFlags = PluginFlags()  # noqa: RUF009  (a tuple)
-    gates: frozenset[str] = frozenset()
+    gates: frozenset[str] | None = None
+    """None: those that the release has on."""
+    release: str = DEFAULT_RELEASE
+    runtime: RuntimeConfig = RuntimeConfig()  # noqa: RUF009  (frozen)
+
+    def groups_of_pods(self) -> str:
+        """The sentence on which version of PodGroups and Workloads is served."""
+        gates = default_gates(self.release) if self.gates is None else self.gates
+        served = [
+            row.api_version
+            for row in KindTable(gates, self.release, self.runtime)
+            if row.kind == "PodGroup"
+        ]
+        if served:
+            what = f"{' and '.join(served)} (PodGroups, Workloads)"
+            return f"Kubernetes {self.release}; {what} is served"
+        return f"Kubernetes {self.release}; PodGroups and Workloads are not served"
 
 
 def open_cluster(
@@ -72,12 +99,16 @@ def open_cluster(
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
     features = features or ApiFeatures()
-    plugins = features.plugins.applied(enforced=access is not None and access.enforced)
+    plugins = features.plugins.applied(
+        enforced=access is not None and access.enforced, release=features.release
+    )
     options = ClusterOptions(
         faults=faults,
         data_directory=data_directory,
         admission_plugins=plugins,
+        release=features.release,
         feature_gates=features.gates,
+        runtime_config=features.runtime,
         kubelet=kubelet or KubeletOptions(),
     )
     if access is not None:
@@ -111,20 +142,37 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
         api.ensure(profiles, "", as_applied(_copied(manifest)))
 
 
-def api_features(enabled: str = "", disabled: str = "", gates: str = "") -> ApiFeatures:
-    """The admission plugins and feature gates that three flags leave on.
+def api_features(
+    enabled: str = "",
+    disabled: str = "",
+    gates: str = "",
+    release: str = DEFAULT_RELEASE,
+    runtime: str = "",
+) -> ApiFeatures:
+    """A release with the admission plugins, feature gates and versions that flags leave on.
+
+    PodGroups and Workloads are on unless a flag turns them off; kube-apiserver has them off.
 
     Raises:
-        ConfigurationError: a flag names no plugin or gate, or leaves out what a gate needs.
+        ConfigurationError: a flag names no plugin, gate or version, or leaves out what a gate
+            needs.
     """
+    if release not in RELEASES:
+        listed = ", ".join(RELEASES)
+        raise ConfigurationError(f"--kubernetes-version {release}: there are {listed}")
     try:
-        admitting = plugin_flags(enabled, disabled)
+        admitting = plugin_flags(enabled, disabled, release)
     except ValueError as error:
         raise ConfigurationError(f"admission plugins: {error}") from error
     try:
-        return ApiFeatures(admitting, feature_gates(gates))
+        on = feature_gates(gates, release, default_gates(release) | {GENERIC_WORKLOAD})
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from error
+    try:
+        versions = {kind.api_version for kind in kinds_of_release(release)}
+        return ApiFeatures(admitting, on, release, runtime_config(runtime, versions))
+    except ValueError as error:
+        raise ConfigurationError(f"--runtime-config: {error}") from error
 
 
 async def serve_cluster(
@@ -162,6 +210,7 @@ async def serve_cluster(
         raise cannot_listen(f"port {port}", error) from error
     try:
         _write(cluster, file, kubeconfig)
+        print((features or ApiFeatures()).groups_of_pods())
         print(
             f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes"
         )

@@ -69,6 +69,8 @@ RULES = {
     "unionMember",
     "immutable",
     "unique",
+    "gate",
+    "forbidden",
     "check",
 }
 

@@ -12,7 +12,7 @@ import aiohttp
 
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.metrics import Metrics
-from stellwerk.serving.explanations import ExplanationRoutes
+from stellwerk.serving.explanations import COMPUTED_SECONDS, SLICE_SECONDS, ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
 from tests.support.builders import make_node, make_pod
@@ -44,11 +44,17 @@ class ExplainingPort:
 @asynccontextmanager
 async def explaining_port(
     numbers: Callable[[int | None], RandomNumbers] = Random,
+    computed_seconds: float = COMPUTED_SECONDS,
 ) -> AsyncIterator[ExplainingPort]:
     """`numbers` break ties."""
     async with running(numbers=numbers) as world, aiohttp.ClientSession() as session:
         answers = ExplainingPort("", world, session)
-        routes = ExplanationRoutes(world.operator.explanations, lambda: answers.leader)
+        routes = ExplanationRoutes(
+            world.operator.explanations,
+            lambda: answers.leader,
+            slice_seconds=min(SLICE_SECONDS, computed_seconds),
+            computed_seconds=computed_seconds,
+        )
         server = HttpServer(
             Probes(), lambda: exposition(Metrics()), lambda: iter(()), routes=routes.table
         )

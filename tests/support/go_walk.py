@@ -55,7 +55,7 @@ class GoWalk(ABC):
         }
         for kind in built_in_kinds():
             package = f"k8s.io/api/{kind.group.partition('.')[0] or 'core'}/{kind.version}"
-            if kind.group not in _ELSEWHERE:
+            if kind.group not in _ELSEWHERE and not kind.since and not kind.stored:
                 self._add(package, kind.kind, kind.type_name)
         for name, package in BESIDE.items():
             self._add(package, name, name)

@@ -111,14 +111,27 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_feature_gates(parser: argparse.ArgumentParser) -> None:
-    """The flag that turns on what an embedded cluster has behind feature gates."""
+def add_release_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags for the release of an embedded cluster, and for what it serves."""
+    parser.add_argument(
+        "--kubernetes-version",
+        metavar="1.36|1.37",
+        default="1.36",
+        help="which release of Kubernetes the cluster is (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--runtime-config",
+        metavar="VERSION=true,…",
+        default="",
+        help="versions that are served or not, as in kube-apiserver: api/beta=true, "
+        "scheduling.k8s.io/v1alpha2=false (docs/embedded-cluster.md)",
+    )
     parser.add_argument(
         "--feature-gates",
         metavar="GATE=true,…",
         default="",
-        help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
-        "belongs to them (docs/gangs.md)",
+        help="as in kube-apiserver; PodGroups and Workloads are on, and AllAlpha=true turns on all "
+        "that belongs to them (docs/gangs.md)",
     )
 
 

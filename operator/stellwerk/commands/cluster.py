@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gates
+from stellwerk.commands.arguments import add_cluster_arguments, add_release_flags
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "serve an embedded cluster on this machine"
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for word in ("enable", "disable"):
         name, what = f"--{word}-admission-plugins", f"{word} these admission plugins"
         parser.add_argument(name, metavar="NAMES", default="", help=what)
-    add_feature_gates(parser)
+    add_release_flags(parser)
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -84,7 +84,11 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk_cluster.node_flags import kubelet_options  # noqa: PLC0415
 
     features = api_features(
-        options.enable_admission_plugins, options.disable_admission_plugins, options.feature_gates
+        options.enable_admission_plugins,
+        options.disable_admission_plugins,
+        options.feature_gates,
+        options.kubernetes_version,
+        options.runtime_config,
     )
     access = AccessFlags(
         options.authorization,

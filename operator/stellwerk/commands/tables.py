@@ -261,6 +261,8 @@ def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Cons
             to.print(escape(f"{plugin}: {line}"))
     for each in explanation.left_out or ():
         to.print(f"[yellow]Left out is {escape(each.plugin)}: {escape(each.reason)}[/]")
+    if isinstance(explanation, RecomputedExplanation) and explanation.stopped:
+        to.print(f"[yellow]{escape(explanation.stopped)}[/]")
 
 
 def _print_preemption(preemption: PreemptionNow, to: Console) -> None:
@@ -296,7 +298,10 @@ def print_what_if(answer: WhatIf, to: Console) -> None:
         if each.would_preempt is not None:
             victims = ", ".join(each.would_preempt.victims)
             to.print(escape(f"  it would preempt {victims} on {each.would_preempt.node}"))
-    if not answer.placed and not answer.unplaced:
+    if answer.left_out:
+        why = f": {answer.stopped}" if answer.stopped else ""
+        to.print(f"[yellow]{answer.left_out} more pods were not looked at{escape(why)}[/]")
+    elif not answer.placed and not answer.unplaced:
         to.print("No pod waits." if answer.drained is None else "No pod has to move.")
     if answer.explanation is not None and answer.unplaced:
         _print_verdicts(answer.explanation, to)

@@ -8,7 +8,7 @@ from typing import Final
 
 from stellwerk.commands.arguments import (
     add_cluster_arguments,
-    add_feature_gates,
+    add_release_flags,
     port_number,
 )
 from stellwerk.garbage import collect_seldom
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="of the scheduler, on 127.0.0.1 (default: a free one)",
     )
-    add_feature_gates(parser)
+    add_release_flags(parser)
     from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
 
     add_device_flag(parser)
@@ -50,7 +50,11 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.demo.up import run_up  # noqa: PLC0415
     from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
-    features = api_features(gates=options.feature_gates)
+    features = api_features(
+        gates=options.feature_gates,
+        release=options.kubernetes_version,
+        runtime=options.runtime_config,
+    )
     uvloop.run(
         run_up(
             options.nodes,

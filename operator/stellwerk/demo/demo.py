@@ -27,6 +27,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.command import api_features
 
 _RESOURCES: Final = {
     "Pod": ("pods", "", "default"),
@@ -124,8 +125,10 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
     output = output or sys.stdout
     started = time.perf_counter()
     nodes = load_nodes()
-    async with open_sandbox(nodes) as sandbox:
+    features = api_features()
+    async with open_sandbox(nodes, features=features) as sandbox:
         cluster = sandbox.cluster
+        print(features.groups_of_pods(), file=output)
         print(f"A cluster of {len(nodes)} nodes at {cluster.url}\n", file=output)
         examples = load_examples()
         for example in examples:

@@ -39,6 +39,7 @@ async def run_up(
         open_page(OperatorPort(session, sandbox.url), page_port) as page,
     ):
         command, file = own_command(), sandbox.kubeconfig
+        print((features or ApiFeatures()).groups_of_pods(), file=output)
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
         print(f"Kubeconfig: {file}", file=output)
         print(f"Scheduler:  {sandbox.url}", file=output)

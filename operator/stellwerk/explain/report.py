@@ -18,7 +18,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
-from stellwerk.explain.steps import Steps
+from stellwerk.explain.steps import OutOfTime, Steps
 from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
@@ -50,6 +50,8 @@ from stellwerk.models.answers.pod import (
     VictimFields,
 )
 from stellwerk.models.answers.shadow import ShadowDiff
+from stellwerk.models.answers.suggestion import Suggestion
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.explain import claim_states
 from stellwerk.plugins.gpu.explain import held_gpus
@@ -79,6 +81,8 @@ class Explanations:
     """Every SchedulerProfile with its conditions."""
     shadow: Callable[[str], ShadowDiff | None]
     """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
+    max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+    """Of pods and profiles that are supposed, as of those from the API."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
@@ -170,6 +174,7 @@ class Explanations:
             would_get_node=found.would_get_node,
             preemption=found.preemption,
             would_fit=found.would_fit,
+            note=found.stopped,
             plugins=found.plugins,
             left_out=found.left_out,
         )
@@ -266,9 +271,12 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
             )
         decision = decide(world, pod, profile)
         yield
-        search = WouldFit(world, pod, profile)
-        yield from search.search(found, asked)
-        of_objects = yield from suggested_edits(world, pod, profile, asked.object_edits)
+        search, of_objects, stopped = WouldFit(world, pod, profile), list[Suggestion](), None
+        try:
+            yield from search.search(found, asked)
+            of_objects = yield from suggested_edits(world, pod, profile, asked.object_edits)
+        except OutOfTime as reason:
+            stopped = str(reason)
     except PluginFailure as failure:
         failed = RecomputedVerdicts(recomputed_at=computed, error=str(failure))
         return RecomputedExplanation(verdicts=failed)
@@ -277,6 +285,7 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
         preemption=preemption(decision, search),
         would_fit=[each.answer() for each in search.suggestions] + of_objects,
         left_out=asked.left_out or None,
+        stopped=stopped,
     )
 
 

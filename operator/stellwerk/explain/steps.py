@@ -12,6 +12,10 @@ Steps: TypeAlias = Generator[None, None, Result]
 """Yields between steps, returns the result."""
 
 
+class OutOfTime(Exception):  # noqa: N818 no error
+    """Is thrown into steps that have taken the time of an answer; they end with what they have."""
+
+
 def finished(steps: Steps[Result]) -> Result:
     """The result of all steps, taken at once: for where no decision waits behind them."""
     while True:

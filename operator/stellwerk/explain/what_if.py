@@ -4,16 +4,16 @@ The operator's port and `stellwerk what-if` ask. Invariant: pods are decided one
 the scheduler would, each placed on the fork before the next; nothing reaches the World itself.
 """
 
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
-from stellwerk.explain.steps import Steps
+from stellwerk.explain.steps import OutOfTime, Steps
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
     PlacedPod,
@@ -22,8 +22,9 @@ from stellwerk.models.answers.what_if import (
     WhatIf,
     WouldPreempt,
 )
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
+from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.dynamic_resources.explain import given_back
@@ -36,16 +37,22 @@ if TYPE_CHECKING:
     from stellwerk.models.answers.pod import RecomputedExplanation
 
 MOST_PODS: Final = 1000
+_NODES_OF_A_STEP: Final = 16
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that a drain leaves: DaemonSets, and the kubelet of static pods."""
 
 
-def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
+def what_if(
+    live: World, supposed: Supposition, max_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+) -> Steps[WhatIf]:
     """Decide on a fork of the World with what is supposed.
+
+    A pod and a profile are held to the limits of those that come from the API: `max_complexity`.
 
     Raises:
         ConfigurationError: an object cannot be read, or a node is not there.
+        OutOfTime: it was thrown in before anything was decided.
     """
     yield
     waiting = _waiting(live)
@@ -54,29 +61,40 @@ def what_if(live: World, supposed: Supposition) -> Steps[WhatIf]:
     yield from _add_nodes(world, supposed)
     pods = _drain(world, supposed.drain) if supposed.drain else waiting
     if supposed.pod is not None:
-        pods = [_pod(world, supposed.pod)]
+        pods = [_pod(world, supposed.pod, max_complexity)]
     explanation: RecomputedExplanation | None = None
     placed: list[PlacedPod] = []
     unplaced: list[UnplacedPod] = []
     followed: set[str] = set()
+    stopped: str | None = None
     for pod in pods[:MOST_PODS]:
-        profile = _profile(world, supposed, pod)
-        if profile is None:
-            unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
-            continue
-        followed.add(str(profile.compatibility.release))
-        if supposed.pod is not None:
-            explanation = yield from explain_on(world, pod, profile)
+        try:
+            profile = _profile(world, supposed, pod, max_complexity)
+            if profile is None:
+                unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
+                continue
+            followed.add(str(profile.compatibility.release))
+            if pod.spec.too_complex:
+                unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
+                continue
+            yield
+            if supposed.pod is not None:
+                explanation = yield from explain_on(world, pod, profile)
+                yield
+        except OutOfTime as reason:
+            stopped = str(reason)
+            break
         decided = _decide(world, pod, profile)
         if isinstance(decided, PlacedPod):
             placed.append(decided)
         else:
             unplaced.append(decided)
-        yield
+    left_out = len(pods) - len(placed) - len(unplaced)
     return WhatIf(
         drained=supposed.drain or None,
         compatibility=sorted(followed),
-        left_out=len(pods) - MOST_PODS if len(pods) > MOST_PODS else None,
+        left_out=left_out or None,
+        stopped=stopped,
         explanation=explanation,
         placed=placed,
         unplaced=unplaced,
@@ -113,36 +131,49 @@ def _waiting(live: World) -> list[PodInfo]:
 
 
 def _add_nodes(world: World, supposed: Supposition) -> Iterator[None]:
+    numbers = itertools.count(1)
     for index, manifest in enumerate(supposed.add_nodes):
+        try:
+            node = _parsed(manifest)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
         for number in range(supposed.count):
-            named = _named(manifest, world, number, supposed.count)
-            try:
-                node = parse_node(named)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
-            world.cache.set_node(node)
-        yield
+            name = node.name if supposed.count == 1 else f"{node.name}-{number + 1}"
+            world.cache.set_node(_renamed(node, name, world))
+            if next(numbers) % _NODES_OF_A_STEP == 0:
+                world.cache.update_snapshot()
+                yield
 
 
-def _named(manifest: JsonObject, world: World, number: int, count: int) -> JsonObject:
-    """The node under a name that is free."""
-    metadata: Any = manifest.get("metadata")
-    if not isinstance(metadata, dict):
-        raise ConfigurationError("addNodes: a node has metadata")
-    base = str(metadata.get("name") or metadata.get("generateName") or "new")
-    name = base if count == 1 else f"{base}-{number + 1}"
-    while world.cache.node(name) is not None:
-        name += "-new"
-    labels: Mapping[str, str] = metadata.get("labels") or {}
-    if "kubernetes.io/hostname" in labels:
-        labels = {**labels, "kubernetes.io/hostname": name}
-    status = deepcopy(manifest.get("status") or {})
-    status.setdefault("allocatable", status.get("capacity") or {})
-    return {
-        **manifest,
-        "metadata": {"name": name, "labels": labels, "annotations": metadata.get("annotations")},
-        "status": status,
-    }
+def _parsed(manifest: JsonObject) -> NodeInfo:
+    """The node as it is made of a manifest, which may leave out the name and what is allocatable.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is malformed.
+    """
+    metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
+    name = str(metadata.get("name") or metadata.get("generateName") or "new")
+    allocatable = status.get("allocatable") or status.get("capacity") or {}
+    return parse_node(
+        {
+            **manifest,
+            "metadata": {**metadata, "name": name, "uid": ""},
+            "status": {**status, "allocatable": allocatable},
+        }
+    )
+
+
+def _renamed(node: NodeInfo, name: str, world: World) -> NodeInfo:
+    """The node under this name, or one that is free."""
+    number = 0
+    free = name
+    while world.cache.node(free) is not None:
+        number += 1
+        free = f"{name}-new" if number == 1 else f"{name}-new-{number}"
+    labels = node.labels
+    if HOSTNAME_LABEL in labels:
+        labels = {**labels, HOSTNAME_LABEL: free}
+    return replace(node, name=free, uid=free, labels=labels)
 
 
 def _drain(world: World, name: str) -> list[PodInfo]:
@@ -164,11 +195,11 @@ def _drain(world: World, name: str) -> list[PodInfo]:
     return [pod.with_node("") for pod in ordered]
 
 
-def _pod(world: World, manifest: JsonObject) -> PodInfo:
-    spec = {**manifest.get("spec", {})}
-    spec.pop("nodeName", None)
+def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
     try:
-        pod = parse_pod({**manifest, "spec": spec}, world.priority_classes.resolve)
+        spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
+        unbound = {**manifest, "spec": spec}
+        pod = parse_pod(unbound, world.priority_classes.resolve, max_complexity)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"this is no pod: {error!r}") from error
     world.nominator.remove(pod.uid)
@@ -176,19 +207,24 @@ def _pod(world: World, manifest: JsonObject) -> PodInfo:
     return pod
 
 
-def _profile(world: World, supposed: Supposition, pod: PodInfo) -> ServedProfile | None:
+def _profile(
+    world: World, supposed: Supposition, pod: PodInfo, max_complexity: int
+) -> ServedProfile | None:
     if supposed.profile is None:
         return world.profiles.of(pod)
     # Made once: plugins keep columns between decisions.
     served = world.profiles.served.get(_SUPPOSED)
     if served is None:
-        served = _supposed_profile(world, supposed.profile)
+        served = _supposed_profile(world, supposed.profile, max_complexity)
         everything = {**world.profiles.served, _SUPPOSED: served}
         world.profiles.served = everything
     return served
 
 
-def _supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
+def _supposed_profile(world: World, manifest: JsonObject, max_complexity: int) -> ServedProfile:
+    too_many = too_many_defaults(manifest.get("spec"), max_complexity)
+    if too_many:
+        raise ConfigurationError(f"this profile cannot be used: spec.pluginConfig: {too_many}")
     try:
         auto = world.profiles.compatibility
         loaded = load_profile(manifest, known_plugins(), auto)

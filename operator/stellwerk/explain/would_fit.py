@@ -295,6 +295,7 @@ class WouldFit:
             for _, change in self._asked.for_node(int(found.rows[at]), found.failing(at)):
                 if len(self._tried) < limit and self._try((change,)) is not None:
                     yield
+            yield  # proposals for one node may take a while, too
         in_the_way = self._in_the_way
         if any(
             np.any(found.results[name].codes) for name in _DOMAIN_PLUGINS & found.results.keys()

@@ -220,6 +220,10 @@ def _term_node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
 # --- proposals ----------------------------------------------------------------------------------
 
 
+_MOST_LABELS: Final = 64
+"""More than a node ever lacks by mistake; each is a column of all nodes when it is tried."""
+
+
 def _labels(pod: PodInfo, node: NodeInfo) -> Iterator[Change]:
     """The labels that the pod asks of its node."""
     spec, labels = pod.spec, node.labels
@@ -233,6 +237,8 @@ def _labels(pod: PodInfo, node: NodeInfo) -> Iterator[Change]:
         options = list(label_changes(required, node))
     for option in options:
         together = {**option, **needed}
+        if len(together) > _MOST_LABELS:
+            continue
         if together and all(option.get(key, value) == value for key, value in needed.items()):
             yield SetLabels(node.name, tuple(together.items()))
 

@@ -2,13 +2,17 @@
 
 `app` adds the routes to the port, whose guard asks the API server before each request. Invariant:
 one answer is computed at a time, in slices of a few milliseconds, so that the next decision never
-waits long; a replica that does not lead answers 503 and names the one that does.
+waits long; users have their turns one after the other; a replica that does not lead answers 503 and
+names the one that does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import deque
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -25,15 +29,16 @@ from stellwerk.explain.listings import (
     queue_page,
 )
 from stellwerk.explain.pod_groups import explain_group
+from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
-from stellwerk.listening import json_within
+from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Result, Steps
@@ -43,8 +48,55 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 SLICE_SECONDS: Final = 0.005
-_WAITING: Final = 8
-"""More requests than these are turned away while one is computed."""
+COMPUTED_SECONDS: Final = 2.0
+"""An answer ends after so much computing with what it has, and says so."""
+
+
+class Turns:
+    """One answer at a time; those who wait have their turns by user, as namespaces by pod."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """In the order in which the users have their next turns."""
+        self._taken = False
+
+    @asynccontextmanager
+    async def of(self, user: str) -> AsyncIterator[None]:
+        """Wait for a turn, and give it to the next user in the end."""
+        if self._taken:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(user, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._give()
+                else:
+                    self._forget(user, turn)
+                raise
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._give()
+
+    def _give(self) -> None:
+        """Give the turn to the user whose last one is longest ago."""
+        user = next(iter(self._waiting), None)
+        self._taken = user is not None
+        if user is None:
+            return
+        waiting = self._waiting.pop(user)
+        turn = waiting.popleft()
+        if waiting:
+            self._waiting[user] = waiting  # behind all others
+        turn.set_result(None)
+
+    def _forget(self, user: str, turn: asyncio.Future[None]) -> None:
+        waiting = self._waiting[user]
+        waiting.remove(turn)
+        if not waiting:
+            del self._waiting[user]
 
 
 class ExplanationRoutes:
@@ -55,6 +107,7 @@ class ExplanationRoutes:
         explanations: Explanations,
         standby: Callable[[], str | None],
         slice_seconds: float = SLICE_SECONDS,
+        computed_seconds: float = COMPUTED_SECONDS,
     ) -> None:
         """Prepare the routes.
 
@@ -62,12 +115,13 @@ class ExplanationRoutes:
             explanations: what is asked.
             standby: the identity of the replica that leads, perhaps empty; None: this one leads.
             slice_seconds: how long an answer is computed before other work has its turn.
+            computed_seconds: how long in all, in CPU time.
         """
         self._explanations = explanations
         self._standby = standby
         self._slice_seconds = slice_seconds
-        self._one_at_a_time = asyncio.Lock()
-        self._waiting = 0
+        self._computed_seconds = computed_seconds
+        self._turns = Turns()
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
         self.table.get("/explain/{namespace}/podgroups/{group}")(self._explain_group)
@@ -89,7 +143,7 @@ class ExplanationRoutes:
                 raise web.HTTPNotFound(text=f'there is no pod "{namespace}/{name}" here\n')
             return found
 
-        return await self._answer(steps)
+        return await self._answer(request, steps)
 
     async def _explain_group(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["group"]
@@ -100,22 +154,24 @@ class ExplanationRoutes:
                 raise web.HTTPNotFound(text=f'there is no pod group "{namespace}/{name}" here\n')
             return found
 
-        return await self._answer(steps)
+        return await self._answer(request, steps)
 
     async def _queue(self, request: web.Request) -> web.Response:
         page = _page(request)
-        return await self._answer(lambda: queue_page(self._explanations.world, page))
+        return await self._answer(request, lambda: queue_page(self._explanations.world, page))
 
-    async def _history(self, _: web.Request) -> web.Response:
-        return await self._answer(self._explanations.history.page)
+    async def _history(self, request: web.Request) -> web.Response:
+        return await self._answer(request, self._explanations.history.page)
 
     async def _decisions(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
-        return await self._answer(lambda: decisions_page(asked.world, asked.records, page))
+        return await self._answer(request, lambda: decisions_page(asked.world, asked.records, page))
 
-    async def _profiles(self, _: web.Request) -> web.Response:
+    async def _profiles(self, request: web.Request) -> web.Response:
         asked = self._explanations
-        return await self._answer(lambda: profiles_page(asked.world, asked.profile_objects()))
+        return await self._answer(
+            request, lambda: profiles_page(asked.world, asked.profile_objects())
+        )
 
     async def _shadow(self, request: web.Request) -> web.Response:
         name = request.match_info["profile"]
@@ -127,11 +183,11 @@ class ExplanationRoutes:
                 raise web.HTTPNotFound(text=f'"{name}" decides beside no profile\n')
             return found
 
-        return await self._answer(steps)
+        return await self._answer(request, steps)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         page = _page(request)
-        return await self._answer(lambda: nodes_page(self._explanations.world, page))
+        return await self._answer(request, lambda: nodes_page(self._explanations.world, page))
 
     async def _what_if(self, request: web.Request) -> web.Response:
         body = json_within(LIMITS, await request.read())
@@ -139,43 +195,53 @@ class ExplanationRoutes:
             supposed = Supposition.of(body)
         except ConfigurationError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
-        return await self._answer(lambda: what_if(self._explanations.world, supposed))
+        asked = self._explanations
+        return await self._answer(
+            request, lambda: what_if(asked.world, supposed, asked.max_pod_complexity)
+        )
 
     async def _openapi(self, _: web.Request) -> web.Response:
         return _json(await asyncio.to_thread(openapi_document))
 
-    async def _answer(self, begin: Callable[[], Steps[Kind]]) -> web.Response:
-        """Compute an answer in slices, after those that were asked for before."""
+    async def _answer(self, request: web.Request, begin: Callable[[], Steps[Kind]]) -> web.Response:
+        """Compute an answer in slices, when its user has the turn."""
         leader = self._standby()
         if leader is not None:
             return _json({"error": "this replica does not lead", "leader": leader}, status=503)
-        if self._waiting >= _WAITING:
-            raise web.HTTPTooManyRequests(text="too many explanations are asked for at once\n")
-        self._waiting += 1
         try:
-            async with self._one_at_a_time:
+            async with self._turns.of(request.get(USER, "")):
+                check_room(request)
                 answer = await self._in_slices(begin())
                 # Made beside the loop, since the first of a kind takes a while.
                 written = await asyncio.to_thread(codec, type(answer))
                 return _response(await self._in_slices(written.in_steps(answer)))
         except ConfigurationError as error:
             raise web.HTTPUnprocessableEntity(text=f"{error}\n") from error
+        except OutOfTime as error:
+            raise web.HTTPUnprocessableEntity(text=f"{error}\n") from error
         except SchedulerError as error:
             raise web.HTTPInternalServerError(text=f"{error}\n") from error
-        finally:
-            self._waiting -= 1
 
     async def _in_slices(self, steps: Steps[Result]) -> Result:
-        began = time.perf_counter()
-        while True:
-            try:
+        left_seconds, began = self._computed_seconds, time.thread_time()
+        try:
+            while True:
                 next(steps)
-            except StopIteration as ended:
-                result: Result = ended.value
-                return result
-            if time.perf_counter() - began >= self._slice_seconds:
-                await asyncio.sleep(0)
-                began = time.perf_counter()
+                slice_seconds = time.thread_time() - began
+                if slice_seconds >= self._slice_seconds:
+                    left_seconds -= slice_seconds
+                    if left_seconds < 0:
+                        left_seconds = math.inf
+                        steps.throw(OutOfTime(self._out_of_time))
+                    await asyncio.sleep(0)
+                    began = time.thread_time()
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+
+    @property
+    def _out_of_time(self) -> str:
+        return f"the answer ends here: it has taken {self._computed_seconds:g} s of computing"
 
 
 def _page(request: web.Request) -> Page:

@@ -32,14 +32,14 @@ STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
 _DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 
-def protect_namespace(namespace: JsonObject, kind: ResourceKind) -> None:
-    """Three namespaces stay.
+def protect_namespace(namespace: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Three namespaces stay: NamespaceLifecycle.
 
     Raises:
         StatusError: it is one of them (403).
     """
     name = namespace["metadata"]["name"]
-    if name in _PROTECTED_NAMESPACES:
+    if name in _PROTECTED_NAMESPACES and cluster.enabled("NamespaceLifecycle"):
         raise forbidden(kind, name, "this namespace may not be deleted")
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, exists
+
 DEFAULT_PLUGINS: Final = frozenset(
     (
         "DefaultIngressClass",
@@ -27,6 +29,8 @@ DEFAULT_PLUGINS: Final = frozenset(
     )
 )
 """On unless they are disabled, as in kube-apiserver."""
+_UNTIL: Final = {"PodGroupWorkloadExists": "1.36"}
+"""Plugins that a later release has no longer, with the last one that has them."""
 OPTIONAL_PLUGINS: Final = frozenset(
     (
         "ExtendedResourceToleration",
@@ -49,19 +53,26 @@ class PluginFlags(NamedTuple):
     enabled: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
 
-    def applied(self, *, enforced: bool) -> frozenset[str]:
-        """The plugins that are on; `enforced`: rights are."""
-        default = DEFAULT_PLUGINS | RBAC_PLUGINS if enforced else DEFAULT_PLUGINS
-        return (default | self.enabled) - self.disabled
+    def applied(self, *, enforced: bool, release: str = DEFAULT_RELEASE) -> frozenset[str]:
+        """The plugins of a release that are on; `enforced`: rights are."""
+        default = default_plugins(release)
+        return ((default | RBAC_PLUGINS if enforced else default) | self.enabled) - self.disabled
 
 
-def plugin_flags(enabled: str = "", disabled: str = "") -> PluginFlags:
+def default_plugins(release: str = DEFAULT_RELEASE) -> frozenset[str]:
+    """The plugins that a release has on."""
+    return frozenset(name for name in DEFAULT_PLUGINS if exists(release, "", _UNTIL.get(name, "")))
+
+
+def plugin_flags(
+    enabled: str = "", disabled: str = "", release: str = DEFAULT_RELEASE
+) -> PluginFlags:
     """The plugins of two flags; both texts are lists of names with commas.
 
     Raises:
         ValueError: a name is that of no plugin, or stands in both.
     """
-    known = DEFAULT_PLUGINS | OPTIONAL_PLUGINS | RBAC_PLUGINS
+    known = default_plugins(release) | OPTIONAL_PLUGINS | RBAC_PLUGINS
     wanted, unwanted = (
         {name.strip() for name in text.split(",") if name.strip()} for text in (enabled, disabled)
     )

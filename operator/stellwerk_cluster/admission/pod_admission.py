@@ -16,6 +16,7 @@ from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, timestamp
 from stellwerk_cluster.apimachinery.pods import qos_class
+from stellwerk_cluster.apimachinery.releases import KEPT_CLAIM_STATUSES, holds
 from stellwerk_cluster.defaults.pod_strategy import drop_group_of_pod
 from stellwerk_cluster.validation.resources import is_extended
 
@@ -38,6 +39,11 @@ _MEMORY_PRESSURE: Final = {
 RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
 _NO_EXECUTE_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
+_CLAIM_STATUSES: Final = (
+    "resourceClaimStatuses",
+    "extendedResourceClaimStatus",
+    "nodeAllocatableResourceClaimStatuses",
+)
 _TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
 
@@ -97,6 +103,10 @@ def admit_pod_update(new: JsonObject, old: JsonObject, cluster: Reader, kind: Re
     Raises:
         StatusError: a plugin refuses the change (403).
     """
+    if holds(KEPT_CLAIM_STATUSES, cluster.release):
+        for name in _CLAIM_STATUSES:
+            if name in (old.get("status") or EMPTY) and name not in (new.get("status") or EMPTY):
+                new["status"][name] = old["status"][name]
     drop_group_of_pod(new, old, cluster)
     if cluster.enabled("DefaultTolerationSeconds"):
         _add_default_tolerations(new["spec"])

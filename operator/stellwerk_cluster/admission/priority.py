@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
-from stellwerk_cluster.apimachinery.feature_gates import PREEMPTION
+from stellwerk_cluster.apimachinery.feature_gates import PREEMPTION, PREEMPTION_POLICY
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 
@@ -74,8 +74,32 @@ def admit_pod_group(group: JsonObject, cluster: Reader, kind: ResourceKind) -> N
     Raises:
         StatusError: there is no such class, or the group gives another number (403).
     """
-    if not (cluster.feature(PREEMPTION) and cluster.enabled("Priority")):
+    if cluster.feature(PREEMPTION) and cluster.enabled("Priority"):
+        _give_priority(group, cluster, kind)
+
+
+def admit_pod_group_v1beta1(group: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Give a group of 1.37 the priority of its class, and whether it may preempt.
+
+    Raises:
+        StatusError: as for the older form.
+    """
+    if not cluster.enabled("Priority"):
         return
+    chosen = _give_priority(group, cluster, kind)
+    if cluster.feature(PREEMPTION_POLICY):
+        policy = (chosen or EMPTY).get("preemptionPolicy", "PreemptLowerPriority")
+        spec = group["spec"]
+        if spec.setdefault("preemptionPolicy", policy) != policy:
+            why = (
+                f"preemptionPolicy set in the pod group ({spec['preemptionPolicy']}) must match "
+                f"the one computed ({policy}) based on the priority class set in the spec"
+            )
+            raise forbidden(kind, group["metadata"].get("name", ""), why)
+
+
+def _give_priority(group: JsonObject, cluster: Reader, kind: ResourceKind) -> JsonObject | None:
+    """Fill in the number of the class that the answer is; None: there is none."""
     spec, name = group["spec"], group["metadata"].get("name", "")
     chosen = chosen_priority_class(spec, cluster)
     if chosen is None and spec.get("priorityClassName"):
@@ -91,6 +115,7 @@ def admit_pod_group(group: JsonObject, cluster: Reader, kind: ResourceKind) -> N
     if chosen is not None:
         spec["priorityClassName"] = chosen["metadata"]["name"]
     spec["priority"] = priority
+    return chosen
 
 
 def admit_priority_class(priority_class: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
@@ -118,7 +143,9 @@ def admit_priority_class_update(
     admit_priority_class(new, cluster, kind)
 
 
-def protect_priority_class(priority_class: JsonObject, kind: ResourceKind) -> None:
+def protect_priority_class(
+    priority_class: JsonObject, _cluster: Reader, kind: ResourceKind
+) -> None:
     """The two system classes stay.
 
     Raises:

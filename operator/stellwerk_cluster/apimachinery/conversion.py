@@ -1,7 +1,8 @@
 """Conversion between the stored form of objects and the version of the kind that clients see.
 
 Events are stored in their core/v1 form and shown in either group; autoscalers are stored as
-autoscaling/v2 and shown in either version; custom objects are converted between the versions of
+autoscaling/v2 and shown in either version; devices are stored as resource.k8s.io/v1, and groups of
+pods in the newest version of the release; custom objects are converted between the versions of
 their definition by their apiVersion alone. Called by the verbs on the way in and by rendering on
 the way out. Invariant: what is stored has the form of the storage version. Converting an event
 there and back loses nothing; of an autoscaler, v1 can say the target of cpu alone, and other
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.structural import prune, with_defaults
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
@@ -48,16 +51,22 @@ _EMPTY_IN_NEW: Final[JsonObject] = {
     "deprecatedFirstTimestamp": None,
     "deprecatedLastTimestamp": None,
 }
+_DEVICES_GROUP: Final = "resource.k8s.io"
+_OF_EVERY_REQUEST: Final = ("name", "firstAvailable")
 _OF_EVERY_OBJECT = ("kind", "apiVersion", "metadata")
 
 
 def is_converted(kind: ResourceKind) -> bool:
     """Whether objects of the kind are stored in another form than they are shown."""
-    return kind.converted or kind.group == _EVENTS_GROUP or _is_autoscaler_v1(kind)
+    return bool(
+        kind.converted or kind.stored or kind.group == _EVENTS_GROUP or _is_autoscaler_v1(kind)
+    )
 
 
 def to_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
     """The stored form of an object that a client sent."""
+    if kind.stored:
+        return _retyped(kind, kind.stored, obj, stored=True)
     if kind.group == _EVENTS_GROUP:
         return _core_event(obj)
     return _autoscaler_v2(obj) if _is_autoscaler_v1(kind) else obj
@@ -67,9 +76,57 @@ def from_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
     """The form of a stored object that clients of the kind see."""
     if kind.converted:
         return _in_version(kind, obj)
+    if kind.stored:
+        return _retyped(kind, kind.version, obj, stored=False)
     if kind.group == _EVENTS_GROUP:
         return _new_event(obj)
     return _autoscaler_v1(obj) if _is_autoscaler_v1(kind) else obj
+
+
+def _retyped(kind: ResourceKind, version: str, obj: JsonObject, *, stored: bool) -> JsonObject:
+    """An object under another version of its kind, with what that calls otherwise."""
+    found = {**obj, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+    if (kind.group, kind.version) == (_DEVICES_GROUP, "v1beta1"):
+        _convert_devices(found, _from_v1beta1 if stored else _to_v1beta1)
+    return found
+
+
+def _convert_devices(obj: JsonObject, convert: Callable[[JsonObject, str], JsonObject]) -> None:
+    """Convert the requests of a claim or a template, or the devices of a slice, in place."""
+    match obj["kind"]:
+        case "ResourceClaim":
+            path: tuple[str, ...] = ("spec", "devices", "requests")
+        case "ResourceClaimTemplate":
+            path = ("spec", "spec", "devices", "requests")
+        case "ResourceSlice":
+            path = ("spec", "devices")
+        case _:
+            return
+    items = pick(obj, path)
+    if items:
+        part = "basic" if path[-1] == "devices" else "exactly"
+        changed = with_value(obj, path, [convert(each, part) for each in items])
+        obj.update(changed)
+
+
+def _from_v1beta1(item: JsonObject, part: str) -> JsonObject:
+    """A request or a device of v1: what v1beta1 has in one place is in another."""
+    if part == "basic":
+        return {"name": item["name"], **(item.get("basic") or EMPTY)}
+    own = {name: value for name, value in item.items() if name in _OF_EVERY_REQUEST}
+    inner = {name: value for name, value in item.items() if name not in _OF_EVERY_REQUEST}
+    if own.get("firstAvailable") and not inner.get("deviceClassName"):
+        inner.pop("deviceClassName", None)
+    return {**own, part: inner} if inner else own
+
+
+def _to_v1beta1(item: JsonObject, part: str) -> JsonObject:
+    """A request or a device of v1beta1."""
+    if part == "basic":
+        inner = {name: value for name, value in item.items() if name != "name"}
+        return {"name": item["name"], "basic": inner}
+    own = {name: value for name, value in item.items() if name != part}
+    return {**own, "deviceClassName": "", **(item.get(part) or EMPTY)}
 
 
 def _is_autoscaler_v1(kind: ResourceKind) -> bool:

@@ -1,56 +1,102 @@
-"""The feature gates that the embedded cluster has, which need which, and their flag.
+"""The feature gates that the embedded cluster has, by release, which need which, and their flag.
 
-Read by the command line, by the table of kinds and by admission. Invariant: a set of gates that is
-in use is complete: what a gate needs is on, too.
+Read by the command line, by the table of kinds, by the verbs and by admission. Invariant: a set of
+gates that is in use is complete: what a gate needs is on, too.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
+
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, exists
 
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 PREEMPTION: Final = "WorkloadAwarePreemption"
+PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
 CLAIMS: Final = "DRAWorkloadResourceClaims"
 JOBS: Final = "WorkloadWithJob"
-NEEDS: Final = {
-    GENERIC_WORKLOAD: "",
-    GANG_SCHEDULING: GENERIC_WORKLOAD,
-    TOPOLOGY: GENERIC_WORKLOAD,
-    PREEMPTION: GANG_SCHEDULING,
-    CLAIMS: GENERIC_WORKLOAD,
-    JOBS: GENERIC_WORKLOAD,
-}
-"""All gates, named as in kube-apiserver, each with the one that it needs; all are off by default,
-as there.
-"""
+VOLUME_LIMITS: Final = "VolumeLimitScaling"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate, named as in kube-apiserver."""
+
+    name: str
+    needs: str = ""
+    """The gate that must be on, too."""
+    since: str = ""
+    until: str = ""
+    beta: str = ""
+    """The release in which it is no longer alpha; empty: it is in all."""
+    on: str = ""
+    """The release from which it is on unless it is turned off; empty: none."""
+
+
+GATES: Final = (
+    Gate(GENERIC_WORKLOAD, beta="1.37"),
+    Gate(GANG_SCHEDULING, GENERIC_WORKLOAD, until="1.36"),
+    Gate(TOPOLOGY, GENERIC_WORKLOAD),
+    Gate(PREEMPTION, GANG_SCHEDULING, until="1.36"),
+    Gate(CLAIMS, GENERIC_WORKLOAD, beta="1.37"),
+    Gate(JOBS, GENERIC_WORKLOAD),
+    Gate(PREEMPTION_POLICY, GENERIC_WORKLOAD, since="1.37"),
+    Gate(VOLUME_LIMITS, beta="1.37", on="1.37"),
+)
 ALL_ALPHA: Final = "AllAlpha"
+ALL_BETA: Final = "AllBeta"
 GANGS: Final = frozenset((GENERIC_WORKLOAD, GANG_SCHEDULING, TOPOLOGY, PREEMPTION))
-"""What gangs of plain pods need."""
+"""What gangs of plain pods need in 1.36."""
 
 
-def feature_gates(text: str) -> frozenset[str]:
+def gates_of(release: str) -> dict[str, Gate]:
+    """The gates that a release has, by name."""
+    return {gate.name: gate for gate in GATES if exists(release, gate.since, gate.until)}
+
+
+def default_gates(release: str = DEFAULT_RELEASE) -> frozenset[str]:
+    """The gates that are on where nothing is said, as in kube-apiserver."""
+    return frozenset(
+        name for name, gate in gates_of(release).items() if gate.on and exists(release, gate.on, "")
+    )
+
+
+def feature_gates(
+    text: str, release: str = DEFAULT_RELEASE, default: frozenset[str] | None = None
+) -> frozenset[str]:
     """The gates that are on, from a text like `GenericWorkload=true,GangScheduling=true`.
 
-    AllAlpha sets every gate that the text does not name.
+    AllAlpha and AllBeta set every gate of that stability that the text does not name; `default` are
+    those that are on where nothing is said, without it those of the release.
 
     Raises:
-        ValueError: the text has another form, names no gate, or leaves out what a gate needs.
+        ValueError: the text has another form, names no gate of the release, or leaves out what a
+            gate needs.
     """
+    known = gates_of(release)
+    default = default_gates(release) if default is None else default
     given = {}
     for each in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = each.partition("=")
-        if name not in NEEDS and name != ALL_ALPHA:
-            raise ValueError(f"no gate {name}; there are {', '.join((*NEEDS, ALL_ALPHA))}")
+        if name not in (*known, ALL_ALPHA, ALL_BETA):
+            listed = ", ".join((*known, ALL_ALPHA, ALL_BETA))
+            raise ValueError(f"no gate {name} in {release}; there are {listed}")
         if value.lower() not in ("true", "false"):
             raise ValueError(f"{each}: expected {name}=true or {name}=false")
         given[name] = value.lower() == "true"
-    everything = given.pop(ALL_ALPHA, False)
-    gates = frozenset(name for name in NEEDS if given.get(name, everything))
+    alpha, beta = given.pop(ALL_ALPHA, None), given.pop(ALL_BETA, None)
+    gates = set()
+    for name, gate in known.items():
+        wide = beta if gate.beta and exists(release, gate.beta, "") else alpha
+        if given.get(name, name in default if wide is None else wide):
+            gates.add(name)
     for name in sorted(gates):
-        if NEEDS[name] and NEEDS[name] not in gates:
+        needed = known[name].needs
+        if needed and needed not in gates:
             raise ValueError(
-                f"{name} is enabled, but depends on features that are disabled: [{NEEDS[name]}]"
+                f"{name} is enabled, but depends on features that are disabled: [{needed}]"
             )
-    return gates
+    return frozenset(gates)

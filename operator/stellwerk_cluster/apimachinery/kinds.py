@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.schema.tables import tables
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RuntimeConfig, exists
+from stellwerk_cluster.schema.tables import stored_block, tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -31,6 +33,8 @@ ALL_VERBS: Final = (
     "watch",
 )
 _VERSION_NAME: Final = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_OWN_WORDS: Final = ("since", "until", "off")
+"""Words that a version does not share with the one that its objects are stored in."""
 METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
 
 
@@ -60,6 +64,8 @@ class ResourceKind:
     subresources: tuple[Subresource, ...] = ()
     fields: tuple[str, ...] = METADATA_FIELDS
     """Field selectors that the kind supports."""
+    later_fields: tuple[str, ...] = ()
+    """Field selectors that a later release has first, each behind it: 1.37:spec.pool.name."""
     generation: bool = False
     """Whether metadata.generation counts changes of the specification."""
     answers_delete_with_object: bool = False
@@ -87,6 +93,14 @@ class ResourceKind:
     """Whether its objects are only stored: nothing acts on them, and writes say so."""
     gate: str = ""
     """The feature gate that serves it; empty: it is always served."""
+    since: str = ""
+    """The first release that has it; empty: all have."""
+    until: str = ""
+    """The last release that has it."""
+    off: bool = False
+    """Whether it is served only where --runtime-config says so."""
+    stored: str = ""
+    """The version of the same kind that its objects are stored in; empty: its own."""
     computed: bool = False
     """Whether its objects are computed when they are asked for, and never stored."""
     custom: bool = False
@@ -146,6 +160,21 @@ def built_in_kinds() -> tuple[ResourceKind, ...]:
     return tuple(kind for kind in _parsed()[1] if not kind.computed)
 
 
+def kinds_of_release(release: str) -> tuple[ResourceKind, ...]:
+    """The kinds of the tables that a release has, whatever serves them."""
+    return tuple(
+        _with_later_fields(kind, release)
+        for kind in built_in_kinds()
+        if exists(release, kind.since, kind.until)
+    )
+
+
+def _with_later_fields(kind: ResourceKind, release: str) -> ResourceKind:
+    later = (each.partition(":") for each in kind.later_fields)
+    added = tuple(name for since, _, name in later if exists(release, since, ""))
+    return replace(kind, fields=(*kind.fields, *added)) if added else kind
+
+
 def computed_kind(name: str) -> ResourceKind:
     """A kind whose objects are computed and not stored.
 
@@ -170,13 +199,21 @@ def kinds_of(content: Tables) -> tuple[dict[str, Subresource], tuple[ResourceKin
         name: Subresource(name, **_facts(name, words, Subresource))
         for name, words in content.subresources.items()
     }
-    blocks = (block for block in content.kinds if block.plural != "*")
-    return below, tuple(_kind(block, below) for block in blocks)
+    blocks = [block for block in content.kinds if block.plural != "*"]
+    return below, tuple(_kind(block, _words(block, blocks), below) for block in blocks)
 
 
-def _kind(block: KindBlock, below: dict[str, Subresource]) -> ResourceKind:
+def _words(block: KindBlock, blocks: list[KindBlock]) -> dict[str, str]:
+    """The words of a block; one that is stored in another version has those of that, too."""
+    stored = stored_block(block, blocks)
+    if stored is None:
+        return block.words
+    return {**{w: v for w, v in stored.words.items() if w not in _OWN_WORDS}, **block.words}
+
+
+def _kind(block: KindBlock, words: dict[str, str], below: dict[str, Subresource]) -> ResourceKind:
     group, _, version = block.api_version.rpartition("/")
-    facts = _facts(block.plural, block.words, ResourceKind)
+    facts = _facts(block.plural, words, ResourceKind)
     names = facts.get("subresources", ())
     unknown = [name for name in names if name not in below]
     if unknown:
@@ -212,14 +249,26 @@ def _facts(name: str, words: dict[str, str], of: type[Subresource | ResourceKind
 class KindTable:
     """All kinds that are served now: the built-in ones and those of CustomResourceDefinitions."""
 
-    def __init__(self, gates: Collection[str] = ()) -> None:
-        """Start with the built-in kinds that are always served, or that one of `gates` serves."""
+    def __init__(
+        self,
+        gates: Collection[str] = (),
+        release: str = DEFAULT_RELEASE,
+        runtime: RuntimeConfig | None = None,
+    ) -> None:
+        """Start with the built-in kinds of a release, as gates and --runtime-config serve them."""
+        self.release = release
+        runtime = runtime or RuntimeConfig()
         self._by_resource: dict[tuple[str, str, str], ResourceKind] = {}
         self.changes = 0
         """Grows with every change, so that documents derived from the table can be cached."""
-        for row in built_in_kinds():
-            if not row.gate or row.gate in gates:
+        self._unserved: list[ResourceKind] = []
+        for row in kinds_of_release(release):
+            if row.gate and row.gate not in gates:
+                continue
+            if runtime.serves(row.api_version, row.plural, default=not row.off):
                 self.add(row)
+            else:
+                self._unserved.append(row)
 
     def __iter__(self) -> Iterator[ResourceKind]:
         """All rows, in the order they were added."""
@@ -244,12 +293,12 @@ class KindTable:
         return next((row for row in self if row.group == group and row.kind == kind), None)
 
     def resource(self, plural: str, group: str = "") -> ResourceKind:
-        """The kind of a resource that is known to be served.
+        """The kind of a resource that the cluster has, also where no client is served it.
 
         Raises:
-            KeyError: it is not.
+            KeyError: it has not.
         """
-        for row in self:
+        for row in chain(self, self._unserved):
             if row.plural == plural and row.group == group:
                 return row
         raise KeyError(plural)

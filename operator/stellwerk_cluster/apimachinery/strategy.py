@@ -40,6 +40,11 @@ class Reader(Protocol):
         """Whether a feature gate is on."""
         ...
 
+    @property
+    def release(self) -> str:
+        """The release of Kubernetes that the cluster is."""
+        ...
+
     def now(self) -> datetime:
         """The wall-clock time."""
         ...
@@ -79,7 +84,7 @@ class KindStrategy:
     """(new, stored; None for a new object) What is allowed and deserves a word."""
     metadata_layers: tuple[int, int] = (1, 1)
     """How often an update of the kind looks at changed metadata, and at metadata as such."""
-    admit_delete: Callable[[JsonObject, ResourceKind], None] = _nothing
+    admit_delete: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
     name_errors: Callable[[str], Sequence[str]] = subdomain_errors
     status_in_create: bool = False
     """Whether the status of a create body is kept."""

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 
-VERSION: Final[JsonObject] = {
-    "major": "1",
-    "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.2+stellwerk",
-    "gitCommit": "",
-    "gitTreeState": "",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "",
-    "platform": "linux/amd64",
-}
 _HASHED_VERSIONS: Final = {"customresourcedefinitions.apiextensions.k8s.io": "v1beta1"}
 """Of kinds that the API server stores in a version that it does not serve."""
 _HASH_BYTES: Final = 8
@@ -151,7 +136,8 @@ class Discovery:
         """The hash that changes when objects are stored in another version."""
         same = (each for each in self._kinds if each.storage_name == row.storage_name)
         stored = next((each for each in same if not is_converted(each)), row)
-        version = row.storage_version or _HASHED_VERSIONS.get(row.storage_name, stored.version)
+        hashed = _HASHED_VERSIONS.get(row.storage_name, stored.version)
+        version = row.storage_version or row.stored or hashed
         text = f"{stored.group}/{version}/{stored.kind}"
         return base64.b64encode(hashlib.sha256(text.encode()).digest()[:_HASH_BYTES]).decode()
 

@@ -16,7 +16,8 @@ from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     no_such_resource,
 )
-from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery
+from stellwerk_cluster.apimachinery.releases import version_document
+from stellwerk_cluster.apiserver.discovery import AGGREGATED, Discovery
 from stellwerk_cluster.apiserver.responses import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.identity.service_tokens import ALGORITHM, ISSUER
 
@@ -39,6 +40,7 @@ class NonResourcePaths:
         """Describe `kinds`."""
         self.tokens: ServiceTokens | None = None
         """Whose keys are published; None: no tokens are issued."""
+        self._release = kinds.release
         self._discovery = Discovery(kinds)
         self._openapi = openapi
         self.address = ""
@@ -56,7 +58,7 @@ class NonResourcePaths:
             case []:
                 return json_answer({"paths": self._discovery.paths(issuer_paths(self.tokens))})
             case ["version"]:
-                return json_answer(VERSION)
+                return json_answer(version_document(self._release))
             case [probe, *checks] if probe in _HEALTH and len(checks) <= 1:
                 return self._health(probe, checks, request)
             case ["openapi", *rest]:

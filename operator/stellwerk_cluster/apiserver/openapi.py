@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.discovery import VERSION
+from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.openapi_protobuf import (
     MEDIA_TYPE,
     document_message,
@@ -131,10 +131,14 @@ class OpenApi:
             paths.update(_paths(row, _V3_PARAMETERS))
         return {
             "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+            "info": self._info(),
             "paths": paths,
             "components": {"schemas": schemas},
         }
+
+    def _info(self) -> JsonObject:
+        version = version_document(self._kinds.release)["gitVersion"]
+        return {"title": "Kubernetes", "version": version}
 
     def _v2(self) -> JsonObject:
         definitions: JsonObject = {}
@@ -144,7 +148,7 @@ class OpenApi:
             paths.update(_paths(row, _V2_PARAMETERS))
         return {
             "swagger": "2.0",
-            "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+            "info": self._info(),
             "paths": paths,
             "definitions": definitions,
         }

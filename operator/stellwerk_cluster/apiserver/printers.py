@@ -352,7 +352,7 @@ def _status_word(conditions: dict[str, JsonObject]) -> str:
     waiting = conditions.get(WAITING)
     if waiting is not None and waiting["status"] == "True":
         return waiting["reason"] or "Pending"
-    scheduled = conditions.get("PodGroupScheduled")
+    scheduled = conditions.get("PodGroupInitiallyScheduled") or conditions.get("PodGroupScheduled")
     if scheduled is None:
         return "Pending"
     if scheduled["status"] == "True":

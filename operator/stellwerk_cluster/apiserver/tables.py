@@ -60,10 +60,13 @@ class Column:
     cell: Cell
 
 
-def columns_of(kind: str) -> tuple[Column, ...]:
-    """The columns of a built-in kind; kinds without columns of their own share the generic ones."""
+def columns_of(*names: str) -> tuple[Column, ...]:
+    """The columns of a built-in kind by its type or its name, the first that has any.
+
+    Kinds without columns of their own share the generic ones.
+    """
     columns = _of_built_in_kinds()
-    return columns.get(kind) or columns[_GENERIC]
+    return next((columns[name] for name in names if name in columns), columns[_GENERIC])
 
 
 def name_column() -> Column:
@@ -77,20 +80,24 @@ def _of_built_in_kinds() -> dict[str, tuple[Column, ...]]:
 
 
 def columns_by_kind(content: Tables) -> dict[str, tuple[Column, ...]]:
-    """The columns by kind that the tables have, and under * the generic ones.
+    """The columns that the tables have by type and by kind, and under * the generic ones.
+
+    Of several forms of a kind, its name stands for the first.
 
     Raises:
         ValueError: a column has an unknown word, or shows nothing.
         KeyError: a shared column does not exist.
     """
     shared = {line.split()[0]: _column(line) for line in content.columns}
-    return {
-        block.kind: tuple(
-            _column(line) if '"' in line else shared[line.strip()] for line in block.columns
-        )
-        for block in content.kinds
-        if block.columns
-    }
+    found: dict[str, tuple[Column, ...]] = {}
+    for block in content.kinds:
+        if block.columns:
+            columns = tuple(
+                _column(line) if '"' in line else shared[line.strip()] for line in block.columns
+            )
+            for name in (block.kind, block.words.get("schema", block.kind)):
+                found.setdefault(name, columns)
+    return found
 
 
 def _column(line: str) -> Column:
@@ -231,6 +238,6 @@ class TableConvertors:
         columns = (
             custom_columns(self._custom.printer_columns(kind))
             if kind.custom
-            else columns_of(kind.kind)
+            else columns_of(kind.type_name, kind.kind)
         )
         return TableConvertor(columns, self._clock)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of
+from stellwerk_cluster.schema.types import types
 from stellwerk_cluster.validation.jobs import runs_all_at_once
 from stellwerk_cluster.validation.scheduling import POD_GROUPS, WORKLOADS
 
@@ -89,7 +90,7 @@ class JobGroups:
     def _new_group(self, job: JsonObject, owner: JsonObject, workload: JsonObject) -> JsonObject:
         (template,) = workload["spec"]["podGroupTemplates"]
         metadata = workload["metadata"]
-        reference = {"workloadName": metadata["name"], "podGroupTemplateName": template["name"]}
+        workload_name, template_name = metadata["name"], template["name"]
         of_workload = {
             "apiVersion": workload["apiVersion"],
             "kind": workload["kind"],
@@ -101,12 +102,17 @@ class JobGroups:
                 "name": _named("", metadata["name"], template["name"]),
                 "ownerReferences": [owner, of_workload],
             },
-            "spec": {
-                "podGroupTemplateRef": {"workload": reference},
-                "schedulingPolicy": template["schedulingPolicy"],
-            },
+            "spec": {"schedulingPolicy": template["schedulingPolicy"]},
         }
         kind = self._api.kinds.resource("podgroups", _GROUP)
+        if "workloadRef" in types()[types()[kind.type_name]["spec"].element]:
+            body["spec"]["workloadRef"] = {
+                "workloadName": workload_name,
+                "templateName": template_name,
+            }
+        else:
+            reference = {"workloadName": workload_name, "podGroupTemplateName": template_name}
+            body["spec"]["podGroupTemplateRef"] = {"workload": reference}
         return self._api.create(kind, job["metadata"]["namespace"], body).obj
 
 
@@ -126,7 +132,9 @@ def _job_of(workload: JsonObject) -> str:
 
 
 def _workload_of(group: JsonObject) -> str:
-    reference = (group["spec"].get("podGroupTemplateRef") or EMPTY).get("workload") or EMPTY
+    spec = group["spec"]
+    reference = (spec.get("podGroupTemplateRef") or EMPTY).get("workload") or EMPTY
+    reference = reference or spec.get("workloadRef") or EMPTY
     return str(reference.get("workloadName", ""))
 
 

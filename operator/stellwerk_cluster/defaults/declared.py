@@ -6,6 +6,8 @@ not there are filled in, in the order of their numbers.
 
 from __future__ import annotations
 
+import copy
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +22,7 @@ class TypeDefaults(NamedTuple):
     """The defaults of one type: values by field, and the fields whose parts have defaults."""
 
     values: tuple[tuple[str, Any], ...]
-    """An empty dict stands for a fresh one."""
+    """A dict is copied for each object."""
     parts: tuple[tuple[str, str, str], ...]
     """Field, type of its parts, and `[` or `{` for a list or map of them."""
 
@@ -38,7 +40,7 @@ def fill_defaults(type_name: str, obj: JsonObject) -> None:
     plan = declared_defaults(type_name)
     for name, value in plan.values:
         if name not in obj:
-            obj[name] = {} if value == {} else value
+            obj[name] = copy.deepcopy(value) if isinstance(value, dict) else value
     for name, element, shape in plan.parts:
         part = obj.get(name)
         if part is None:
@@ -70,7 +72,7 @@ def _value(field: Field) -> Any:  # noqa: ANN401  (JSON)
             return text == "true"
         case "string":
             return text
-        case _ if text == "{}":
-            return {}
+        case _ if text[0] == "{":
+            return json.loads(text)
         case _:
             raise ValueError(f"{field.name}: no default of type {field.type}")

@@ -10,8 +10,8 @@ import base64
 import copy
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, PREEMPTION, TOPOLOGY
-from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.feature_gates import VOLUME_LIMITS
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.defaults.declared import fill_defaults
 from stellwerk_cluster.validation.cluster_objects import NAMESPACE_FINALIZER
 
@@ -34,12 +34,6 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CPU_PERCENT: Final = 80
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
-_GATED: Final = {
-    TOPOLOGY: ("schedulingConstraints",),
-    PREEMPTION: ("disruptionMode", "priorityClassName", "priority"),
-    CLAIMS: ("resourceClaims",),
-}
-"""Fields of groups and of templates, by the gate that they need."""
 
 
 def default_behavior(autoscaler: JsonObject) -> None:
@@ -199,6 +193,12 @@ def default_csi_driver(driver: JsonObject) -> None:
     spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
 
 
+def prepare_csi_driver(driver: JsonObject, cluster: Reader) -> None:
+    """A new driver says whether nodes without it are left out, where the gate is on."""
+    if cluster.feature(VOLUME_LIMITS):
+        driver["spec"].setdefault("preventPodSchedulingIfMissing", False)
+
+
 def default_autoscaler(autoscaler: JsonObject) -> None:
     """At least one replica, for four fifths of the cpu."""
     spec = autoscaler["spec"]
@@ -234,44 +234,64 @@ def default_volume(volume: JsonObject) -> None:
 
 # --- groups -------------------------------------------------------------------------------------
 def prepare_pod_group(group: JsonObject, cluster: Reader) -> None:
-    """Drop fields whose gate is off, and protect the group as long as pods use it."""
-    _drop_disabled(group["spec"], EMPTY, cluster)
+    """Protect a new group as long as pods use it; fields whose gate is off have their defaults."""
     fill_defaults("PodGroupSpec", group["spec"])
+    protect_pod_group(group, cluster)
+
+
+def protect_pod_group(group: JsonObject, cluster: Reader) -> None:
+    """Let a new group stay as long as pods use it."""
     if cluster.enabled("PodGroupProtection"):
         finalizers = group["metadata"].get("finalizers") or []
         if FINALIZER not in finalizers:
             group["metadata"]["finalizers"] = [*finalizers, FINALIZER]
 
 
-def admit_pod_group_update(
-    new: JsonObject, old: JsonObject, cluster: Reader, _kind: ResourceKind
-) -> None:
-    """Drop fields whose gate is off and that the group does not have yet."""
-    _drop_disabled(new["spec"], old["spec"], cluster)
-
-
-# --- workloads ----------------------------------------------------------------------------------
-def prepare_workload(workload: JsonObject, cluster: Reader) -> None:
-    """Drop the fields of templates whose gate is off."""
+def prepare_workload(workload: JsonObject, _cluster: Reader) -> None:
+    """Templates always say whether they have constraints."""
     for template in workload["spec"].get("podGroupTemplates") or ():
-        _drop_disabled(template, EMPTY, cluster)
         template.setdefault("schedulingConstraints", None)
 
 
 def admit_workload_update(
+    new: JsonObject, _old: JsonObject, cluster: Reader, _kind: ResourceKind
+) -> None:
+    """The same of a changed one."""
+    prepare_workload(new, cluster)
+
+
+# --- taints of devices --------------------------------------------------------------------------
+def prepare_slice(slice_: JsonObject, cluster: Reader) -> None:
+    """Taints of devices say since when they are there."""
+    for device in slice_["spec"].get("devices") or ():
+        for taint in device.get("taints") or ():
+            _date_taint(taint, cluster)
+
+
+def admit_slice_update(
+    new: JsonObject, _old: JsonObject, cluster: Reader, _kind: ResourceKind
+) -> None:
+    """The same of a changed slice."""
+    prepare_slice(new, cluster)
+
+
+def prepare_taint_rule(rule: JsonObject, cluster: Reader) -> None:
+    """The taint of a rule says since when it is there."""
+    _date_taint(rule["spec"]["taint"], cluster)
+
+
+def admit_taint_rule_update(
     new: JsonObject, old: JsonObject, cluster: Reader, _kind: ResourceKind
 ) -> None:
-    """Drop the fields of templates whose gate is off and that they do not have yet."""
-    had = {each["name"]: each for each in old["spec"].get("podGroupTemplates") or ()}
-    for template in new["spec"].get("podGroupTemplates") or ():
-        _drop_disabled(template, had.get(template["name"], EMPTY), cluster)
-        template.setdefault("schedulingConstraints", None)
+    """A taint with another effect is a new one, unless the writer says since when it is there."""
+    taint, before = new["spec"]["taint"], old["spec"]["taint"]
+    if taint.get("effect") != before.get("effect") and taint.get("timeAdded") == before.get(
+        "timeAdded"
+    ):
+        taint["timeAdded"] = timestamp(cluster.now())
+    _date_taint(taint, cluster)
 
 
-# --- what groups and templates share ------------------------------------------------------------
-def _drop_disabled(spec: JsonObject, old: JsonObject, cluster: Reader) -> None:
-    for gate, names in _GATED.items():
-        if not cluster.feature(gate):
-            for name in names:
-                if old.get(name) is None:
-                    spec.pop(name, None)
+def _date_taint(taint: JsonObject, cluster: Reader) -> None:
+    if taint.get("timeAdded") is None:
+        taint["timeAdded"] = timestamp(cluster.now())

@@ -16,6 +16,7 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, git_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REGION: Final = "region-1"
 CAPACITY: Final = {"cpu": "4", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-KUBELET_VERSION: Final = "v1.36.2"
 _FIRST_ADDRESS: Final = IPv4Address("10.1.0.1")
 WRITTEN_OFF: Final = "NodeStatusUnknown"
 """The reason of conditions that the node lifecycle controller has set to Unknown."""
@@ -60,7 +60,9 @@ def hollow_nodes(count: int) -> list[JsonObject]:
     ]
 
 
-def ready_node(manifest: JsonObject, number: int, now: str) -> JsonObject:
+def ready_node(
+    manifest: JsonObject, number: int, now: str, release: str = DEFAULT_RELEASE
+) -> JsonObject:
     """The node of a manifest, with what a kubelet would report where the manifest is silent."""
     node = deep_copy(manifest)
     name = node["metadata"]["name"]
@@ -82,7 +84,7 @@ def ready_node(manifest: JsonObject, number: int, now: str) -> JsonObject:
     ]
     status.setdefault("addresses", default_addresses)
     given_info = {key: value for key, value in (status.get("nodeInfo") or {}).items() if value}
-    status["nodeInfo"] = {**_node_info(name), **given_info}
+    status["nodeInfo"] = {**_node_info(name, release), **given_info}
     return node
 
 
@@ -112,14 +114,14 @@ def _conditions(now: str) -> list[JsonObject]:
     ]
 
 
-def _node_info(name: str) -> JsonObject:
+def _node_info(name: str, release: str) -> JsonObject:
     return {
         "architecture": "amd64",
         "bootID": name,
         "containerRuntimeVersion": "hollow://1",
         "kernelVersion": "hollow",
         "kubeProxyVersion": "",
-        "kubeletVersion": KUBELET_VERSION,
+        "kubeletVersion": git_version(release),
         "machineID": name,
         "operatingSystem": "linux",
         "osImage": "Hollow",
@@ -143,7 +145,7 @@ def register_nodes(
     for number, manifest in enumerate(manifests):
         if api.find(kind.storage_name, "", (manifest.get("metadata") or {}).get("name", "")):
             continue
-        node = ready_node(manifest, number, now)
+        node = ready_node(manifest, number, now, api.release)
         if configuration is not None and not pick(manifest, ("status", "allocatable")):
             node["status"]["allocatable"] = configuration.allocatable(node["status"]["capacity"])
         entry = api.create(kind, "", node)

@@ -79,7 +79,7 @@ class BootstrapRole:
 
 @cache
 def bootstrap_roles(gates: frozenset[str] = frozenset()) -> list[BootstrapRole]:
-    """The roles of bootstrap_roles.txt, in its order, with the rules of these feature gates."""
+    """The roles of bootstrap_roles.txt, in its order, with the rules of gates and of a release."""
     directory = resources.files("stellwerk_cluster.identity")
     return parse_roles(directory.joinpath("bootstrap_roles.txt").read_text("utf-8"), gates)
 
@@ -114,8 +114,9 @@ def create_roles(api: Api) -> None:
 
     A cluster that keeps its objects stores them now, any other when a reader first looks.
     """
-    for storage_name, names in _names(api.features).items():
-        make = partial(_fresh, api.features, storage_name, _Birth.of(api))
+    marks = api.features | {api.release}
+    for storage_name, names in _names(marks).items():
+        make = partial(_fresh, marks, storage_name, _Birth.of(api))
         if api.store.journal is None:
             api.store.fill_later(storage_name, len(names), make)
             continue

@@ -56,6 +56,7 @@ def issue_token(
         raise cannot_handle(_TOKEN_REQUESTS, str(error)) from error
     metadata = request.get("metadata") or EMPTY
     check_body_namespace(key[0], metadata)
+    api.check_namespace(kind, *key)
     if metadata.get("name", key[1]) != key[1]:
         text = "must match the service account name if specified"
         wrong = bad_value("metadata.name", metadata["name"], text)

@@ -64,6 +64,7 @@ from stellwerk_cluster.registry.write_rules import (
     waits_for_more,
     wrong_uid,
 )
+from stellwerk_cluster.validation.gated import drop_disabled, forbidden_errors
 from stellwerk_cluster.validation.metadata import metadata_create_errors, metadata_update_errors
 
 if TYPE_CHECKING:
@@ -130,6 +131,12 @@ class Api(Reader):
         """Whether a feature gate is on."""
         return gate in self.features
 
+    @property
+    @override
+    def release(self) -> str:
+        """The release of Kubernetes that the cluster is."""
+        return self.kinds.release
+
     @override
     def now(self) -> datetime:
         """The wall-clock time."""
@@ -177,13 +184,16 @@ class Api(Reader):
         manager = options.manager or self._manager
         if applied is None and manager:
             applied = self.field_manager.created(kind, obj, manager, given)
+        drop_disabled(kind.type_name, obj, EMPTY, self.features)
         strategy.prepare_create(obj, self)
-        self._check_namespace(kind, namespace, obj)
+        self._check_definition(kind)
+        self.check_namespace(kind, namespace, obj["metadata"].get("name", ""))
         for plugin in self.write_admission:
             plugin.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
         errors = first_errors(
             kind_errors(kind, body),
+            forbidden_errors(kind.type_name, obj, EMPTY, self.features),
             metadata_create_errors(obj, strategy.name_errors, custom=kind.custom),
             strategy.validate(obj),
         )
@@ -375,18 +385,26 @@ class Api(Reader):
                 break
         return name
 
-    def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
-        if kind.custom:
-            definition = self.find(DEFINITIONS, "", kind.storage_name)
-            if definition is not None and is_terminating(definition):
-                raise terminating_definition(kind)
+    def _check_definition(self, kind: ResourceKind) -> None:
+        definition = self.find(DEFINITIONS, "", kind.storage_name) if kind.custom else None
+        if definition is not None and is_terminating(definition):
+            raise terminating_definition(kind)
+
+    def check_namespace(self, kind: ResourceKind, namespace: str, name: str) -> None:
+        """Whether the namespace of what is created is there and stays: NamespaceLifecycle.
+
+        What is created below an object counts: a binding, an eviction, a token.
+
+        Raises:
+            StatusError: it is missing (404), or terminating (403).
+        """
         if not kind.namespaced or not self.enabled("NamespaceLifecycle"):
             return
         found = self.find("namespaces", "", namespace)
         if found is None:
             raise not_found(self.kinds.resource("namespaces"), namespace)
         if is_terminating(found):
-            raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
+            raise terminating_namespace(kind, name, namespace)
 
     def _replace(
         self,
@@ -415,6 +433,7 @@ class Api(Reader):
         strategy.prepare_update(obj, old, subresource)
         for plugin in self.write_admission:
             plugin.admit(kind, obj, old, options.user)
+        drop_disabled(kind.type_name, obj, old, self.features)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
@@ -425,6 +444,7 @@ class Api(Reader):
         layers = (1, 0) if subresource in STATUS_PARTS else strategy.metadata_layers
         errors = first_errors(
             metadata_update_errors(obj, old, layers, custom=kind.custom),
+            forbidden_errors(kind.type_name, obj, old, self.features),
             strategy.validate_update(obj, old, subresource),
         )
         if errors:

@@ -9,8 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stellwerk_cluster.admission.pod_admission import topology_labels
-from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, conflict, internal
+from stellwerk_cluster.apimachinery.failures import (
+    StatusError,
+    bad_request,
+    bad_value,
+    conflict,
+    internal,
+)
+from stellwerk_cluster.apimachinery.names import subdomain_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, labels_of, timestamp
+from stellwerk_cluster.apimachinery.releases import BINDING_TARGETS, holds
 from stellwerk_cluster.registry.write_rules import check_body_namespace, precondition_failed
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ def bind(
     """
     metadata, target = binding.get("metadata") or EMPTY, binding.get("target") or EMPTY
     check_body_namespace(key[0], metadata)
+    api.check_namespace(kind, *key)
     if metadata.get("name", "") != key[1]:
         message = "name in URL does not match name in Binding object"
         raise bad_request(message)
@@ -43,6 +52,10 @@ def bind(
     if not target.get("name"):
         message = "target.name: Required value"
         raise internal(message)
+    errors = subdomain_errors(target["name"]) if holds(BINDING_TARGETS, api.release) else ()
+    if errors:
+        wrong = bad_value("target.name", target["name"], errors[0])
+        raise internal(f"{wrong.field}: {wrong.message}")
     if not key[1]:
         message = "Name parameter required."
         raise bad_request(message)

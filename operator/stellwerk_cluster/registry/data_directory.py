@@ -28,6 +28,8 @@ from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.apimachinery.failures import internal
+from stellwerk_cluster.apimachinery.kinds import kinds_of_release
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from stellwerk_cluster.registry.entries import DELETED, Entry, StoreEvent
 from stellwerk_cluster.registry.store import ChangeLog, Store
 
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 
 _END: Final = "end"
+_RELEASE_FILE: Final = "release"
+_GROUPS_GROUP: Final = "scheduling.k8s.io"
+"""The API group whose objects no release carries over from the one before."""
 _SYNC_SECONDS: Final = 1.0
 _SMALLEST_LOG_BYTES: Final = 64 << 20
 _LOG_TO_SNAPSHOT: Final = 2
@@ -92,14 +97,17 @@ class DataDirectory(ChangeLog):
         self._lock.write(f"process {os.getpid()}".encode())
         self._lock.flush()
 
-    def restore(self, store: Store) -> None:
+    def restore(self, store: Store, release: str = DEFAULT_RELEASE) -> None:
         """Fill an empty store with what is kept, and keep its changes from now on.
 
         Raises:
-            ConfigurationError: a file is damaged, or cannot be read or written.
+            ConfigurationError: a file is damaged, or cannot be read or written, or is of another
+                release than this cluster.
         """
         try:
+            self._check_release(release)
             found = self._read()
+            self._check_forms(found, release)
             for (storage_name, _), (revision, obj) in found.objects.items():
                 store.restore(storage_name, obj, revision)
             lost = 0 if found.in_order else _VERSIONS_LOST
@@ -113,6 +121,33 @@ class DataDirectory(ChangeLog):
             raise
         store.journal = self
         self._store = store
+
+    def _check_release(self, release: str) -> None:
+        """Refuse a directory of another release, and note that of a new one."""
+        file = self.path / _RELEASE_FILE
+        before = file.read_text("ascii").strip() if file.exists() else ""
+        if not before:
+            # Directories from before there were releases are of the first one.
+            before = DEFAULT_RELEASE if self._numbered("snapshot") else release
+        if before != release:
+            raise ConfigurationError(
+                f"--data-dir {self.path}: holds a cluster of Kubernetes {before}, and this one is "
+                f"{release}; to move it, delete its PodGroups and Workloads with "
+                f"--kubernetes-version {before}, stop it, and write {release} into {file}"
+            )
+        file.write_text(f"{release}\n", "ascii")
+
+    def _check_forms(self, found: _Found, release: str) -> None:
+        """Refuse objects in a form that the release does not have, after a directory was moved."""
+        versions = {kind.api_version for kind in kinds_of_release(release) if not kind.stored}
+        for (storage_name, key), (_revision, obj) in found.objects.items():
+            version = obj.get("apiVersion", "")
+            if version not in versions and version.partition("/")[0] == _GROUPS_GROUP:
+                name = "/".join(filter(None, key))
+                raise ConfigurationError(
+                    f"--data-dir {self.path}: {storage_name} {name} is of {version}, which "
+                    f"Kubernetes {release} does not have; delete it with the release before"
+                )
 
     @override
     def record(self, storage_name: str, event: StoreEvent) -> None:

@@ -115,7 +115,7 @@ def delete(api: Api, kind: ResourceKind, key: Key, options: DeleteOptions) -> De
     for plugin in api.delete_admission:
         plugin.admit_delete(kind, stored.obj, options.user, evicts=False)
     _check_preconditions(kind, stored, options)
-    api.strategy(kind).admit_delete(stored.obj, kind)
+    api.strategy(kind).admit_delete(stored.obj, api, kind)
     if kind.kind == "Namespace":
         return _begin_namespace_deletion(api, kind, stored, options)
     if kind.kind == "CustomResourceDefinition":

@@ -51,6 +51,7 @@ def evict(
         StatusError: a budget forbids it (429), several budgets match (500), the user may not
             evict this pod (403), or as for delete.
     """
+    api.check_namespace(kind, *key)
     if (eviction.get("metadata") or EMPTY).get("name", key[1]) != key[1]:
         message = "name in URL does not match name in Eviction object"
         raise bad_request(message)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stellwerk_cluster.apimachinery.names import label_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.defaults.declared import fill_defaults, has_defaults
-from stellwerk_cluster.schema.tables import tables
+from stellwerk_cluster.schema.tables import stored_block, tables
 from stellwerk_cluster.validation.declarative import change_errors, declared_errors, has_rules
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ _NAMES: Final = {"label": label_errors, "path_segment": path_segment_errors}
 def strategy_of(type_name: str) -> KindStrategy:
     """The rules of a built-in kind; kinds without rules of their own share the neutral ones."""
     for block in tables().kinds:
-        if block.rules and block.words.get("schema", block.kind) == type_name:
+        if block.words.get("schema", block.kind) != type_name:
+            continue
+        stored = stored_block(block, tables().kinds)
+        if stored is not None and stored.words.get("schema", stored.kind) != type_name:
+            # Rules are for objects as they are stored.
+            return strategy_of(stored.words.get("schema", stored.kind))
+        if block.rules:
             return parse_rules(type_name, block.rules)
     return _NEUTRAL
 

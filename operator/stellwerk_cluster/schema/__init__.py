@@ -23,6 +23,7 @@ A line has the name of the field, its type (`[T]` a list, `{T}` a map), words, a
                 what is refused, as Kubernetes' declarative validation names it; `format=` takes its
                 names, such as k8s-short-name
 `unique=key`    the field by which the items of a list must differ
+`gate=GATE`, `forbidden=GATE`   a field that is dropped, or refused, while the gate is off
 `check=f`, `check=f:word`   a function of `validation`, which is given the value, its field, the
                 object around it and the word
 `as=Name`       the field's name in the server's internal type; a star marks a pointer there, `as=-`
@@ -39,7 +40,8 @@ A kind is a block that begins with `kind` and says where it is served. What diff
 namespaced kind with every verb, no subresources and the field selectors of all objects stands in
 words with the names of the fields of `kinds.ResourceKind`; what a write of it goes through, behind
 `rules`, in words with the names of the fields of `strategy.KindStrategy`, and functions by their
-names inside `stellwerk_cluster`. The words of the fields come before these functions; `change`
+names inside `stellwerk_cluster`. `stored=v1` makes a view of the same kind in that version, whose
+words and rules it shares. The words of the fields come before these functions; `change`
 names one for changes alone, and `declared` stands where no other rule does. A `column` of `kubectl
 get` is one of the shared ones or described: see `apiserver.tables`.
 

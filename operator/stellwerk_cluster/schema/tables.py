@@ -10,7 +10,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TABLES: Final = (
     "meta",
@@ -86,6 +89,22 @@ def tables() -> Tables:
     directory = resources.files("stellwerk_cluster.schema")
     texts = (directory.joinpath(f"{table}.txt").read_text("utf-8") for table in TABLES)
     return parse_tables("".join(texts))
+
+
+def stored_block(block: KindBlock, among: Iterable[KindBlock]) -> KindBlock | None:
+    """The block of the version that a block's objects are stored in; None: they are in its own.
+
+    Raises:
+        ValueError: there is no such version of the kind.
+    """
+    version = block.words.get("stored")
+    if version is None:
+        return None
+    group = block.api_version.rpartition("/")[0]
+    for each in among:
+        if (each.api_version, each.plural) == (f"{group}/{version}", block.plural):
+            return each
+    raise ValueError(f"{block.plural}: no version {version}")
 
 
 def blocks() -> dict[str, Block]:

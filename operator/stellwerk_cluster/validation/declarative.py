@@ -30,7 +30,7 @@ from stellwerk_cluster.validation.checks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.schema.types import Field
@@ -126,8 +126,21 @@ def change_errors(
         where = f"{at}.{field.name}" if at else field.name
         if field.immutable:
             yield from immutable(has, had, where)
+        elif field.is_list and field.unique and field.part:
+            yield from _item_changes(field, has or (), had or (), where)
         elif field.part and not field.is_list and has is not None and had is not None:
             yield from change_errors(field.part, has, had, where)
+
+
+def _item_changes(
+    field: FieldRules, new: Sequence[JsonObject], old: Sequence[JsonObject], at: str
+) -> Iterator[FieldError]:
+    """Errors of items that are there before and after a change."""
+    had = {each[field.unique]: each for each in old}
+    for position, each in enumerate(new):
+        if each[field.unique] in had:
+            before = had[each[field.unique]]
+            yield from change_errors(field.part, each, before, f"{at}[{position}]")
 
 
 @cache

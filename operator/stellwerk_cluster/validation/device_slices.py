@@ -36,6 +36,7 @@ from stellwerk_cluster.validation.device_checks import (
     pool_name,
 )
 from stellwerk_cluster.validation.placement import node_selector_errors
+from stellwerk_cluster.validation.scheduling import condition_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +49,7 @@ _MOST_ADVANCED: Final = 64
 """Devices, where any has taints or consumes counters."""
 _MOST_FACTS: Final = 32
 """Attributes and capacities of a device."""
+_MOST_CONDITIONS: Final = 8
 _MOST_TAINTS: Final = 16
 _MOST_COUNTER_SETS: Final = 8
 _MOST_COUNTERS: Final = 32
@@ -213,14 +215,40 @@ def _taint_errors(taints: Sequence[JsonObject], at: str) -> Iterator[FieldError]
         yield too_many(at, len(taints), _MOST_TAINTS)
         return
     for index, taint in enumerate(taints):
-        where = f"{at}[{index}]"
-        yield from qualified_name(taint.get("key") or "", f"{where}.key")
-        if taint.get("value"):
-            yield from label_value(taint["value"], f"{where}.value")
-        if not taint.get("effect"):
-            yield required(f"{where}.effect")
-        elif taint["effect"] not in EFFECTS:
-            yield unsupported(f"{where}.effect", taint["effect"], EFFECTS)
+        yield from _one_taint(taint, f"{at}[{index}]")
+
+
+def _one_taint(taint: JsonObject, at: str) -> Iterator[FieldError]:
+    yield from qualified_name(taint.get("key") or "", f"{at}.key")
+    if taint.get("value"):
+        yield from label_value(taint["value"], f"{at}.value")
+    if not taint.get("effect"):
+        yield required(f"{at}.effect")
+    elif taint["effect"] not in EFFECTS:
+        yield unsupported(f"{at}.effect", taint["effect"], EFFECTS)
+
+
+def validate_taint_rule(rule: JsonObject) -> Iterator[FieldError]:
+    """Errors of a DeviceTaintRule."""
+    selector, at = rule["spec"].get("deviceSelector") or EMPTY, "spec.deviceSelector"
+    checks = (("driver", driver_name), ("pool", pool_name), ("device", label))
+    for name, check in checks:
+        if selector.get(name) is not None:
+            yield from check(selector[name], f"{at}.{name}")
+    yield from _one_taint(rule["spec"]["taint"], "spec.taint")
+
+
+def validate_taint_rule_update(
+    new: JsonObject, _old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
+    """Errors of a changed rule, or of its status."""
+    if subresource != "status":
+        yield from validate_taint_rule(new)
+        return
+    conditions = new["status"].get("conditions") or ()
+    yield from condition_errors(conditions, "status.conditions")
+    if len(conditions) > _MOST_CONDITIONS:
+        yield too_many("status.conditions", len(conditions), _MOST_CONDITIONS)
 
 
 # --- counters -----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from stellwerk_cluster.validation.checks import (
     subdomain,
     too_many,
 )
+from stellwerk_cluster.validation.declarative import change_errors, declared_errors
 from stellwerk_cluster.validation.placement import toleration_errors
 from stellwerk_cluster.validation.pod_warnings import DEPRECATED_LABELS
 from stellwerk_cluster.validation.resources import container_resource_errors
@@ -84,6 +85,49 @@ def validate_workload_update(
 ) -> Iterator[FieldError]:
     """Errors of a change of a workload."""
     yield from _changes(new["spec"], old["spec"])
+
+
+def validate_pod_group_v1beta1_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
+    """Errors of a change of a group of 1.37, or with its status."""
+    if subresource == "status":
+        yield from _status_errors(new["status"], new["spec"])
+        return
+    yield from declared_errors("PodGroupV1beta1", new)
+    yield from change_errors("PodGroupV1beta1", new, old)
+    yield from _policy_changes(new["spec"], old["spec"], "spec")
+
+
+def validate_workload_v1beta1_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> Iterator[FieldError]:
+    """Errors of a change of a workload of 1.37: its templates are the same ones."""
+    yield from declared_errors("WorkloadV1beta1", new)
+    yield from change_errors("WorkloadV1beta1", new, old)
+    field = "spec.podGroupTemplates"
+    names, before = (
+        [each["name"] for each in workload["spec"].get("podGroupTemplates") or ()]
+        for workload in (new, old)
+    )
+    for position, name in enumerate(names):
+        if name not in before:
+            yield forbidden_field(f"{field}[{position}]", "items may not be added")
+    for position, name in enumerate(before):
+        if name not in names:
+            yield forbidden_field(f"{field}[{position}]", "items may not be removed")
+            continue
+        place = names.index(name)
+        template, was = (each["spec"]["podGroupTemplates"] for each in (new, old))
+        yield from _policy_changes(template[place], was[position], f"{field}[{place}]")
+
+
+def _policy_changes(new: JsonObject, old: JsonObject, at: str) -> Iterator[FieldError]:
+    """A gang stays one, and nothing becomes one; how many pods it needs may change."""
+    has, had = (spec["schedulingPolicy"].get("gang") is not None for spec in (new, old))
+    if has != had:
+        done = "set once created" if has else "cleared once set"
+        yield bad_value(f"{at}.schedulingPolicy.gang", None, f"field cannot be {done}")
 
 
 def _changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

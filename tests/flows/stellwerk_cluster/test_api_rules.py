@@ -619,3 +619,56 @@ def test_a_name_that_is_taken_says_whether_its_object_is_being_deleted(
         none = {"metadata": {"finalizers": None}}
         merge = {"Content-Type": "application/merge-patch+json"}
         ask(url, "PATCH", f"{path}/taken", none, merge)
+
+
+# Namespaces that end.
+
+ENDING = "/api/v1/namespaces/ending"
+
+
+@pytest.fixture(scope="module")
+def ending(url: str) -> Iterator[str]:
+    """A namespace that is being deleted, with a pod and a service account that stay for now."""
+    held = {"finalizers": ["example.com/hold"]}
+    spec = {"containers": [{"name": "c", "image": "registry.example/x:1"}]}
+    ask(url, "POST", "/api/v1/namespaces", {"metadata": {"name": "ending"}})
+    ask(url, "POST", f"{ENDING}/pods", {"metadata": {"name": "p", **held}, "spec": spec})
+    ask(url, "POST", f"{ENDING}/serviceaccounts", {"metadata": {"name": "a", **held}})
+    assert ask(url, "DELETE", ENDING)[0] == 200
+    yield url
+    none = {"metadata": {"finalizers": None}}
+    for path in ("pods/p", "serviceaccounts/a"):
+        merge = {"Content-Type": "application/merge-patch+json"}
+        ask(url, "PATCH", f"{ENDING}/{path}", none, merge)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        pytest.param("configmaps", {"metadata": {"name": "m"}}, 'configmaps "m"', id="an object"),
+        pytest.param(
+            "pods/p/binding",
+            {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}},
+            'pods "p"',
+            id="a binding",
+        ),
+        pytest.param("pods/p/eviction", {"metadata": {"name": "p"}}, 'pods "p"', id="an eviction"),
+        pytest.param("serviceaccounts/a/token", {"spec": {}}, 'serviceaccounts "a"', id="a token"),
+    ],
+)
+def test_nothing_is_created_in_a_namespace_that_ends(
+    ending: str, path: str, body: Any, named: str
+) -> None:
+    status, answer = ask(ending, "POST", f"{ENDING}/{path}", body)
+    why = "unable to create new content in namespace ending because it is being terminated"
+    assert (status, answer["message"]) == (403, f"{named} is forbidden: {why}")
+    assert answer["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+
+
+@pytest.mark.parametrize("path", ["pods/p/binding", "pods/p/eviction", "serviceaccounts/a/token"])
+def test_what_is_created_below_an_object_needs_its_namespace(url: str, path: str) -> None:
+    body = {"metadata": {"name": "p"}} if path[0] == "p" else {"spec": {}}
+    if path.endswith("binding"):
+        body["target"] = {"kind": "Node", "name": "n"}
+    status, answer = ask(url, "POST", f"/api/v1/namespaces/nowhere/{path}", body)
+    assert (status, answer["message"]) == (404, 'namespaces "nowhere" not found')

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from stellwerk.cases.decide import Case
+from stellwerk.errors import ConfigurationError
+from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.json_values import JsonObject
@@ -56,3 +60,94 @@ def test_a_supposed_node_without_devices_does_not_help() -> None:
     answer = answered(loaded, supposed)
     assert answer["placed"] == []
     assert answer["explanation"]["devices"]["claims"][0]["state"] == "needed"
+
+
+def with_resources(name: str, prefix: str, number: int) -> JsonObject:
+    node = make_node(name)
+    node["status"] = {"capacity": {f"example.com/{prefix}-{each}": "1" for each in range(number)}}
+    return node
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        pytest.param(
+            [make_node("a", labels={f"k{each}": "v" for each in range(66)})],
+            "a node has at most 64 labels",
+            id="labels",
+        ),
+        pytest.param([with_resources("a", "r", 65)], "at most 64 resources", id="resources"),
+        pytest.param(
+            [with_resources(f"n{each}", f"r{each}", 60) for each in range(3)],
+            "more than 128 different resources",
+            id="resources of all nodes",
+        ),
+        pytest.param([make_node("n" * 254)], "at most 253 characters", id="a name"),
+        pytest.param([make_node("n", labels={"k" * 318: ""})], "317 characters", id="a key"),
+        pytest.param([make_node("n", labels={"k": "v" * 64})], "values of labels 63", id="a value"),
+        pytest.param(
+            [make_node("n", taints=[{"key": f"{each}"} for each in range(65)])],
+            "at most 64 taints",
+            id="taints",
+        ),
+        pytest.param(
+            [{"status": {"images": [{"names": ["x"] * 257}]}}], "256 names", id="names of images"
+        ),
+        pytest.param([{"metadata": []}], "metadata is not as a node has it", id="another form"),
+    ],
+)
+def test_supposed_nodes_have_no_more_than_nodes_have(nodes: list[Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        Supposition.of({"addNodes": nodes})
+
+
+def test_a_thousand_nodes_of_one_manifest_differ_in_name_and_hostname_alone() -> None:
+    loaded = Case(case(claim("mine", request()), devices=[]))
+    shape = make_node("new", cpu="4", labels={"kubernetes.io/hostname": "new", "disk": "ssd"})
+    supposed = Supposition(
+        pod=make_pod("p", cpu="4", nodeSelector={"kubernetes.io/hostname": "new-1000"}),
+        add_nodes=[shape],
+        count=1000,
+        profile=PROFILE,
+    )
+    assert answered(loaded, supposed)["placed"] == [{"pod": "default/p", "node": "new-1000"}]
+
+
+def test_a_pod_beyond_the_limit_is_not_decided() -> None:
+    terms = [
+        {"matchExpressions": [{"key": f"k{each}", "operator": "Exists"}]} for each in range(200)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = make_pod("p", affinity={"nodeAffinity": required})
+    loaded = Case(case(claim("mine", request()), devices=[]))
+    supposed = Supposition(pod=pod, profile=PROFILE)
+    answer = written(what_if(loaded.world, supposed, max_complexity=300))
+    assert answer["unplaced"][0]["message"].startswith("too complex to schedule")
+    assert "explanation" not in answer
+    assert written(what_if(loaded.world, supposed, max_complexity=1000))["explanation"]
+
+
+def test_a_profile_beyond_the_limit_is_refused() -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    args = {"defaultingType": "List", "defaultConstraints": [constraint] * 300}
+    spec = {**PROFILE["spec"], "pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
+    supposed = Supposition(pod=make_pod("p"), profile={**PROFILE, "spec": spec})
+    with pytest.raises(ConfigurationError, match=r"this profile cannot be used: spec.pluginConfig"):
+        answered(Case(case(claim("mine", request()), devices=[])), supposed)
+
+
+@pytest.mark.parametrize("at", range(3, 9))
+def test_an_answer_out_of_time_has_what_was_decided_until_then(at: int) -> None:
+    written_case = case(claim("mine", request()), devices=[])
+    written_case["pods"] = [
+        make_pod(f"p{each}", uid=f"p{each}", node_name="a") for each in range(6)
+    ]
+    steps = what_if(Case(written_case).world, Supposition(drain="a", profile=PROFILE))
+    for _ in range(at):
+        next(steps)
+    with pytest.raises(StopIteration) as ended:
+        steps.throw(OutOfTime("no more time"))
+    answer = ended.value.value
+    looked_at = len(answer.placed) + len(answer.unplaced)
+    assert (answer.stopped, answer.left_out) == ("no more time", 6 - looked_at)
+    assert looked_at == at - 3

@@ -1,11 +1,12 @@
 """Explanations over HTTP: of the described shape, one at a time, from the leader alone."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from stellwerk.cases.decide import Case
-from stellwerk.serving.explanations import ExplanationRoutes
+from stellwerk.serving.explanations import ExplanationRoutes, Turns
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod
@@ -239,3 +240,45 @@ async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:
     described = SCHEMAS["Suggestion"]["properties"]
     assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."
+
+
+async def test_users_take_turns() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def ask(user: str) -> None:
+        async with turns.of(user):
+            order.append(user)
+            await asyncio.sleep(0)
+
+    asked = [asyncio.create_task(ask(user)) for user in "aaaaabbc"]
+    await asyncio.sleep(0)
+    asked[2].cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    assert "".join(order) == "aabcaba"
+    async with turns.of("a"):
+        pass
+
+
+async def test_a_turn_that_nobody_takes_is_the_next_ones() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def ask(user: str) -> None:
+        async with turns.of(user):
+            order.append(user)
+            await asyncio.sleep(0)
+
+    asked = [asyncio.create_task(ask(user)) for user in "abc"]
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert order == ["a"]
+    asked[1].cancel()  # it may have its turn already, without having taken it
+    await asyncio.gather(*asked, return_exceptions=True)
+    assert order[-1] == "c"
+
+
+async def test_an_answer_ends_after_so_much_computing_and_says_so() -> None:
+    async with explaining_port(computed_seconds=0.0) as answers:
+        await two_nodes(answers)
+        said = (422, "the answer ends here: it has taken 0 s of computing\n")
+        assert await answers.post("/what-if", {"drain": "small"}) == said
+        assert await answers.get("/explain/default/large") == said

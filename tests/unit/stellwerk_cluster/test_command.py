@@ -7,10 +7,12 @@ from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, PluginFlags
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.command import ApiFeatures, api_features, open_cluster
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
 
 def test_flags_say_what_is_on_in_the_api() -> None:
-    assert api_features() == ApiFeatures(PluginFlags(), frozenset())
+    assert api_features() == ApiFeatures(PluginFlags(), frozenset({"GenericWorkload"}))
+    assert api_features(gates="GenericWorkload=false") == ApiFeatures(PluginFlags(), frozenset())
     features = api_features(disabled="LimitRanger", gates="GenericWorkload=true")
     assert features == ApiFeatures(
         PluginFlags(disabled=frozenset({"LimitRanger"})), frozenset({"GenericWorkload"})
@@ -34,7 +36,9 @@ def test_flags_say_what_is_on_in_the_api() -> None:
             "Priority in enable-admission-plugins and disable-admission-plugins overlapped",
             id="plugin that is switched on and off",
         ),
-        pytest.param({"gates": "Nope=true"}, "--feature-gates: no gate Nope; there are", id="gate"),
+        pytest.param(
+            {"gates": "Nope=true"}, "--feature-gates: no gate Nope in 1.36; there are", id="gate"
+        ),
     ],
 )
 def test_a_flag_that_names_nothing_is_refused(flags: dict[str, str], expected: str) -> None:
@@ -82,3 +86,35 @@ def test_without_namespace_lifecycle_objects_need_no_namespace() -> None:
     assert api.create(maps, "nowhere", {"metadata": {"name": "m"}}).key == ("nowhere", "m")
     with pytest.raises(StatusError, match='namespaces "nowhere" not found'):
         open_cluster(0).api.create(maps, "nowhere", {"metadata": {"name": "m"}})
+
+
+def test_without_namespace_lifecycle_every_namespace_can_be_deleted() -> None:
+    for disabled in ("", "NamespaceLifecycle"):
+        api = open_cluster(0, features=api_features(disabled=disabled)).api
+        namespaces = api.kinds.resource("namespaces")
+        if disabled:
+            assert not delete(api, namespaces, ("", "default"), DeleteOptions()).gone
+            api.create(api.kinds.resource("configmaps"), "default", {"metadata": {"name": "m"}})
+        else:
+            with pytest.raises(StatusError, match="this namespace may not be deleted"):
+                delete(api, namespaces, ("", "default"), DeleteOptions())
+
+
+def test_a_release_and_its_versions_are_chosen_by_flags() -> None:
+    features = api_features(release="1.37")
+    assert features.groups_of_pods() == (
+        "Kubernetes 1.37; scheduling.k8s.io/v1beta1 (PodGroups, Workloads) is served"
+    )
+    assert "v1alpha2 (PodGroups" in api_features().groups_of_pods()
+    off = api_features(runtime="scheduling.k8s.io/v1alpha2=false")
+    assert off.groups_of_pods() == "Kubernetes 1.36; PodGroups and Workloads are not served"
+    api = open_cluster(0, features=features).api
+    assert api.release == "1.37"
+    assert "VolumeLimitScaling" in api.features
+    assert "PodGroupWorkloadExists" not in api.plugins
+    with pytest.raises(ConfigurationError, match=r"there are 1\.36, 1\.37"):
+        api_features(release="1.35")
+    with pytest.raises(ConfigurationError, match="no admission plugin PodGroupWorkloadExists"):
+        api_features(enabled="PodGroupWorkloadExists", release="1.37")
+    with pytest.raises(ConfigurationError, match=r"--runtime-config: .*v1alpha2 that has not been"):
+        api_features(release="1.37", runtime="scheduling.k8s.io/v1alpha2=true")

@@ -420,3 +420,5 @@ class RecomputedExplanation(PortAnswer):
     """What plugins say that do not come with Stellwerk, by their names."""
     left_out: Sequence[PluginLeftOut] | None = None
     """Plugins that raised, took too long, or proposed too much."""
+    stopped: str | None = None
+    """The reason why no more changes were tried that would make it fit; absent: all were."""

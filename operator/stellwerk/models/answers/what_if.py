@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.answer import PortAnswer
@@ -13,6 +13,16 @@ from stellwerk.models.answers.pod import RecomputedExplanation
 from stellwerk.models.json_values import JsonObject
 
 MOST_NODES: Final = 1000
+MOST_ENTRIES: Final = 64
+"""Labels, resources, taints, images and features of one supposed node, of each so many."""
+MOST_RESOURCES: Final = 128
+"""Different ones of all supposed nodes together: each is a column of all nodes."""
+_MOST_IMAGE_NAMES: Final = 256
+"""Of one node: a kubelet reports 50 images with 5 names each."""
+_LONGEST_NAME: Final = 253
+_LONGEST_KEY: Final = 317
+_LONGEST_VALUE: Final = 63
+Part = TypeVar("Part", dict[str, Any], list[Any])
 _FIELDS: Final = frozenset({"pod", "addNodes", "count", "drain", "profile"})
 
 
@@ -52,7 +62,56 @@ class Supposition(PortAnswer):
             raise ConfigurationError("pod and profile are objects")
         if not all(isinstance(each, dict) for each in nodes):
             raise ConfigurationError("addNodes is a list of nodes")
+        resources = set[str]()
+        for index, node in enumerate(nodes):
+            resources.update(_checked_node(f"addNodes[{index}]", node))
+        if len(resources) > MOST_RESOURCES:
+            raise ConfigurationError(f"addNodes: more than {MOST_RESOURCES} different resources")
         return cls(pod, nodes, count, str(body.get("drain") or ""), profile)
+
+
+def _checked_node(where: str, node: JsonObject) -> set[str]:
+    """Check the size of a node's parts, and return its resources.
+
+    Raises:
+        ConfigurationError: it has more of something than any node, or no such form.
+    """
+    metadata = _part(where, node, "metadata", {})
+    spec, status = _part(where, node, "spec", {}), _part(where, node, "status", {})
+    for field in ("name", "generateName"):
+        if len(str(metadata.get(field) or "")) > _LONGEST_NAME:
+            raise ConfigurationError(f"{where}: a name has at most {_LONGEST_NAME} characters")
+    labels, images = _part(where, metadata, "labels", {}), _part(where, status, "images", [])
+    resources = set(_part(where, status, "capacity", {}))
+    resources.update(_part(where, status, "allocatable", {}))
+    parts = {
+        "labels": labels,
+        "annotations": _part(where, metadata, "annotations", {}),
+        "resources": resources,
+        "taints": _part(where, spec, "taints", []),
+        "images": images,
+        "declaredFeatures": _part(where, status, "declaredFeatures", []),
+    }
+    names = sum(len(_part(where, each, "names", [])) for each in images if isinstance(each, dict))
+    if names > _MOST_IMAGE_NAMES:
+        raise ConfigurationError(f"{where}: images have at most {_MOST_IMAGE_NAMES} names in all")
+    for name, part in parts.items():
+        if len(part) > MOST_ENTRIES:
+            raise ConfigurationError(f"{where}: a node has at most {MOST_ENTRIES} {name}")
+    too_long = any(len(key) > _LONGEST_KEY for key in (*labels, *resources))
+    if too_long or any(len(str(value)) > _LONGEST_VALUE for value in labels.values()):
+        text = f"at most {_LONGEST_KEY} characters, values of labels {_LONGEST_VALUE}"
+        raise ConfigurationError(f"{where}: keys of labels and resources have {text}")
+    return resources
+
+
+def _part(where: str, obj: JsonObject, field: str, empty: Part) -> Part:
+    found = obj.get(field)
+    if found is None:
+        return empty
+    if not isinstance(found, type(empty)):
+        raise ConfigurationError(f"{where}: {field} is not as a node has it")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +148,8 @@ class WhatIf(PortAnswer):
     """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None
     """So many pods were not looked at."""
+    stopped: str | None = None
+    """The reason why the answer ends before it is complete; absent: it is complete."""
     explanation: RecomputedExplanation | None = None
     """Of the pod that was supposed."""
     placed: Sequence[PlacedPod]

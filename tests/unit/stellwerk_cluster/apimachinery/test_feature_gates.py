@@ -3,8 +3,9 @@ import pytest
 from stellwerk_cluster.apimachinery.feature_gates import (
     GANG_SCHEDULING,
     GENERIC_WORKLOAD,
-    NEEDS,
+    default_gates,
     feature_gates,
+    gates_of,
 )
 
 
@@ -18,10 +19,10 @@ from stellwerk_cluster.apimachinery.feature_gates import (
             {GENERIC_WORKLOAD, GANG_SCHEDULING},
             id="spaces and capitals",
         ),
-        pytest.param("AllAlpha=true", set(NEEDS), id="all gates at once"),
+        pytest.param("AllAlpha=true", set(gates_of("1.36")), id="all gates at once"),
         pytest.param(
             "WorkloadWithJob=false,AllAlpha=true",
-            set(NEEDS) - {"WorkloadWithJob"},
+            set(gates_of("1.36")) - {"WorkloadWithJob"},
             id="all gates but one that is named",
         ),
     ],
@@ -33,7 +34,9 @@ def test_a_text_names_gates(text: str, expected: set[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("Gangs=true", "no gate Gangs; there are GenericWorkload,", id="unknown"),
+        pytest.param(
+            "Gangs=true", "no gate Gangs in 1.36; there are GenericWorkload,", id="unknown"
+        ),
         pytest.param("GenericWorkload", "expected GenericWorkload=true or", id="no value"),
         pytest.param("GenericWorkload=yes", "GenericWorkload=yes: expected", id="no truth value"),
         pytest.param(
@@ -47,3 +50,22 @@ def test_a_text_names_gates(text: str, expected: set[str]) -> None:
 def test_a_text_that_names_no_set_of_gates_is_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         feature_gates(text)
+
+
+def test_gates_of_a_release_that_are_on_can_be_turned_off() -> None:
+    assert default_gates("1.36") == frozenset()
+    assert default_gates("1.37") == {"VolumeLimitScaling"}
+    assert feature_gates("VolumeLimitScaling=false", "1.37") == frozenset()
+
+
+def test_stability_is_that_of_the_release() -> None:
+    assert GENERIC_WORKLOAD in feature_gates("AllBeta=true", "1.37")
+    assert GENERIC_WORKLOAD not in feature_gates("AllBeta=true", "1.36")
+    with pytest.raises(ValueError, match=r"depends on features that are disabled"):
+        feature_gates("AllAlpha=true", "1.37")
+
+
+def test_what_is_on_where_nothing_is_said_can_be_chosen() -> None:
+    chosen = frozenset({GENERIC_WORKLOAD})
+    assert feature_gates("", "1.36", chosen) == chosen
+    assert feature_gates("GenericWorkload=false", "1.36", chosen) == frozenset()

@@ -10,7 +10,7 @@ from stellwerk_cluster.apimachinery.feature_gates import (
     GANG_SCHEDULING,
     GANGS,
     GENERIC_WORKLOAD,
-    NEEDS,
+    gates_of,
 )
 from stellwerk_cluster.defaults.kind_defaults import FINALIZER
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
@@ -75,7 +75,7 @@ def claim(**sources: str) -> dict[str, Any]:
     ],
 )
 def test_a_group_is_refused(spec: dict[str, Any], expected: list[str]) -> None:
-    assert Rules(gates=NEEDS).refused("podgroups", group(**spec), GROUP) == expected
+    assert Rules(gates=gates_of("1.36")).refused("podgroups", group(**spec), GROUP) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_condition_is_refused(conditions: dict[str, Any], expected: list[str])
 
 
 def test_the_status_names_claims_of_the_group_alone() -> None:
-    rules = Rules(gates=NEEDS)
+    rules = Rules(gates=gates_of("1.36"))
     claims = [claim(resourceClaimTemplateName="t")]
     rules.create("podgroups", group(resourceClaims=claims), GROUP)
     made = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "g-gpus-x"}]}
