@@ -398,7 +398,7 @@ _MOST_NODES: Final = re.compile(r"(?:100|[1-9]?[0-9])%")
 
 
 class ReservationArgs(ConfigModel):
-    """The room that a profile grants to groups which wait: how much, to whom, for how long."""
+    """The room that a profile grants to groups that wait, and for how long."""
 
     namespaces: Annotated[LabelSelectorSpec, Field(default_factory=LabelSelectorSpec)]
     """The namespaces whose groups may keep nodes, by their labels."""
