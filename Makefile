@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP_COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --no-annotate
-# The first half of the tests mostly waits, the second computes: with a worker each, they overlap.
-PYTEST_WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
+# One worker more than there are cores, up to four: while some tests wait for processes, others compute.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+PYTEST_WORKERS = --numprocesses $(WORKERS) --dist worksteal
 # A run of the tests starts hundreds of interpreters: with compiled modules at hand each takes half the time.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -49,8 +50,9 @@ test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
 
 .PHONY: test-all
-test-all: test ## the tests that run for minutes, too
+test-all: test ## the tests that run for minutes, and every example of the property tests, too
 	@$(BIN)/pytest --quiet -m "long or all_versions"
+	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"
 
 .PHONY: check
 check: lint types layers test ## everything that a change must pass

@@ -1,24 +1,30 @@
 """What every test may ask for: the tools of the machine it runs on; and how Hypothesis searches.
 
 A change is judged by examples that are the same in every run, so that it cannot be failed by chance
-for what was there before; `make search` tries new ones.
+for what was there before: `make test` tries half of them, `make test-all` all; `make search` tries
+new ones.
 """
 
+import asyncio
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.examples import SHORT
+from tests.support.skipped_time import skipping_loop
+
 # As long as it needs: a busy machine is no failure.
 TIMELESS = (HealthCheck.too_slow,)
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=TIMELESS)
+settings.register_profile(SHORT, parent=settings.get_profile("same"), max_examples=50)
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=TIMELESS)
-settings.load_profile("same")
+settings.load_profile(SHORT)
 
 # What a script starts in the background ignores SIGINT, and so would every process of the tests:
 # a program that is started has by default what its parent handles, and ignores what it ignores.
@@ -26,6 +32,15 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         _default = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
         signal.signal(_number, _default)
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that a test runs in: a real one, or with the marker `skips_time` one that skips."""
+    if item.get_closest_marker("skips_time") is None:
+        return {"real": asyncio.new_event_loop}
+    return {"skipping": skipping_loop}
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import Forbidden
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import schedule_one, time_slice
+from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
@@ -517,3 +518,107 @@ def report(world: VirtualCluster, name: str, condition: str) -> None:
     device = {key: result[key] for key in ("driver", "pool", "device")}
     status = {"status": {"devices": [{**device, "conditions": [shown]}]}}
     world.patch_status("resourceclaims", name, status, GROUP)
+
+
+# --- taints that evict --------------------------------------------------------------------------
+
+
+def broken(node: str, effect: str = "NoExecute") -> JsonObject:
+    """The slice of a node with its one device, tainted."""
+    return slice_of(node, {"name": "gpu-0", "taints": [{"key": "broken", "effect": effect}]})
+
+
+def executing(seconds: int | None) -> JsonObject:
+    toleration: JsonObject = {"key": "broken", "operator": "Exists", "effect": "NoExecute"}
+    return toleration if seconds is None else {**toleration, "tolerationSeconds": seconds}
+
+
+def disruption(world: VirtualCluster, name: str) -> str:
+    """The reason for which the pod is being deleted; empty: it is not, or it is gone."""
+    conditions = world.pods[name]["status"].get("conditions") or () if name in world.pods else ()
+    return next((each["reason"] for each in conditions if each["type"] == "DisruptionTarget"), "")
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "stays_seconds"),
+    [
+        pytest.param([], 0, id="untolerated: at once"),
+        pytest.param([executing(30)], 30, id="tolerated for a while"),
+        pytest.param([executing(30), executing(10)], 10, id="the shortest counts"),
+        pytest.param([executing(-5)], 0, id="negative: at once"),
+        pytest.param([executing(None)], None, id="tolerated for ever"),
+    ],
+)
+def test_a_taint_of_its_device_ends_a_pod_when_its_tolerations_do(
+    tolerations: list[JsonObject], stays_seconds: int | None
+) -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}))
+        world.apply(claim_object("c", tolerations=tolerations), claiming("p", "c"))
+        await world.until(lambda: world.node_of("p") == "node-a")
+        await asyncio.sleep(5)
+        world.apply(broken("node-a"))
+        if stays_seconds is None:
+            await asyncio.sleep(600)
+            assert "p" in world.pods
+            return
+        if stays_seconds:
+            await asyncio.sleep(stays_seconds - 1)
+            assert disruption(world, "p") == ""
+        await world.until(
+            lambda: disruption(world, "p") == "DeletionByDeviceTaintManager", seconds=3
+        )
+        await world.until(lambda: "p" not in world.pods)
+
+    play(story)
+
+
+def test_a_taint_that_goes_in_time_ends_no_pod_and_one_that_only_keeps_away_neither() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}))
+        world.apply(claim_object("c", tolerations=[executing(30)]), claiming("p", "c"))
+        await world.until(lambda: world.node_of("p") == "node-a")
+        world.apply(broken("node-a", "NoSchedule"))
+        await asyncio.sleep(60)
+        world.apply(broken("node-a"))
+        await asyncio.sleep(20)
+        world.apply(slice_of("node-a", {"name": "gpu-0"}))
+        await asyncio.sleep(60)
+        assert "p" in world.pods
+        assert disruption(world, "p") == ""
+
+    play(story)
+
+
+def taint_rule(world: VirtualCluster, **spec: Any) -> JsonObject:
+    """A rule with a taint that evicts, in the store of the API."""
+    taint = {"key": "broken", "effect": "NoExecute"}
+    metadata = {"name": "rule", "uid": "rule", "creationTimestamp": timestamp(world.api.now())}
+    obj: JsonObject = {"metadata": metadata, "spec": {"taint": taint, **spec}}
+    world.api.store.create(f"devicetaintrules.{GROUP}", obj)
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("spec", "left"),
+    [
+        pytest.param({"deviceSelector": {"pool": "node-a"}}, ["q"], id="a pool"),
+        pytest.param({"deviceSelector": {}}, [], id="an empty selector is for every device"),
+        pytest.param({}, ["p", "q"], id="none is for no device that is in use"),
+        pytest.param({"deviceSelector": {"driver": "other"}}, ["p", "q"], id="another driver"),
+    ],
+)
+def test_a_rule_ends_the_pods_of_the_devices_that_it_selects(
+    spec: JsonObject, left: list[str]
+) -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, *(slice_of(node, {"name": "gpu-0"}) for node in ("node-a", "node-b")))
+        for name, node in (("p", "node-a"), ("q", "node-b")):
+            selector = {"kubernetes.io/hostname": node}
+            world.apply(claim_object(name), claiming(name, name, nodeSelector=selector))
+        await world.settle()
+        taint_rule(world, **spec)
+        await asyncio.sleep(60)
+        assert sorted(world.pods) == left
+
+    play(story)

@@ -180,9 +180,9 @@ async def test_sigint_ends_in_order(tmp_path: Path) -> None:
 async def test_an_operator_whose_service_account_is_deleted_goes_on_and_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quiet kind is asked about once a second here, and may be silent for five."""
-    monkeypatch.setattr("stellwerk.handlers.lifecycle._INACTIVITY_SECONDS", 1.0)
-    monkeypatch.setattr("stellwerk.app.StaleWatches", partial(StaleWatches, limit_seconds=5.0))
+    """A quiet kind is asked about twice a second here, and may be silent for two."""
+    monkeypatch.setattr("stellwerk.handlers.lifecycle._INACTIVITY_SECONDS", 0.5)
+    monkeypatch.setattr("stellwerk.app.StaleWatches", partial(StaleWatches, limit_seconds=2.0))
     ports: list[int] = []
 
     async def probe(path: str) -> str:

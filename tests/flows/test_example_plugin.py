@@ -30,11 +30,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def decide(case: dict[str, Any], *path: Path) -> subprocess.CompletedProcess[str]:
-    search = os.pathsep.join(map(str, (*path, ROOT / "operator")))
+def decide(*cases: dict[str, Any], path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Decide cases in one process, with the packages of a directory."""
+    search = os.pathsep.join(map(str, (*([path] if path else []), ROOT / "operator")))
     return subprocess.run(
         [sys.executable, "-m", "stellwerk", "decide", "-"],
-        input=json.dumps(case),
+        input="\n".join(map(json.dumps, cases)),
         capture_output=True,
         text=True,
         timeout=60,
@@ -43,66 +44,82 @@ def decide(case: dict[str, Any], *path: Path) -> subprocess.CompletedProcess[str
     )
 
 
-def case_of(plugin: str, lights: dict[str, str | None], **args: Any) -> dict[str, Any]:
-    profile = yaml.safe_load((PACKAGE / "profile.yaml").read_text())["spec"]
+def case_of(name: str, plugin: str, lights: dict[str, str | None], **args: Any) -> dict[str, Any]:
+    profile = own_profile()
     profile["plugins"] = {"score": {"enabled": [{"name": plugin, "weight": 5}]}}
     profile["pluginConfig"] = [{"name": plugin, "args": args}]
-    del profile["schedulerName"]
     nodes = [
-        make_node(name, labels={} if value is None else {LABEL: value})
-        for name, value in lights.items()
+        make_node(node, labels={} if value is None else {LABEL: value})
+        for node, value in lights.items()
     ]
-    return {"id": "lights", "profile": profile, "nodes": nodes, "pod": make_pod("web", cpu="1")}
+    pod = make_pod("web", cpu="1")
+    return {"id": f"{name} {plugin}", "profile": profile, "nodes": nodes, "pod": pod}
 
 
-def scores(result: subprocess.CompletedProcess[str], plugin: str) -> dict[str, tuple[int, int]]:
-    assert result.returncode == 0, result.stderr
-    table = json.loads(result.stdout)["scores"][plugin]
-    return {node: (row["raw"], row["normalized"]) for node, row in table.items()}
+def own_profile() -> dict[str, Any]:
+    """The profile that lies beside the package."""
+    spec = yaml.safe_load((PACKAGE / "profile.yaml").read_text())["spec"]
+    return {key: value for key, value in spec.items() if key != "schedulerName"}
 
 
 PLUGINS = ["BlinkingLightScorer", "BlinkingLightScorerPerNode"]
+MOST: dict[str, str | None] = {"n1": "4", "n2": "16", "n3": None, "n4": "many"}
+TWO: dict[str, str | None] = {"n1": "4", "n2": "11"}
+
+
+@pytest.fixture(scope="module")
+def decided(installed: Path) -> dict[str, Any]:
+    """By the names of the cases, what is decided; all in one process."""
+    cases = [{**case_of("own", PLUGINS[0], TWO), "profile": own_profile()}]
+    for plugin in PLUGINS:
+        cases += [
+            case_of("most", plugin, MOST),
+            case_of("none", plugin, {"n1": "0", "n2": None}),
+            case_of("broken", plugin, TWO, brokenLights=1),
+        ]
+    result = decide(*cases, path=installed)
+    assert result.returncode == 0, result.stderr
+    return {answer["id"]: answer for answer in map(json.loads, result.stdout.splitlines())}
+
+
+def scores(answer: dict[str, Any], plugin: str) -> dict[str, tuple[int, int]]:
+    table = answer["scores"][plugin]
+    return {node: (row["raw"], row["normalized"]) for node, row in table.items()}
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_the_node_with_the_most_lights_gets_100(installed: Path, plugin: str) -> None:
-    lights = {"n1": "4", "n2": "16", "n3": None, "n4": "many"}
-    result = decide(case_of(plugin, lights), installed)
-    assert scores(result, plugin) == {
+def test_the_node_with_the_most_lights_gets_100(decided: dict[str, Any], plugin: str) -> None:
+    answer = decided[f"most {plugin}"]
+    assert scores(answer, plugin) == {
         "n1": (4, 25),
         "n2": (16, 100),
         "n3": (0, 0),
         "n4": (0, 0),
     }
-    assert json.loads(result.stdout)["selected"] == ["n2"]
+    assert answer["selected"] == ["n2"]
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_no_lights_anywhere_divide_by_nothing(installed: Path, plugin: str) -> None:
-    result = decide(case_of(plugin, {"n1": "0", "n2": None}), installed)
-    assert scores(result, plugin) == {"n1": (0, 0), "n2": (0, 0)}
+def test_no_lights_anywhere_divide_by_nothing(decided: dict[str, Any], plugin: str) -> None:
+    assert scores(decided[f"none {plugin}"], plugin) == {"n1": (0, 0), "n2": (0, 0)}
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_arguments_reach_the_plugin_by_its_own_model(installed: Path, plugin: str) -> None:
-    case = case_of(plugin, {"n1": "4", "n2": "11"}, brokenLights=1)
-    assert scores(decide(case, installed), plugin) == {"n1": (3, 30), "n2": (10, 100)}
+def test_arguments_reach_the_plugin_by_its_own_model(decided: dict[str, Any], plugin: str) -> None:
+    assert scores(decided[f"broken {plugin}"], plugin) == {"n1": (3, 30), "n2": (10, 100)}
 
 
 def test_arguments_that_the_model_refuses_are_named_by_field(installed: Path) -> None:
-    result = decide(case_of(PLUGINS[0], {"n1": "4"}, brokenLights=-1), installed)
+    result = decide(case_of("bad", PLUGINS[0], {"n1": "4"}, brokenLights=-1), path=installed)
     assert result.returncode == 2
     assert "spec.pluginConfig[0].args.brokenLights" in result.stderr
 
 
-def test_the_profile_beside_it_is_one(installed: Path) -> None:
-    case = case_of(PLUGINS[0], {"n1": "4", "n2": "11"})
-    profile = yaml.safe_load((PACKAGE / "profile.yaml").read_text())["spec"]
-    case["profile"] = {key: value for key, value in profile.items() if key != "schedulerName"}
-    assert scores(decide(case, installed), PLUGINS[0]) == {"n1": (3, 30), "n2": (10, 100)}
+def test_the_profile_beside_it_is_one(decided: dict[str, Any]) -> None:
+    assert scores(decided[f"own {PLUGINS[0]}"], PLUGINS[0]) == {"n1": (3, 30), "n2": (10, 100)}
 
 
 def test_without_the_package_the_plugin_is_unknown() -> None:
-    result = decide(case_of(PLUGINS[0], {"n1": "4"}))
+    result = decide(case_of("unknown", PLUGINS[0], {"n1": "4"}))
     assert result.returncode == 2
     assert 'unknown plugin "BlinkingLightScorer"' in result.stderr

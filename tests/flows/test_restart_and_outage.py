@@ -26,7 +26,7 @@ from tests.support.running_operator import install, is_active, operator_on, unti
 PODS = 200
 NODES = [make_node(f"n{number}", cpu="20") for number in range(10)]
 """Just enough for the pods, which leave no room for one that is counted twice or nowhere."""
-OUTAGE_SECONDS = 5.0
+OUTAGE_SECONDS = 2.0
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 
 

@@ -10,6 +10,7 @@ from stellwerk.cases.decide import Case
 from stellwerk.explain.would_fit import WouldFit
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
+from tests.support.examples import examples
 from tests.support.single_changes import fits, with_change
 
 EXACT_KINDS = frozenset({"tolerate", "deletePod", "uncordon", "removeTaints", "labelNode"})
@@ -53,7 +54,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_suggestions_are_true_and_as_small_as_can_be(case: dict[str, Any]) -> None:
     loaded = Case(case)
     search = WouldFit(loaded.world, loaded.pod, loaded.profile)

@@ -90,7 +90,7 @@ def _settings(directory: Path, address: str, rules: Path) -> dict[str, Any]:
         }
 
     return {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "250ms", "evaluation_interval": "250ms"},
         "rule_files": [str(rules)],
         "scrape_configs": [
             page(JOB, "/metrics"),

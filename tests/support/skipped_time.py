@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
+from stellwerk.clock import Clock, SystemClock, VirtualClock
 
 Result = TypeVar("Result")
 
@@ -60,11 +60,11 @@ class _SocketSelector(_SkippingSelector):
 class _SkippingLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock, selector: _SkippingSelector) -> None:
         super().__init__(selector)
-        self._clock = clock
+        self.clock = clock
 
     @override
     def time(self) -> float:
-        return self._clock.monotonic()
+        return self.clock.monotonic()
 
 
 class _SocketLoop(_SkippingLoop):
@@ -81,6 +81,16 @@ class _SocketLoop(_SkippingLoop):
         future.add_done_callback(self._thread_done)
         return future
 
+    @override
+    def close(self) -> None:
+        """Close what the skipped time left no moment to close: the ends of broken connections."""
+        if not self.is_closed():
+            transports = self._transports  # type: ignore[attr-defined]  # of selector loops
+            for transport in [*transports.values()]:
+                transport.abort()
+            self.run_until_complete(asyncio.sleep(_ARRIVAL_SECONDS))
+        super().close()
+
     def _thread_done(self, _: object) -> None:
         self._sockets.threads_busy -= 1
 
@@ -88,6 +98,17 @@ class _SocketLoop(_SkippingLoop):
 def skips_time() -> bool:
     """Whether the running loop is one of these."""
     return isinstance(asyncio.get_running_loop(), _SkippingLoop)
+
+
+def clock_of_loop() -> Clock:
+    """The clock that goes with the running loop."""
+    loop = asyncio.get_running_loop()
+    return loop.clock if isinstance(loop, _SkippingLoop) else SystemClock()
+
+
+def skipping_loop() -> asyncio.AbstractEventLoop:
+    """A loop for a test that is marked with `skips_time`, over loopback or without sockets."""
+    return _SocketLoop(VirtualClock())
 
 
 def run_skipping(flow: Callable[[VirtualClock], Coroutine[Any, Any, Result]]) -> Result:

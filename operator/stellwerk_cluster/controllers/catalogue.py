@@ -36,7 +36,10 @@ from stellwerk_cluster.controllers.replica_set import (
 from stellwerk_cluster.controllers.resource_claim import ResourceClaimController
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
-from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
+from stellwerk_cluster.controllers.taint_eviction import (
+    DeviceTaintEvictionController,
+    TaintEvictionController,
+)
 from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
 from stellwerk_cluster.controllers.volume_protection import (
     ClaimProtectionController,
@@ -75,6 +78,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "namespace-controller": lambda api, _index: NamespaceController(api),
     "node-lifecycle-controller": lambda api, _index: NodeLifecycleController(api),
     "taint-eviction-controller": lambda api, _index: TaintEvictionController(api),
+    "device-taint-eviction-controller": lambda api, _index: DeviceTaintEvictionController(api),
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }

@@ -36,6 +36,7 @@ from stellwerk.framework.events import (
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
 from tests.support.builders import make_node, pod_info
+from tests.support.examples import examples
 from tests.support.queue_driver import Policy, QueueDriver
 
 if TYPE_CHECKING:
@@ -504,5 +505,5 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
 
 TestSchedulingQueueMachine = pytest.mark.slow(SchedulingQueueMachine.TestCase)
 SchedulingQueueMachine.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None
+    max_examples=examples(300), stateful_step_count=60, deadline=None
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from stellwerk.cel.environment import Environment
 from stellwerk.cel.errors import CompileError
 from stellwerk.cel.types import DYN
+from tests.support.examples import examples
 
 OURS: Final = Environment({"x": DYN})
 THEIRS: Final = cel.NewEnv(variables={"x": cel.Type.DYN})
@@ -66,7 +67,8 @@ NOT_IN_KUBERNETES: Final = ("int(bool)", "@in")
 
 
 @settings(
-    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(expressions)
 def test_both_evaluators_agree(source: str) -> None:

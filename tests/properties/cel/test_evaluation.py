@@ -14,6 +14,7 @@ from stellwerk.cel.environment import Environment
 from stellwerk.cel.errors import CelError, EvaluationError
 from stellwerk.cel.types import DYN
 from stellwerk.cel.values import HIGHEST_INT, LOWEST_INT
+from tests.support.examples import examples
 from tests.support.machine_speed import addition_seconds
 
 _ANYTHING = Environment({"a": DYN, "b": DYN, "c": DYN})
@@ -265,7 +266,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(_WORDS, min_size=1, max_size=8).map("".join),
     st.fixed_dictionaries({"a": _JSON, "b": _JSON, "c": _JSON}),
@@ -413,7 +414,7 @@ _TEXTS = st.sampled_from(
 )
 
 
-@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(800), suppress_health_check=[HealthCheck.too_slow])
 @given(
     _CALLS,
     st.fixed_dictionaries({name: st.one_of(_TEXTS, _JSON) for name in "abc"}),

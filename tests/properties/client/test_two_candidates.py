@@ -13,6 +13,7 @@ from stellwerk.client.connection import Fence
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import LeaseLostError
+from tests.support.examples import examples
 from tests.support.lease_election import OPTIONS, Candidate, Fate, LeaseServer, OwnClock
 from tests.support.skipped_time import run_skipping
 
@@ -150,7 +151,7 @@ async def live(world: World, history: list[tuple[float, int, str, float]]) -> No
     assert lease.record.holder_identity == "", "the last one has released it"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     history=mishaps,
     fates=fates,

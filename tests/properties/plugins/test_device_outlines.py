@@ -21,6 +21,7 @@ from stellwerk.plugins.dynamic_resources.node_verdicts import (
 )
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_cache, make_node
+from tests.support.examples import examples
 
 NODES = 6
 DRIVERS = ("a.example.com", "b.example.com")
@@ -181,7 +182,7 @@ def node(number: int, zone: str) -> JsonObject:
     return make_node(f"node-{number}", labels={"zone": zone})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_shared_answer_is_that_of_a_search_of_the_node_itself(seed: int) -> None:
     rng, objects = Dice(seed), IndexedObjectStore()

@@ -25,6 +25,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
 )
 from stellwerk.plugins.dynamic_resources.node_verdicts import NodeAllocator
 from tests.support.builders import make_cache, make_node
+from tests.support.examples import examples
 
 DRIVER = "gpu.example.com"
 ENOUGH_STEPS = 20_000
@@ -124,7 +125,7 @@ def searched(node: Node, claims: list[JsonObject], often: int) -> Any:
         return node.search(claims)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     often=st.sampled_from([1, 2, 16]),
@@ -187,7 +188,7 @@ def can_be_met(node: Node, claimed: JsonObject) -> bool:
     return all(placed(place, set()) for place in range(len(places)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     constraint=st.sampled_from(["", "matchAttribute", "distinctAttribute"]),

@@ -30,6 +30,7 @@ from stellwerk.models.quantity import parse_quantity
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod
+from tests.support.examples import examples
 
 GROUP = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 DRIVER = "gpu.example.com"
@@ -282,7 +283,7 @@ class History:
             await asyncio.sleep(0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 7))
 def test_no_device_is_held_twice_and_nothing_is_overdrawn(seed: int, pods: int) -> None:
     asyncio.run(History(Random(seed)).run(pods))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from stellwerk.plugins.gpu.open_slots import IdleCapacity, OpenSlots
 from stellwerk.plugins.gpu.pattern_pricing import NodeShape, PatternPricing, PlannedKind, Slot
+from tests.support.examples import examples
 
 KIND = st.one_of(
     st.builds(
@@ -77,7 +78,7 @@ def best_by_trying(kinds: list[PlannedKind], worth: list[float], shape: NodeShap
     return tried(0, shape.cpu_millis, capacity)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(KIND, st.sampled_from([1.0, 2.0, 5.0, 7.5])), min_size=1, max_size=3),
     SHAPE,
@@ -104,7 +105,7 @@ def fits(kinds: list[PlannedKind], slots: list[Slot], room: IdleCapacity) -> Non
     assert sum(kinds[slot.kind].cpu_millis for slot in slots) <= room.cpu_millis
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(KIND, min_size=1, max_size=4),
     st.data(),

@@ -18,6 +18,7 @@ from stellwerk.plugins.shared.victims import by_importance, priority_sum
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.trial import Trial
 from tests.support.builders import make_node, make_pod
+from tests.support.examples import examples
 from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim
 
 APPS = ("db", "web", "cache")
@@ -173,7 +174,7 @@ class OneNode:
         return [pod.name for pod in by_importance(victims)], violations
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(case=drawn(most_pods=10))
 def test_all_nodes_at_once_equals_one_after_the_other(case: Drawn) -> None:
     framework, snapshot = case.arena.framework, case.arena.cache.snapshot
@@ -258,7 +259,7 @@ def kept_out_of_zones(draw: st.DrawFn) -> Drawn:
 welcoming_nominations = drawn(most_pods=6, nominated_wishes=st.just({}), profile=ONLY_CROSS_NODE)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(case=st.one_of(kept_out_of_zones(), welcoming_nominations))
 def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn) -> None:
     found = case.arena.framework.filtering.find_feasible(case.pod, sample=False)
@@ -276,7 +277,7 @@ def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn)
     assert best == (0, victims[0].priority, priority_sum(victims), len(victims))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=drawn(most_pods=10, profile=dict(CROSS_NODE)))
 def test_a_question_about_absent_pods_leaves_no_trace(case: Drawn) -> None:
     snapshot, framework = case.arena.cache.snapshot, case.arena.framework

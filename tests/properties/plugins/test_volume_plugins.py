@@ -16,6 +16,7 @@ from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
 from tests.support import volume_references as reference
 from tests.support.builders import make_node, make_pod, pod_info
+from tests.support.examples import examples
 from tests.support.storage import (
     StorageWorld,
     claim_volume,
@@ -152,7 +153,7 @@ used_claims = st.lists(claim_names, min_size=1, max_size=3, unique=True)
 
 
 @given(worlds_objects(), four_labels, used_claims)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_volume_binding(
     objects: dict[str, dict[str, Json]], node_labels: Any, used: list[str]
 ) -> None:
@@ -171,7 +172,7 @@ def test_volume_binding(
     st.lists(st.sampled_from([2, 3, 4, 4]), min_size=4, max_size=4),
     used_claims,
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_volume_binding_follows_nodes_and_objects(
     objects: dict[str, dict[str, Json]],
     history: list[Any],
@@ -206,7 +207,7 @@ def _show(world: StorageWorld, kind: str, shown: dict[str, Json], objects: dict[
 
 
 @given(worlds_objects(), four_labels, used_claims)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_reserve_takes_what_the_plain_search_finds(
     objects: dict[str, dict[str, Json]], node_labels: Any, used: list[str]
 ) -> None:
@@ -249,7 +250,7 @@ def _taken(objects: dict[str, dict[str, Json]], mine: list[Json], own: dict[str,
 
 
 @given(worlds_objects(), four_labels, used_claims)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_volume_zone(
     objects: dict[str, dict[str, Json]], node_labels: Any, used: list[str]
 ) -> None:
@@ -332,7 +333,7 @@ def overlaid(
     disk_volumes,
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_volume_restrictions_with_any_overlay(
     users: Any, wanted: Any, nominated: Any, data: st.DataObject
 ) -> None:
@@ -425,7 +426,7 @@ def take(world: StorageWorld, objects: dict[str, dict[str, Json]], step: Any) ->
 
 
 @given(st.lists(st.lists(steps(), max_size=12), min_size=1, max_size=4), used_claims, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_node_volume_limits_after_any_history_and_with_any_overlay(
     history: Any, used: list[str], data: st.DataObject
 ) -> None:

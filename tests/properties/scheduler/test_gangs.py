@@ -15,6 +15,7 @@ from stellwerk.explain.pod_groups import explain_group
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
+from tests.support.examples import examples
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import make_group, make_member
 from tests.support.skipped_time import run_skipping
@@ -144,7 +145,7 @@ def explained(world: InProcess, name: str) -> GroupExplanation:
             return result
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(steps, max_size=14))
 def test_gangs_are_bound_whole_and_what_fits_is_bound(happened: list[tuple[Any, ...]]) -> None:
     async def play(clock: VirtualClock) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stellwerk.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
+from tests.support.examples import examples
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.pod_groups import make_group, make_member
 from tests.support.skipped_time import run_skipping
@@ -145,7 +146,7 @@ def test_the_first_is_placed_as_early_as_without_those_behind_it(**case: Any) ->
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(**CASES)
 def test_the_first_is_placed_as_early_in_many_cases(**case: Any) -> None:
     never_later(**case)

@@ -13,6 +13,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.cluster_changes import Change, ClusterModel, histories, make_in_both, trials
+from tests.support.examples import examples
 
 
 class NaiveBook(Book):
@@ -66,7 +67,7 @@ def agrees(snapshot: Snapshot) -> None:
         assert book.nodes[row].labels == snapshot.node_at(row).labels
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(before=histories, later=histories, forked=histories, tried=trials, late=st.booleans())
 def test_a_book_agrees_with_the_rows(
     *,

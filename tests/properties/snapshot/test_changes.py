@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stellwerk.snapshot.columns import ChangeCursor, Changes, RowCursor
+from tests.support.examples import examples
 
 READERS = st.integers(0, 3)
 
@@ -98,4 +99,4 @@ def once(noted: list[int] | None) -> list[int] | None:
 
 
 TestCursors = CursorMachine.TestCase
-TestCursors.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCursors.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -7,6 +7,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.models.pod import PodInfo
 from tests.support.cluster_changes import Change, ClusterModel, histories, pending_pods
 from tests.support.decisions import Decider
+from tests.support.examples import examples
 from tests.support.snapshot_contents import contents, layout
 
 pending = st.lists(pending_pods(), min_size=1, max_size=2)
@@ -27,7 +28,7 @@ def known(cache: Cache) -> object:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(history=histories, ours=histories, theirs=histories, pods=pending)
 def test_a_fork_is_the_same_and_then_goes_its_own_way(
     history: list[Change], ours: list[Change], theirs: list[Change], pods: list[PodInfo]
@@ -60,7 +61,7 @@ def test_a_fork_is_the_same_and_then_goes_its_own_way(
             assert kept.answers(pod) == Decider(side).answers(pod)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(history=histories, ours=histories, theirs=histories)
 def test_a_fork_of_a_fork_is_as_good(
     history: list[Change], ours: list[Change], theirs: list[Change]

@@ -22,6 +22,7 @@ from tests.support.cluster_changes import (
     make_in_both,
     trials,
 )
+from tests.support.examples import examples
 from tests.support.snapshot_contents import contents
 
 
@@ -54,7 +55,7 @@ def shown(snapshot: Snapshot) -> Any:
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(history=histories, later=histories, tried=trials)
 def test_wholes_and_parts_say_the_same(
     history: list[Change], later: list[Change], tried: list[Change]

@@ -14,6 +14,7 @@ from tests.support.cluster_changes import (
     trials,
 )
 from tests.support.decisions import Decider
+from tests.support.examples import examples
 from tests.support.snapshot_contents import OTHER_SELECTIONS, USUAL_SELECTIONS, contents, layout
 
 EVERY_SELECTION = (*USUAL_SELECTIONS, *OTHER_SELECTIONS)
@@ -28,7 +29,7 @@ def after(history: list[Change]) -> tuple[Cache, ClusterModel]:
     return cache, model
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(history=histories, tried=trials, later=histories, pods=pending)
 def test_a_trial_answers_as_if_it_had_happened_and_leaves_no_trace(
     history: list[Change], tried: list[Change], later: list[Change], pods: list[PodInfo]
@@ -60,7 +61,7 @@ def test_a_trial_answers_as_if_it_had_happened_and_leaves_no_trace(
     assert [decider.answers(pod) for pod in pods] == [Decider(control).answers(pod) for pod in pods]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(history=histories, outer=trials, inner=trials)
 def test_a_trial_within_a_trial_is_undone_first(
     history: list[Change], outer: list[Change], inner: list[Change]

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from typing_extensions import override
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.examples import examples
 from tests.support.invariants import check_unaltered
 from tests.support.odd_requests import GOOD_BODIES, THINGS, OddRequest, odd_requests
 from tests.support.served_cluster import send, served
@@ -91,7 +92,9 @@ def judge(url: str, request: OddRequest, failures: _Failures) -> None:
 
 @pytest.mark.timeout(300)
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(request=odd_requests())
 def test_every_request_has_an_answer(

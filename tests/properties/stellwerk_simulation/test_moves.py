@@ -14,6 +14,7 @@ from stellwerk_simulation.defragmentation import Defragmentation, DefragPlan, Go
 from stellwerk_simulation.eviction_rules import MoveRules
 from stellwerk_simulation.ready_profiles import ready_manifest
 from tests.support.builders import make_node
+from tests.support.examples import examples
 from tests.support.moving import budget, replica
 
 GPU = "example.com/gpu"
@@ -96,7 +97,7 @@ def check(plan: DefragPlan, pods: list[Wanted], budgets: dict[str, int], goal: G
         assert NODE_GPUS - used(plan.frees[0])[1] >= goal.number
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     wanted=st.lists(POD, min_size=3, max_size=8),
     budgets=BUDGETS,

@@ -15,6 +15,7 @@ from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation.manifests import ARRIVES, RUNS
 from tests.support.builders import make_node, make_pod
+from tests.support.examples import examples
 from tests.support.same_workload import Workload, operated, operated_and_rerun, simulated
 
 ZONE = "topology.kubernetes.io/zone"
@@ -192,7 +193,7 @@ def the_same_happens(workload: Workload) -> None:
 FEW = settings(
     max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-MANY = settings(FEW, max_examples=100)
+MANY = settings(FEW, max_examples=examples(100))
 
 
 @FEW
@@ -229,7 +230,7 @@ def test_gpu_policies_often(workload: Workload) -> None:
 
 
 @pytest.mark.long
-@settings(FEW, max_examples=20)
+@settings(FEW, max_examples=examples(20))
 @given(workloads(gpus=True, queues=False, policies=["pattern-plan"]))
 def test_plans_that_arrive_some_time_later(workload: Workload) -> None:
     notes, ended_seconds = simulated(workload)

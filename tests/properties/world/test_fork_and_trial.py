@@ -11,6 +11,7 @@ from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
 from tests.support.builders import make_pod
 from tests.support.cluster_changes import Change, ClusterModel, histories, pending_pods
+from tests.support.examples import examples
 from tests.support.snapshot_contents import contents, layout
 
 pending = st.lists(pending_pods(), min_size=1, max_size=2)
@@ -47,7 +48,7 @@ def _told(decision: Decision) -> object:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(history=histories, ours=histories, theirs=histories, pods=pending)
 def test_a_fork_decides_as_its_original_and_then_goes_its_own_way(
     history: list[Change], ours: list[Change], theirs: list[Change], pods: list[PodInfo]
@@ -67,7 +68,7 @@ def test_a_fork_decides_as_its_original_and_then_goes_its_own_way(
     assert [decided(world.fork(Random(SEED)), pod) for pod in pods] == before
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(history=histories, pods=pending)
 def test_a_trial_undone_leaves_the_snapshot_and_its_decisions_as_they_were(
     history: list[Change], pods: list[PodInfo]

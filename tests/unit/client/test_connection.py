@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from stellwerk.client.connection import BrokenAnswerError, ConnectionPool, HttpResponse, parse
 from tests.support.in_process import eventually
 
+pytestmark = pytest.mark.skips_time
+
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
@@ -228,8 +230,10 @@ async def test_no_answer_in_time_ends_the_connection() -> None:
     late: list[bytes] = []
     async with pool_to(always(b"", late)) as (pool, made):
         for _ in range(2):
+            began = asyncio.get_running_loop().time()
             with pytest.raises(TimeoutError):
                 await ask(pool, timeout_seconds=0.5)
+            assert 0.5 <= asyncio.get_running_loop().time() - began < 0.6
     assert len(made) == 2
     assert len(late) == 2
 

@@ -18,6 +18,8 @@ from stellwerk.models.object_reference import ObjectReference
 from tests.support.machine_speed import addition_seconds
 from tests.support.recordings import scenario
 
+pytestmark = pytest.mark.skips_time
+
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")
 
 

@@ -22,6 +22,8 @@ from stellwerk.metrics import Metrics
 from tests.support.fake_api import client_of, credentials_for
 from tests.support.fake_watch import FakeKind, FakeWatchApi, fake_watch_api
 
+pytestmark = pytest.mark.skips_time
+
 PODS, NODES, PROFILES = (
     next(watched for watched in WATCHED if watched.kind == kind)
     for kind in ("Pod", "Node", "SchedulerProfile")

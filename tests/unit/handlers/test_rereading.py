@@ -16,6 +16,8 @@ from stellwerk.handlers.rereading import Redelivery, Rereader
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import Answer, FakeApi, client_of, fake_api, refusal
 
+pytestmark = pytest.mark.skips_time
+
 PODS = WATCHED[0]
 METADATA = {"uid": "u", "name": "web", "namespace": "default"}
 

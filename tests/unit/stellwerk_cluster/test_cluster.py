@@ -1,14 +1,17 @@
 """Controllers and hollow kubelets on a virtual clock, without sockets."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import RUN_SECONDS_ANNOTATION, KubeletOptions
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.eviction import evict
 from tests.support.cluster_driver import TEMPLATE, Driver
+from tests.support.skipped_time import clock_of_loop
 
 
 @pytest.fixture
@@ -258,3 +261,22 @@ def test_a_node_that_somebody_creates_becomes_a_ready_hollow_node() -> None:
     ] == "True"
     assert "taints" not in node["spec"]
     assert node["status"]["allocatable"]["pods"] == "110"
+
+
+@pytest.mark.skips_time
+async def test_versions_older_than_a_period_are_compacted() -> None:
+    options = ClusterOptions(
+        controllers=False, kubelet=None, heartbeats=False, compaction_seconds=300
+    )
+    async with EmbeddedCluster(1, clock=clock_of_loop(), options=options) as cluster:
+        nodes = cluster.store.collection("nodes")
+        first = cluster.store.revision
+        await asyncio.sleep(299)
+        assert nodes.compacted < first
+        await asyncio.sleep(2)
+        assert nodes.compacted == first
+        cluster.api.create(cluster.api.kinds.resource("pods"), "default", pod("a"))
+        await asyncio.sleep(300)
+        assert nodes.compacted == first, "it is not a whole period old"
+        await asyncio.sleep(300)
+        assert nodes.compacted == cluster.store.revision > first

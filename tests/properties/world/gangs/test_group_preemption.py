@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
+from tests.support.examples import examples
 from tests.support.group_decisions import GroupWorld
 from tests.support.pod_groups import make_group, make_member
 
@@ -149,7 +150,7 @@ def test_victims_are_enough_and_none_can_be_spared(kind: str, seed: int) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", MEMBERS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=st.integers(0, 1 << 30))
 def test_victims_are_enough_and_none_can_be_spared_in_many_cases(kind: str, seed: int) -> None:
     check(kind, seed)

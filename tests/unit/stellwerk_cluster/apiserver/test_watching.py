@@ -8,6 +8,9 @@ import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.in_process import eventually
+from tests.support.skipped_time import clock_of_loop
+
+pytestmark = pytest.mark.skips_time
 
 BARE: Final = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 _MEGABYTE: Final = 1_000_000
@@ -59,8 +62,11 @@ async def test_a_stream_ends_with_the_server() -> None:
 
 async def test_a_stream_ends_when_its_time_is_over() -> None:
     path = "/api/v1/configmaps?watch=true&timeoutSeconds=1"
-    async with EmbeddedCluster(0, options=BARE) as cluster, opened(cluster, path) as reader:
+    cluster = EmbeddedCluster(0, clock=clock_of_loop(), options=BARE)
+    async with cluster, opened(cluster, path) as reader:
+        began = asyncio.get_running_loop().time()
         assert (await reader.readuntil(b"0\r\n\r\n")).endswith(b"0\r\n\r\n")
+        assert asyncio.get_running_loop().time() - began < 2
 
 
 async def test_a_long_list_comes_whole() -> None:

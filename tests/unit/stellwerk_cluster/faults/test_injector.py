@@ -18,6 +18,8 @@ from tests.support.builders import make_node, make_pod
 from tests.support.fault_proxy import fault_proxy
 from tests.support.in_process import eventually
 
+pytestmark = pytest.mark.skips_time
+
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
