@@ -27,11 +27,13 @@ from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.errors import ApiError
 from stellwerk.explain.queue_facts import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
+from stellwerk.handlers.availability import CHECK_SECONDS
 from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.rereading import Redelivery
@@ -348,6 +350,23 @@ def _world(
     )
 
 
+async def _follow_server(
+    operator: Operator, client: ClusterClient, gates: FeatureGates, git_version: str
+) -> None:
+    """Decide as the API server's release, also when it is another one than at the start."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        try:
+            found = str((await client.get("/version")).get("gitVersion"))
+        except ApiError as error:
+            logger.debug("the version of the API server is not known just now: %s", error)
+            continue
+        if found != git_version:
+            logger.info("the API server is %s now, it was %s", found, git_version)
+            git_version = found
+            operator.loader.follow(beside_server(found, gates))
+
+
 def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
     """The meaning of `compatibility: auto` beside an API server of this version.
 
@@ -481,4 +500,5 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             plugins=NewPlugins(operator.loader).run(),
             queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
+            release=_follow_server(operator, client, options.gates, version),
         )

@@ -315,6 +315,16 @@ class Metrics:
             "Objects that differed from the API twice and were read again, by what was wrong.",
             "discrepancy",
         )
+        self.kind_unreadable = self._gauge(
+            "stellwerk_kind_unreadable",
+            "1 while the API serves a kind in no version that this version of Stellwerk can read.",
+            "kind",
+        )
+        self.kind_missed = self._gauge(
+            "stellwerk_kind_missed",
+            "1 while pods wait for objects of a kind that the API does not show.",
+            "kind",
+        )
         self.kind_synced = self._gauge(
             "stellwerk_kind_synced",
             "1 once the first list of a kind is complete, or the kind is known to be unavailable.",

@@ -63,7 +63,8 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a ready profile (default, random, dot-product, gpu-clustering, gpu-packing, "
-        "best-fit, fgd, pattern-plan) or a file with a SchedulerProfile; may be repeated",
+        "best-fit, fgd, pattern-plan) or a file with a SchedulerProfile; may be repeated (default: "
+        "the default profile)",
     )
     parser.add_argument(
         "--typical-pods",
@@ -189,7 +190,8 @@ def run(
         if value is not None and not experiment.until_pct:
             raise ConfigurationError(f"{option} shows loads of GPUs, and these pods ask for none")
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
-    profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
+    named = (*options.profile, *(options.compare or ()))
+    profiles = tuple(dict.fromkeys(named)) or ("default",)
     for remark in (*experiment.check_profiles(profiles), *experiment.remarks()):
         print(f"stellwerk: {remark}", file=sys.stderr)
     _show(options, experiment, experiment.run(profiles, seeds, options.jobs))
@@ -265,8 +267,6 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything runs."""
     if options.until:
         raise ConfigurationError("--until goes with --replay")
-    if not options.profile and not options.compare:
-        raise ConfigurationError("name at least one --profile, or two to --compare")
     if not _is_live(options) and None in {options.nodes, options.pods}:
         raise ConfigurationError("--nodes and --pods go together: name both, or a --kubeconfig")
     if options.inflate is not None and options.arrivals == "trace":

@@ -15,6 +15,7 @@ from stellwerk.errors import Forbidden
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import schedule_one, time_slice
 from stellwerk_cluster.apimachinery.objects import timestamp
+from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
@@ -622,3 +623,37 @@ def test_a_rule_ends_the_pods_of_the_devices_that_it_selects(
         assert sorted(world.pods) == left
 
     play(story)
+
+
+def test_a_rule_keeps_pods_away_until_it_goes_where_decisions_follow_1_37() -> None:
+    profile = {
+        "apiVersion": "scheduling.stellwerk.dev/v1alpha1",
+        "kind": "SchedulerProfile",
+        "metadata": {"name": "newer"},
+        "spec": {"schedulerName": "newer", "compatibility": "1.37"},
+    }
+    taint = {"key": "maintenance", "effect": "NoSchedule"}
+    rule = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "maintenance"},
+        "spec": {"deviceSelector": {"driver": DRIVER}, "taint": taint},
+    }
+
+    async def flow(clock: VirtualClock) -> None:
+        options = ClusterOptions(seed=1, heartbeats=False, release="1.37")
+        async with open_virtual_cluster(clock, [make_node("node-a")], options) as world:
+            world.apply(profile, CLASS, slice_of("node-a", {"name": "gpu-0"}), rule)
+            world.apply(claim_object("c"))
+            pod = claiming("p", "c")
+            pod["spec"]["schedulerName"] = "newer"
+            world.apply(pod)
+            await world.settle()
+            assert world.node_of("p") is None
+            reason = world.why_pending("p")
+            assert reason is not None
+            assert "cannot allocate all claims" in reason[1]
+            world.delete("devicetaintrules", "maintenance", GROUP)
+            await world.until(lambda: world.node_of("p") == "node-a", seconds=30)
+
+    run_skipping(flow)

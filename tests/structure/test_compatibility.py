@@ -1,10 +1,12 @@
 """docs/compatibility.md says what the tables of `models.compatibility` say."""
 
+import importlib
 from collections.abc import Iterator
 
 import pytest
 
-from stellwerk.models.compatibility import GATES, ROWS, Effect, Gate, Release, Row
+from stellwerk.models.api_kinds import API_KINDS, ApiKind, Served, chosen_version
+from stellwerk.models.compatibility import GATES, ROWS, Effect, Gate, Release, ReleaseRule, Row
 from tests.support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -51,5 +53,79 @@ def test_nothing_else_stands_in_the_tables() -> None:
     expected = {*map(gate_row, GATES.values()), *map(rule_row, ROWS)}
     headed = [line for line in PAGE.splitlines() if line.startswith("| ")]
     found = {line for line in headed if line.startswith(tuple(f"| {name} |" for name in GATES))}
+    found -= set(map(kind_row, API_KINDS.values()))
     found |= {line for line in headed if " | behaviour | " in line or " | mends | " in line}
     assert found == expected
+
+
+WORKLOADS = ("workloads", "podgroups", "compositepodgroups")
+CLAIMS = ("resourceclaims", "resourceslices", "deviceclasses")
+SERVED: dict[Release, dict[str, Served]] = {
+    Release.V1_33: {
+        "resource.k8s.io": {"v1beta2": CLAIMS, "v1beta1": CLAIMS, "v1alpha3": ("devicetaintrules",)}
+    },
+    Release.V1_34: {
+        "resource.k8s.io": {"v1": CLAIMS, "v1beta2": CLAIMS, "v1alpha3": ("devicetaintrules",)}
+    },
+    Release.V1_35: {
+        "scheduling.k8s.io": {"v1alpha1": ("workloads",)},
+        "resource.k8s.io": {"v1": CLAIMS, "v1beta2": CLAIMS, "v1alpha3": ("devicetaintrules",)},
+    },
+    Release.V1_36: {
+        "scheduling.k8s.io": {"v1alpha2": ("workloads", "podgroups")},
+        "resource.k8s.io": {
+            "v1": CLAIMS,
+            "v1beta2": (*CLAIMS, "devicetaintrules"),
+            "v1alpha3": ("devicetaintrules",),
+        },
+    },
+    Release.V1_37: {
+        "scheduling.k8s.io": {"v1beta1": ("workloads", "podgroups"), "v1alpha3": WORKLOADS},
+        "resource.k8s.io": {
+            "v1": (*CLAIMS, "devicetaintrules"),
+            "v1beta2": (*CLAIMS, "devicetaintrules"),
+            "v1alpha3": ("devicetaintrules",),
+        },
+    },
+}
+"""What each release serves at most, with `--runtime-config`."""
+
+
+def kind_row(kind: ApiKind) -> str:
+    """The row of a kind, as the page has it."""
+    used = [
+        chosen_version(kind.plural, kind.versions, SERVED[release].get(kind.group, {})) or "–"
+        for release in Release
+    ]
+    return f"| {kind.kind} | {kind.group} | {' | '.join(used)} | {kind.lack} |"
+
+
+@pytest.mark.parametrize("kind", API_KINDS.values(), ids=lambda kind: kind.kind)
+def test_the_versions_of_a_kind_stand_on_the_page(kind: ApiKind) -> None:
+    assert kind_row(kind) in PAGE.splitlines()
+
+
+@pytest.mark.parametrize("kind", API_KINDS.values(), ids=lambda kind: kind.kind)
+def test_what_reads_and_writes_a_kind_exists(kind: ApiKind) -> None:
+    for named in filter(None, (kind.parser, kind.writer)):
+        module, _, name = f"stellwerk.{named}".rpartition(".")
+        try:
+            importlib.import_module(f"{module}.{name}")
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(module), name), named
+
+
+def test_a_gate_that_is_left_out_is_a_named_difference() -> None:
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    left_out = {gate.name for gate in GATES.values() if gate.effect is Effect.LEFT_OUT}
+    (row,) = (line for line in page.splitlines() if line.startswith("| alpha gates that are off"))
+    assert {name for name in GATES if f"`{name}`" in row} == left_out
+
+
+def test_a_rule_is_asked_for_somewhere() -> None:
+    source = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "operator" / "stellwerk").rglob("*.py")
+        if path.name != "compatibility.py"
+    )
+    assert [rule for rule in ReleaseRule if f"ReleaseRule.{rule.name}" not in source] == []

@@ -13,6 +13,7 @@ from stellwerk.framework.interface import FilterPlugin, ScorePlugin
 from stellwerk.framework.services import DeviceCounts, Handle, NumberSources, PodGroups
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.framework.worker import NoWorker, Worker
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
@@ -34,6 +35,7 @@ class PluginHandle:
     worker: Worker = field(default_factory=NoWorker)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
+    compatibility: Compatibility = AS_RECORDED
     sources: NumberSources = field(default_factory=NothingRead)
     profile_name: str = "default-scheduler"
 

@@ -138,7 +138,7 @@ async def of_pods(port: ExplainingPort) -> Sequence[Question]:
         ("/what-if", {"addNodes": [make_node("new", cpu="4")], "count": 2}),
         ("/what-if", {"drain": "small"}),
         ("/what-if", {"drain": "none"}),
-        ("/what-if", {"pods": []}),
+        ("/what-if", {"podz": []}),
         ("/what-if", {"addNodes": [{}], "count": 10_000}),
         ("/what-if", {"profile": profile}),
         ("/what-if", {"profile": {"spec": {"weights": 1}}}),

@@ -13,6 +13,7 @@ from stellwerk.framework.extension_points import FILTER, PRE_FILTER
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.types import CycleState, Status
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import NodeView
@@ -144,7 +145,12 @@ def make_attachment(
 class StorageWorld:
     """Nodes, pods and storage objects, and the handle through which plugins see them."""
 
-    def __init__(self, nodes: Iterable[JsonObject] = (), pods: Iterable[JsonObject] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[JsonObject] = (),
+        pods: Iterable[JsonObject] = (),
+        compatibility: Compatibility = AS_RECORDED,
+    ) -> None:
         self.cache = make_cache(nodes, pods)
         self.objects = IndexedObjectStore()
         self.client = MemoryClient(self._watch)
@@ -153,7 +159,12 @@ class StorageWorld:
         self.steps: list[Callable[[], object]] = []
         """What the rest of the cluster does while somebody waits, one step at a time."""
         offline = offline_services(self.cache.snapshot, self.objects, Nominator(), Random(0))
-        services = replace(offline, client=self.client, wait_until=self._wait_until)
+        services = replace(
+            offline,
+            client=self.client,
+            wait_until=self._wait_until,
+            compatibility=compatibility,
+        )
         self.handle = ProfileHandle(services, "default-scheduler")
 
     def add(self, kind: str, *objects: JsonObject) -> None:

@@ -211,6 +211,8 @@ class PodGroupBook(PodGroups):
         self.queues = GroupQueues()
         self.kept_room: dict[str, KeptRoom] = {}
         """By namespace; what counts no more goes when another one comes."""
+        self.lacks: dict[str, str] = {}
+        """APIs whose groups cannot be seen, with the reason."""
         self._serves = serves
         self._profile_name = profile_name
         self._assumed = assumed
@@ -313,7 +315,14 @@ class PodGroupBook(PodGroups):
         """The reason for which no member is worth an attempt; empty: they are."""
         group = members.group
         if group is None:
-            return f'waiting for the pod group "{members.key.name}" to exist'
+            lack = self.lacks.get(members.key.api)
+            waiting = f'waiting for the pod group "{members.key.name}"'
+            return f"{waiting} to exist" if lack is None else f"{waiting} to be seen: {lack}"
+        if group.parent:
+            return (
+                f'waiting for the pod group "{members.key.name}" to be a root: trees of groups '
+                f'(CompositePodGroup "{group.parent}") are not supported'
+            )
         if not group.is_gang:
             return ""
         existing = self.existing(members)
@@ -352,10 +361,18 @@ class PodGroupBook(PodGroups):
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
         fork.kept_room = self.kept_room
+        fork.lacks = self.lacks.copy()
         for members in fork.groups.values():
             if members.group is not None:
                 fork.queues.put(None, members.group)
         return fork
+
+    def misses(self, api: str) -> bool:
+        """Whether pods name groups of an API that cannot be seen."""
+        return api in self.lacks and any(
+            key.api == api and members.group is None and members.pods
+            for key, members in self.groups.items()
+        )
 
     def _known(self, key: PodGroupKey) -> GroupMembers:
         members = self.groups.get(key)

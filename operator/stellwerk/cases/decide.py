@@ -135,7 +135,14 @@ class Case:
 
     def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
-        pod: PodInfo = parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
+        pod: PodInfo = parsed(
+            field,
+            lambda: parse_pod(
+                obj,
+                self.world.priority_classes.resolve,
+                compatibility=self.world.profiles.compatibility,
+            ),
+        )
         return pod
 
 

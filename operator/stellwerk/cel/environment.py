@@ -18,7 +18,7 @@ from stellwerk.cel.cost import CALL_LIMIT, Frame
 from stellwerk.cel.errors import CompileError, EvaluationError, Issue
 from stellwerk.cel.library.conversions import CONVERSIONS
 from stellwerk.cel.library.formats import FORMATS
-from stellwerk.cel.library.lists import LISTS
+from stellwerk.cel.library.lists import INCLUDES, LISTS
 from stellwerk.cel.library.moments import MOMENTS
 from stellwerk.cel.library.network import NETWORK
 from stellwerk.cel.library.operators import OPERATORS
@@ -139,29 +139,31 @@ DEVICE: Final = "device"
 """The one variable that a selector of devices has."""
 MOST_BYTES: Final = 10 * 1024
 """The longest selector."""
-_OF_DEVICES: Final = Environment(
-    {
-        DEVICE: ObjectType(
-            "kubernetes.DRADevice",
-            (),
-            {
-                "driver": STRING,
-                "allowMultipleAllocations": BOOL,
-                "attributes": map_of(STRING, map_of(STRING, DYN)),
-                "capacity": map_of(STRING, map_of(STRING, Type("kubernetes.Quantity"))),
-            },
-        )
-    }
-)
+_VARIABLES: Final = {
+    DEVICE: ObjectType(
+        "kubernetes.DRADevice",
+        (),
+        {
+            "driver": STRING,
+            "allowMultipleAllocations": BOOL,
+            "attributes": map_of(STRING, map_of(STRING, DYN)),
+            "capacity": map_of(STRING, map_of(STRING, Type("kubernetes.Quantity"))),
+        },
+    )
+}
+_OF_DEVICES: Final = Environment(_VARIABLES)
+_OF_DEVICES_WITH_LISTS: Final = Environment(_VARIABLES, Library(KUBERNETES, INCLUDES))
 
 
-def device_program(expression: str) -> Program:
+def device_program(expression: str, *, with_lists: bool = False) -> Program:
     """The program of a device selector; its result is a bool, or shows its type when it runs.
+
+    `with_lists`: it may ask with `includes` whether an attribute has a value among others.
 
     Raises:
         CompileError: it is no CEL, its types do not fit, or it gives something else than a bool.
     """
-    program = _OF_DEVICES.compile(expression)
+    program = (_OF_DEVICES_WITH_LISTS if with_lists else _OF_DEVICES).compile(expression)
     if program.result_type not in (BOOL, DYN):
         text = f"must evaluate to bool or the unknown type, not {program.result_type}"
         raise CompileError(expression, [Issue(0, text)])

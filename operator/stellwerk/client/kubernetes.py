@@ -43,6 +43,10 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 _LIST_RESTARTS: Final = 3
+_DISCOVERY: Final = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+)
+"""All groups with their versions and resources in one document, from servers that have it."""
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"
 _REVIEWS: Final = ("/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/")
 """Questions that are put as a POST; they store nothing."""
@@ -204,7 +208,8 @@ class KubernetesClient(ClusterClient, EventSink):
         Raises:
             ApiError: it cannot be had.
         """
-        return await self._transport.send(ApiRequest("GET", path))
+        accept = _DISCOVERY if path == "/apis" else ""
+        return await self._transport.send(ApiRequest("GET", path, accept=accept))
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:

@@ -88,6 +88,8 @@ class ApiRequest:
     body: Mapping[str, Any] | None = None
     act: str = ""
     content_type: str = JSON
+    accept: str = ""
+    """The forms of the answer that are asked for; empty: JSON."""
     lane: Lane = Lane.COLD
     wants_answer: bool = True
     """False where the body of a success holds nothing of use, and is not worth parsing."""
@@ -270,7 +272,7 @@ class Transport:
             wire.method,
             URL(self.server + wire.path, encoded=True),
             data=wire.body,
-            headers={"Content-Type": wire.content_type} if wire.body is not None else None,
+            headers=wire.headers,
             allow_redirects=False,
             timeout=self._timeout(total_seconds),
             trace_request_ctx=wire.fenced,
@@ -314,6 +316,13 @@ class _Wire:
     wants_answer: bool
     fenced: str | None
     """What it is, for the fence; None if it passes it."""
+    accept: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the session does not send with every request."""
+        headers = {} if self.body is None else {"Content-Type": self.content_type}
+        return headers | ({"Accept": self.accept} if self.accept else {})
 
     @classmethod
     def of(cls, request: ApiRequest) -> _Wire:
@@ -329,6 +338,7 @@ class _Wire:
             fenced or request.lane is not Lane.COLD,
             request.wants_answer,
             act if fenced else None,
+            request.accept,
         )
 
 

@@ -43,8 +43,8 @@ from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.untrusted_text import printable
 
-_WIDTH: Final = 100
-"""Where there is no terminal."""
+_UNBROKEN: Final = 10_000
+"""Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
 _MOST_NODES: Final = 10
 _TIE: Final = 2
 _NODE_WIDTH: Final = 30
@@ -62,11 +62,13 @@ class _Tables(Console):
 
 
 def console(output: TextIO | None = None) -> Console:
-    """The console of tables: a terminal, else as wide as $COLUMNS or a default, without colour."""
+    """The console of tables: a terminal, else as wide as $COLUMNS or any line, without colour."""
     output = output or sys.stdout
     if output.isatty():
         return _Tables(file=output, highlight=False)
-    width = shutil.get_terminal_size((_WIDTH, 0)).columns if "COLUMNS" in os.environ else _WIDTH
+    width = _UNBROKEN
+    if "COLUMNS" in os.environ:
+        width = shutil.get_terminal_size((_UNBROKEN, 0)).columns
     return _Tables(file=output, highlight=False, width=width, no_color=True)
 
 
@@ -285,7 +287,9 @@ def _print_suggestions(suggestions: Sequence[Suggestion], to: Console) -> None:
 def print_what_if(answer: WhatIf, to: Console) -> None:
     """Pods with their nodes, and pods without one with the reason."""
     if answer.drained is not None:
-        to.print(escape(f"If {answer.drained} were drained:"))
+        drained = answer.drained
+        names = drained if isinstance(drained, str) else ", ".join(drained)
+        to.print(escape(f"If {names} were drained:"))
     if answer.placed:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("POD", overflow="fold")
@@ -323,7 +327,8 @@ def print_group(explanation: GroupExplanation, to: Console) -> None:
     for line in _outcome(would) if would is not None else ():
         to.print(line)
     for each in explanation.would_fit or ():
-        to.print(f"would fit with {each.nodes} more node(s) like {each.like}")
+        nodes = "1 more node" if each.nodes == 1 else f"{each.nodes} more nodes"
+        to.print(f"would fit with {nodes} like {each.like}")
 
 
 def _remarks(explanation: GroupExplanation) -> Iterator[str]:
@@ -353,13 +358,15 @@ def _outcome(would: GroupForecast) -> Iterator[str]:
 
 
 def _print_members(explanation: GroupExplanation, would: GroupForecast | None, to: Console) -> None:
-    table = Table("Pod", "Node", "Queue", "Why not")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("POD", "NODE", "QUEUE", "WHY NOT"):
+        table.add_column(title, overflow="fold")
     reasons = (would.reasons if would is not None else None) or {}
     nodes = would.nodes if would is not None else {}
     for each in explanation.members:
         now = f"would get {nodes[each.pod]}" if each.pod in nodes else ""
         why_not = reasons.get(each.pod) or now or each.message or ""
-        table.add_row(each.pod, each.node, each.queue or "", why_not)
+        table.add_row(*map(Text, (each.pod, each.node, each.queue or "", why_not)))
     to.print(table)
 
 

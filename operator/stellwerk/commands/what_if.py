@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pod",
         metavar="FILE|NAME",
-        help="decide for this pod: a manifest, or a live pod (NAMESPACE/NAME)",
+        action="append",
+        default=[],
+        help="decide for these pods: manifests of pods or of their controllers (- reads standard "
+        "input), or a live pod; may be repeated",
     )
     add_namespace_argument(parser)
     parser.add_argument(
@@ -39,11 +42,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="a field of the pod, as spec.priority=1000; may be repeated",
+        help="a field of the pod, as spec.containers[0].image=nginx; may be repeated",
     )
-    parser.add_argument("--add-nodes", metavar="FILE", type=Path, help="Node manifests")
-    parser.add_argument("--count", type=int, default=1, help="so many of each (default: 1)")
-    parser.add_argument("--drain", metavar="NODE", default="", help="a node that is drained")
+    parser.add_argument(
+        "--add-nodes",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="Node manifests (- reads standard input); may be repeated",
+    )
+    parser.add_argument(
+        "--count", type=_count, default=1, help="so many of each added node (default: 1)"
+    )
+    parser.add_argument(
+        "--drain",
+        metavar="NODE",
+        action="append",
+        default=[],
+        help="a node that is drained; may be repeated, for several at once",
+    )
     parser.add_argument("--profile", metavar="FILE", type=Path, help="a SchedulerProfile")
     parser.add_argument(
         "--recording",

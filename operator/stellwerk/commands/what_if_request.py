@@ -4,15 +4,26 @@
 """
 
 import argparse
+import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
-from stellwerk.commands.port_arguments import split_name
+from stellwerk.commands.manifests import POD_KINDS, check_fields, pods_of, read_manifests
+from stellwerk.commands.port_arguments import namespace_of, split_name
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_yaml
+from stellwerk.models.json_values import JsonObject
+
+_STEP: Final = re.compile(
+    r"""
+    (?:^|\.) (?P<name> (?: \\. | [^.\[\]\\] )+ )   # .field, in which \\. is a dot of the name
+    | \[ (?P<index> [0-9]{1,6} ) \]                  # [0]
+    | \[ ' (?P<key> [^']+ ) ' \]                     # ['a key with dots']
+    """,
+    re.VERBOSE,
+)
 
 
 def what_if_request(options: argparse.Namespace) -> dict[str, Any]:
@@ -22,31 +33,53 @@ def what_if_request(options: argparse.Namespace) -> dict[str, Any]:
         ConfigurationError: a file or the live pod cannot be read, or --set has no place.
     """
     body: dict[str, Any] = {"count": options.count}
-    if options.pod:
-        body["pod"] = _pod(options)
-    elif options.set:
+    pods = [pod for name in options.pod for pod in _pods(options, name)]
+    if options.set and not pods:
         raise ConfigurationError("--set changes the pod that --pod names")
-    for assignment in options.set:
-        set_field(body["pod"], assignment)
-    if options.add_nodes is not None:
-        body["addNodes"] = _manifests(options.add_nodes)
+    for pod in pods:
+        for assignment in options.set:
+            set_field(pod, assignment)
+        if options.set:
+            check_fields("--set", pod)
+    if len(pods) == 1:
+        body["pod"] = pods[0]
+    elif pods:
+        body["pods"] = pods
+    if options.add_nodes:
+        body["addNodes"] = [
+            node
+            for file in options.add_nodes
+            for node in read_manifests("--add-nodes", file, ["Node"])
+        ]
     if options.drain:
-        body["drain"] = options.drain
+        body["drain"] = options.drain[0] if len(options.drain) == 1 else options.drain
     if options.profile is not None:
-        body["profile"] = next(iter(_manifests(options.profile)), {})
+        body["profile"] = _profile(str(options.profile))
     return body
 
 
+def _profile(file: str) -> JsonObject:
+    profiles = read_manifests("--profile", file, ["SchedulerProfile"])
+    if len(profiles) > 1:
+        raise ConfigurationError(f"--profile {file}: {len(profiles)} of them, one is expected")
+    return profiles[0]
+
+
 def set_field(obj: dict[str, Any], assignment: str) -> None:
-    """Set a field by its path; numbers, lists and objects are written as YAML.
+    """Set a field by its path, as kubectl writes paths; values are written as YAML.
+
+    A pod that names another priority class has that one's priority, unless it is set, too.
 
     Raises:
         ConfigurationError: there is no such place in the object.
     """
     path, equals, text = assignment.partition("=")
-    keys = path.split(".")
-    if not equals or not all(keys):
-        raise ConfigurationError(f"--set {assignment}: expected PATH=VALUE")
+    keys = _keys(path)
+    if not equals or not keys:
+        raise ConfigurationError(
+            f"--set {assignment}: expected PATH=VALUE, as spec.containers[0].image=nginx or "
+            r"metadata.labels.example\.com/tier=web"
+        )
     at: Any = obj
     try:
         for key in keys[:-1]:
@@ -54,46 +87,55 @@ def set_field(obj: dict[str, Any], assignment: str) -> None:
         value = yaml.safe_load(text)
         if isinstance(at, list):
             at[int(keys[-1])] = value
-        else:
+        elif isinstance(at, dict):
             at[keys[-1]] = value
-    except (
-        AttributeError,
-        IndexError,
-        TypeError,
-        ValueError,
-        RecursionError,
-        yaml.YAMLError,
-    ) as error:
-        raise ConfigurationError(f"--set {assignment}: {error}") from error
+        else:
+            raise ConfigurationError(f"--set {assignment}: {'.'.join(keys[:-1])} has no fields")
+    except yaml.YAMLError as error:
+        found = " ".join(str(error).split())
+        raise ConfigurationError(f"--set {assignment}: not YAML: {found}") from error
+    except (AttributeError, IndexError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"--set {assignment}: there is no such place") from error
+    if keys == ["spec", "priorityClassName"]:
+        for derived in ("priority", "preemptionPolicy"):
+            obj["spec"].pop(derived, None)
 
 
-def _pod(options: argparse.Namespace) -> dict[str, Any]:
-    """A pod from a file, or a live one as kubectl gets it."""
-    file = Path(options.pod)
-    if file.is_file():
-        return next(iter(_manifests(file)), {})
-    namespace, name = split_name(options, options.pod.removeprefix("pod/"))
-    command = ["kubectl", "get", "pod", name, "-n", namespace, "-o", "json"]
+def _keys(path: str) -> list[str]:
+    """The steps of a path; empty: it is none."""
+    keys, end = [], 0
+    while end < len(path):
+        step = _STEP.match(path, end)
+        if step is None:
+            return []
+        name = step["name"]
+        keys.append(re.sub(r"\\(.)", r"\1", name) if name else step["index"] or step["key"])
+        end = step.end()
+    return keys
+
+
+def _pods(options: argparse.Namespace, name: str) -> list[JsonObject]:
+    """The pods of a file's manifests, or a live one as kubectl gets it."""
+    if name == "-" or Path(name).is_file():
+        found = read_manifests("--pod", name, POD_KINDS)
+        return pods_of("--pod", found, namespace_of(options))
+    return [_live_pod(options, name)]
+
+
+def _live_pod(options: argparse.Namespace, name: str) -> JsonObject:
+    namespace, pod_name = split_name(options, name.removeprefix("pod/"))
+    command = ["kubectl", "get", "pod", pod_name, "-n", namespace, "-o", "json"]
     command += [f"--kubeconfig={options.kubeconfig}"] if options.kubeconfig else []
     command += [f"--context={options.context}"] if options.context else []
     try:
         got = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 no shell, and arguments of the user's own
     except OSError as error:
-        message = f"--pod {options.pod}: no such file, and no kubectl to ask for a live pod"
+        message = f"--pod {name}: no such file, and no kubectl to ask for a live pod"
         raise ConfigurationError(message) from error
     if got.returncode:
         # kubectl logs its retries before the line that says what is wrong.
         said = got.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1] if said else f"kubectl ended with {got.returncode}"
-        raise ConfigurationError(f"--pod {options.pod}: {reason}")
+        raise ConfigurationError(f"--pod {name}: {reason}")
     pod: dict[str, Any] = yaml.safe_load(got.stdout)
     return pod
-
-
-def _manifests(file: Path) -> list[dict[str, Any]]:
-    found = [document for document in read_yaml(file) if isinstance(document, dict)]
-    return [
-        item
-        for document in found
-        for item in (document["items"] if isinstance(document.get("items"), list) else [document])
-    ]

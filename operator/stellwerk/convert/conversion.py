@@ -6,7 +6,7 @@ source is dropped without a warning.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models import plugin_args
 from stellwerk.models.config_model import profile_error
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -57,6 +58,9 @@ _CONVERTED: Final = frozenset(
     }
 )  # fmt: skip
 
+_OF_PROFILES: Final = frozenset(
+    {"schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"}
+)
 _ARGS_MODELS: Final[Mapping[str, type[plugin_args.PluginArgs]]] = {
     model.__name__.removesuffix("Args"): model
     for model in vars(plugin_args).values()
@@ -167,6 +171,9 @@ def _drafts(
     for index, entry in enumerate(profiles):
         source = "" if entry is document else f"profiles[{index}]."
         profile = as_object(entry, f"profiles[{index}]")
+        for field in profile if profile is not document else ():
+            if field not in _OF_PROFILES:
+                raise _unknown(field, source, _OF_PROFILES)
         name = profile.get("schedulerName")
         if name is None and len(profiles) > 1:
             raise ProfileError(
@@ -185,12 +192,18 @@ def _drafts(
         yield draft
 
 
+def _unknown(name: object, source: str, known: Iterable[str]) -> ProfileError:
+    """Return the refusal of a field, as kube-scheduler's strict decoding refuses it."""
+    text = str(name)
+    return ProfileError(f"{source}{text}", f"unknown field{suggestion(text, known)}")
+
+
 def _warn_of_the_rest(document: Mapping[str, Any], version: str, draft: ProfileDraft) -> None:
     for name in document:
         if name in NOT_IN_PROFILES:
             draft.warn(name, f"has no counterpart; {NOT_IN_PROFILES[name]}")
         elif name not in _CONVERTED:
-            draft.warn(name, "unknown field, left out")
+            raise _unknown(name, "", {*_CONVERTED, *NOT_IN_PROFILES})
     if version in OWN_STRATEGY_VERSIONS:
         draft.warn(
             "apiVersion",

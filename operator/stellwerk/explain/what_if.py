@@ -5,7 +5,8 @@ the scheduler would, each placed on the fork before the next; nothing reaches th
 """
 
 import itertools
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import OutOfTime, Steps
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
+    MOST_PODS,
     PlacedPod,
     Supposition,
     UnplacedPod,
@@ -36,7 +38,6 @@ from stellwerk.world.world import World, offline_profile
 if TYPE_CHECKING:
     from stellwerk.models.answers.pod import RecomputedExplanation
 
-MOST_PODS: Final = 1000
 _NODES_OF_A_STEP: Final = 16
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
@@ -59,9 +60,15 @@ def what_if(
     world = live.fork(Random(0))
     yield
     yield from _add_nodes(world, supposed)
-    pods = _drain(world, supposed.drain) if supposed.drain else waiting
-    if supposed.pod is not None:
-        pods = [_pod(world, supposed.pod, max_complexity)]
+    drained = supposed.drained_nodes
+    pods = _drain(world, drained)
+    pods += [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
+    explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
+    if explained is not None:
+        pods.append(explained)
+    _check_names(pods)
+    if explained is None and not (drained or supposed.pods):
+        pods = waiting
     explanation: RecomputedExplanation | None = None
     placed: list[PlacedPod] = []
     unplaced: list[UnplacedPod] = []
@@ -78,8 +85,9 @@ def what_if(
                 unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
                 continue
             yield
-            if supposed.pod is not None:
-                explanation = yield from explain_on(world, pod, profile)
+            if pod is explained:
+                found = yield from explain_on(world, pod, profile)
+                explanation = _without_uncordoning(found, drained)
                 yield
         except OutOfTime as reason:
             stopped = str(reason)
@@ -91,7 +99,7 @@ def what_if(
             unplaced.append(decided)
     left_out = len(pods) - len(placed) - len(unplaced)
     return WhatIf(
-        drained=supposed.drain or None,
+        drained=drained[0] if len(drained) == 1 else drained or None,
         compatibility=sorted(followed),
         left_out=left_out or None,
         stopped=stopped,
@@ -176,30 +184,55 @@ def _renamed(node: NodeInfo, name: str, world: World) -> NodeInfo:
     return replace(node, name=free, uid=free, labels=labels)
 
 
-def _drain(world: World, name: str) -> list[PodInfo]:
-    """Cordon a node and take its pods off it, as `kubectl drain --ignore-daemonsets` does."""
-    node = world.cache.node(name)
-    if node is None:
-        raise ConfigurationError(f'there is no node "{name}"')
-    leaving = [
-        pod
-        for pod in world.cache.pods_on(name).values()
-        if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
-    ]
+def _drain(world: World, names: Sequence[str]) -> list[PodInfo]:
+    """Cordon nodes and take their pods off them, as `kubectl drain --ignore-daemonsets` does."""
+    leaving: list[PodInfo] = []
+    for name in names:
+        node = world.cache.node(name)
+        if node is None:
+            raise ConfigurationError(f'there is no node "{name}"')
+        leaving += (
+            pod
+            for pod in world.cache.pods_on(name).values()
+            if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
+        )
+        world.cache.set_node(replace(node, unschedulable=True))
     for pod in leaving:
         world.cache.remove_pod(pod.uid)
     for claim in given_back(world.objects, leaving):
         world.objects.set("ResourceClaim", claim)
-    world.cache.set_node(replace(node, unschedulable=True))
     ordered = sorted(leaving, key=lambda pod: (-pod.priority, pod.key))
     return [pod.with_node("") for pod in ordered]
+
+
+def _check_names(pods: Sequence[PodInfo]) -> None:
+    """Refuse two pods of one name, of which the second would replace the first."""
+    names = Counter(pod.key for pod in pods)
+    twice = next((name for name, number in names.items() if number > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"two of the pods are {twice}")
+
+
+def _without_uncordoning(
+    found: "RecomputedExplanation", drained: Sequence[str]
+) -> "RecomputedExplanation":
+    """The explanation without suggestions that undo the drains which are supposed."""
+    kept = [
+        suggestion
+        for suggestion in found.would_fit or ()
+        if not any(
+            change.kind == "uncordon" and change.node in drained for change in suggestion.changes
+        )
+    ]
+    return found if found.would_fit is None else replace(found, would_fit=kept)
 
 
 def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
     try:
         spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
         unbound = {**manifest, "spec": spec}
-        pod = parse_pod(unbound, world.priority_classes.resolve, max_complexity)
+        resolve, compatibility = world.priority_classes.resolve, world.profiles.compatibility
+        pod = parse_pod(unbound, resolve, max_complexity, compatibility)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"this is no pod: {error!r}") from error
     world.nominator.remove(pod.uid)

@@ -114,6 +114,8 @@ class PostFilterResult:
     candidates: tuple[Candidate, ...] = ()
     best: Callable[[Sequence[Candidate]], Sequence[Candidate]] | None = None
     """The best of those candidates that the extenders have left; they tie. None: no candidates."""
+    told_of: Callable[[Candidate], str] | None = None
+    """What the pod's condition says of the candidate that is taken; None: nothing."""
     clear_nomination: bool = False
     """The pod's nominatedNodeName no longer helps and is to be removed."""
     earlier_reasons: tuple[str, ...] = ()

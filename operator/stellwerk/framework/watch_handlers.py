@@ -4,9 +4,19 @@
 Invariant: a call returns when the cache and the queue know of the change.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from stellwerk.models.json_values import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """The reason for which the objects of a kind cannot be seen."""
+
+    reason: str
+    unreadable: bool = False
+    """The API serves the kind, in no version that this version of Stellwerk reads."""
 
 
 class WatchHandlers(Protocol):
@@ -31,6 +41,10 @@ class WatchHandlers(Protocol):
     def on_synced(self, kind: str) -> None:
         """The first list of the kind is complete (or the kind is absent, and so empty)."""
         ...
+
+    def on_lack(self, kind: str, lack: Lack | None) -> None:  # noqa: ARG002 - a default
+        """The kind cannot be watched, for this reason; None: it can be, and was listed."""
+        return
 
     def on_relist(self, kind: str, *, applying: bool) -> None:  # noqa: ARG002 - a default
         """A later list of the kind begins to be applied, or is through: nothing is decided between.

@@ -1,24 +1,26 @@
-"""Whether a kind can be watched: it exists, and the role allows to list and watch it.
+"""Whether a kind can be watched: a version is served that can be read, and the role allows it.
 
 Asked before a kind is watched, because kopf repeats a forbidden request without end. Invariant: a
-temporary failure to find out is never taken for an answer, and no kind that every API server has is
-ever taken for absent.
+temporary failure to find out is never taken for an answer, no kind that every API server has is
+ever taken for absent, and one that is served in unknown versions is never taken for empty.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.errors import ApiError, Forbidden, NotAList, NotFound
+from stellwerk.models.api_kinds import Served, chosen_version, unreadable_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.delivery import Delivery, WatchedKind
+    from stellwerk.models.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,10 @@ _FAILURES_A_LINE: Final = 10
 _LOOKS: Final = 2
 """In a row that must miss a kind: an API server that starts serves some kinds later than others."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_ALL: Final = "/apis"
+_AGGREGATED: Final = "APIGroupDiscoveryList"
+_FRESH_SECONDS: Final = 0.4
+"""What was read is used again for so long: every kind asks at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,95 @@ class Obstacle:
     reason: str
     absent: bool
     """The kind does not exist, so nothing of it does; False: it exists, and cannot be seen."""
+    unreadable: bool = False
+    """It is served, in no version that can be read."""
+
+
+class Discovery:
+    """The documents of the API's discovery: one for all groups, or the plain ones by version."""
+
+    def __init__(self, client: ClusterClient, fresh_seconds: float = _FRESH_SECONDS) -> None:
+        self._client = client
+        self._fresh_seconds = fresh_seconds
+        self._reading = asyncio.Lock()
+        self._read_at_seconds = float("-inf")
+        self._groups: dict[str, Served] | None = None
+        """Of the aggregated document; None: the server has none."""
+        self._listed: dict[str, list[str]] = {}
+        """The versions of each group by the plain document."""
+        self._plain: dict[str, frozenset[str] | None] = {}
+        """Plurals by the path of a version; None: it is not served."""
+
+    async def of_group(self, group: str, readable: Iterable[str]) -> Served:
+        """The plurals of each version of a group that is served.
+
+        Of a server without the aggregated document: of the versions that can be read and, where it
+        serves none of these, of all others.
+
+        Raises:
+            ApiError: it cannot be found out.
+        """
+        async with self._reading:
+            await self._refresh(aggregated=bool(group))
+            if group and self._groups is not None:
+                return self._groups.get(group, {})
+            found = {version: await self._version(group, version) for version in readable}
+            if group and not any(found.values()):
+                listed = self._listed.get(group, [])
+                found |= {each: await self._version(group, each) for each in listed}
+        return {version: plurals for version, plurals in found.items() if plurals is not None}
+
+    async def _refresh(self, *, aggregated: bool) -> None:
+        """Read anew what is not fresh."""
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at_seconds > self._fresh_seconds:
+            self._plain.clear()
+            self._listed.clear()
+            self._groups = None
+            self._read_at_seconds = now
+        elif self._groups is not None or self._listed or not aggregated:
+            return
+        if not aggregated:
+            return
+        try:
+            document = await self._client.get(_ALL)
+        except NotFound:
+            return
+        if document.get("kind") == _AGGREGATED:
+            self._groups = dict(map(_aggregated, _items(document, "items")))
+            return
+        for group in _items(document, "groups"):
+            versions = [str(each.get("version")) for each in group.get("versions") or ()]
+            self._listed.setdefault(str(group.get("name")), []).extend(versions)
+
+    async def _version(self, group: str, version: str) -> frozenset[str] | None:
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        if path not in self._plain:
+            try:
+                document = await self._client.get(path)
+            except NotFound:
+                self._plain[path] = None
+            else:
+                if not isinstance(document.get("resources"), list):
+                    raise NotAList(f"look up {path}", "it names no resources")
+                named = {str(item.get("name")) for item in _items(document, "resources")}
+                self._plain[path] = frozenset(named)
+        return self._plain[path]
+
+
+def _items(document: JsonObject, field: str) -> list[JsonObject]:
+    found = document.get(field)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _aggregated(group: JsonObject) -> tuple[str, Served]:
+    versions: dict[str, Any] = {
+        str(version.get("version")): frozenset(
+            str(resource.get("resource")) for resource in _items(version, "resources")
+        )
+        for version in _items(group, "versions")
+    }
+    return str((group.get("metadata") or {}).get("name")), versions
 
 
 class Availability:
@@ -48,14 +143,24 @@ class Availability:
     def __init__(self, client: ClusterClient, *, check_seconds: float = CHECK_SECONDS) -> None:
         self._client = client
         self._check_seconds = check_seconds
+        self._discovery = Discovery(client, min(_FRESH_SECONDS, check_seconds / 4))
 
     async def obstacle(self, watched: WatchedKind) -> Obstacle | None:
         """Return why a kind cannot be watched, or None if it can; waits until it is known."""
+        found = await self.find(watched)
+        return found if isinstance(found, Obstacle) else None
+
+    async def find(self, watched: WatchedKind, in_use: str = "") -> WatchedKind | Obstacle:
+        """Return the kind in the version to watch, or why it cannot be; waits until it is known.
+
+        `in_use`: the version in which it is known already, if it is.
+        """
         missed = failures = 0
         while True:
             try:
-                if await self._exists(watched):
-                    return await self._missing_right(watched)
+                found = await self._look(watched, in_use)
+                if found is not None:
+                    return found
             except ApiError as error:
                 failures += 1
                 if failures % _FAILURES_A_LINE == 1:
@@ -67,16 +172,26 @@ class Availability:
             served = f"{watched.group_version_path}/{watched.plural}"
             if watched.core:
                 logger.warning("the API serves no %s just now; looking again", served)
-            elif missed == _LOOKS:
-                return Obstacle(f"the API serves no {served}", absent=True)
+            elif missed == _LOOKS or (watched.may_be_absent and not in_use):
+                # What was there before may only be hidden by a server that starts.
+                return Obstacle(_absence(watched), absent=True)
             await asyncio.sleep(min(_RETRY_SECONDS, self._check_seconds))
 
     async def wait_for(self, delivery: Delivery) -> None:
         """Return once the kind can be watched; until then it is marked as unavailable."""
-        pauses = self.pauses()
-        while obstacle := await self.obstacle(delivery.watched):
-            delivery.unavailable(obstacle.reason, absent=obstacle.absent)
-            await asyncio.sleep(next(pauses))
+        for pause_seconds in self.pauses():
+            if await self.is_there(delivery):
+                return
+            await asyncio.sleep(pause_seconds)
+
+    async def is_there(self, delivery: Delivery) -> bool:
+        """Return whether a kind can be watched, in the version that it says then."""
+        found = await self.find(delivery.watched, delivery.listed_version)
+        if isinstance(found, Obstacle):
+            delivery.unavailable(found.reason, absent=found.absent, unreadable=found.unreadable)
+            return False
+        delivery.use_version(found.version)
+        return True
 
     def pauses(self) -> Iterator[float]:
         """Return the seconds between one look and the next: at first short, in the end a minute."""
@@ -85,16 +200,21 @@ class Availability:
             yield pause_seconds
             pause_seconds = min(2 * pause_seconds, self._check_seconds)
 
-    async def _exists(self, watched: WatchedKind) -> bool:
-        try:
-            discovery = await self._client.get(watched.group_version_path)
-        except NotFound:
-            return False
-        resources = discovery.get("resources")
-        if not isinstance(resources, list):
-            raise NotAList(f"look up {watched.group_version_path}", "it names no resources")
-        served = {item.get("name") for item in resources if isinstance(item, dict)}
-        return watched.plural in served
+    async def _look(self, watched: WatchedKind, in_use: str) -> WatchedKind | Obstacle | None:
+        """The kind in the version to watch, or what is in the way; None: it is not served."""
+        served = await self._discovery.of_group(watched.group, watched.versions)
+        version = chosen_version(watched.plural, watched.versions, served, in_use)
+        if version is not None:
+            found = replace(watched, version=version)
+            return await self._missing_right(found) or found
+        unknown = unreadable_versions(watched.plural, watched.versions, served)
+        if not unknown:
+            return None
+        reason = (
+            f"the API serves {watched.plural} of {watched.group} in {', '.join(unknown)}, and this "
+            f"version of Stellwerk reads {', '.join(watched.versions)}"
+        )
+        return Obstacle(reason, absent=False, unreadable=True)
 
     async def _missing_right(self, watched: WatchedKind) -> Obstacle | None:
         for verb in ("list", "watch"):
@@ -121,3 +241,9 @@ class Availability:
         except (NotFound, Forbidden):
             return True  # no reviews are served: the request itself will show it
         return bool(answer.get("status", {}).get("allowed"))
+
+
+def _absence(watched: WatchedKind) -> str:
+    if watched.readable:
+        return f"the API serves no {watched.plural} of {watched.group}"
+    return f"the API serves no {watched.group_version_path}/{watched.plural}"

@@ -15,14 +15,16 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models import profile
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API
+from stellwerk.models.api_kinds import API_KINDS
+from stellwerk.models.pod_group_key import COSCHEDULING_API
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +50,6 @@ LONGEST_SLICE: Final = 4
 _WORKER: Final = ThreadPoolExecutor(1, "stellwerk-prepare")
 """Its thread is started by the first object."""
 _STORAGE: Final = "storage.k8s.io"
-_DEVICES: Final = "resource.k8s.io"
 
 Result = TypeVar("Result")
 
@@ -60,12 +61,25 @@ class WatchedKind:
     kind: str
     group: str
     version: str
+    """The version that is watched."""
     plural: str
     field_selector: str | None = None
     served_as: str = ""
     """What the API calls it, where another kind of that name is watched; empty: `kind`."""
     optional: bool = False
     """Whether most clusters do without it: nothing waits for its first list."""
+    readable: tuple[str, ...] = ()
+    """Every version that can be read, newest first, where releases serve different ones."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Every version that can be read, newest first."""
+        return self.readable or (self.version,)
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a discovery that does not name it is believed at once."""
+        return self.optional or bool(self.readable)
 
     @property
     def core(self) -> bool:
@@ -104,6 +118,15 @@ class WatchedKind:
         return f"{self.group_version_path}{inside}/{self.plural}/{quote(name, safe='')}"
 
 
+def _negotiated(kind: str, *, optional: bool = False) -> WatchedKind:
+    """A kind of which discovery chooses the version."""
+    found = API_KINDS[kind]
+    newest = found.versions[0]
+    return WatchedKind(
+        kind, found.group, newest, found.plural, optional=optional, readable=found.versions
+    )
+
+
 WATCHED: Final = (
     # A finished pod holds nothing; it leaves the selector, and so arrives as deleted.
     WatchedKind("Pod", "", "v1", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
@@ -123,12 +146,12 @@ WATCHED: Final = (
     WatchedKind("CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities"),
     WatchedKind("VolumeAttachment", _STORAGE, "v1", "volumeattachments"),
     WatchedKind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
-    WatchedKind("ResourceClaim", _DEVICES, "v1", "resourceclaims"),
-    WatchedKind("ResourceSlice", _DEVICES, "v1", "resourceslices"),
-    WatchedKind("DeviceClass", _DEVICES, "v1", "deviceclasses"),
-    WatchedKind("DeviceTaintRule", _DEVICES, "v1", "devicetaintrules", optional=True),
+    _negotiated("ResourceClaim"),
+    _negotiated("ResourceSlice"),
+    _negotiated("DeviceClass"),
+    _negotiated("DeviceTaintRule"),
     # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
-    WatchedKind("PodGroup", WORKLOAD_API, "v1alpha2", "podgroups", optional=True),
+    _negotiated("PodGroup", optional=True),
     WatchedKind(
         "CoschedulingPodGroup",
         COSCHEDULING_API,
@@ -169,6 +192,11 @@ class Delivery:
             now_seconds: a monotonic clock, for the age of the last sign of life.
         """
         self.watched = watched
+        """The kind, in the version that is watched."""
+        self.listed_version = ""
+        """The version of the last complete list; empty: there was none, or it is gone."""
+        self.switched = asyncio.Event()
+        """Set, and replaced, when the kind is to be watched in another version."""
         self.synced = False
         self.list_wanted = asyncio.Event()
         """Set when a list is due before its time; cleared when one begins."""
@@ -189,6 +217,31 @@ class Delivery:
     def known(self) -> int:
         """The number of objects that exist, as far as is known."""
         return len(self._known)
+
+    def use_version(self, version: str) -> None:
+        """Watch the kind in this version from here on; what is known of it is read anew."""
+        if version == self.watched.version:
+            return
+        if self.listed_version:
+            logger.info(
+                "%s is watched in version %s, no longer in %s",
+                self.watched.kind,
+                version,
+                self.watched.version,
+            )
+        self.watched = replace(self.watched, version=version)
+        # The same object has the same resourceVersion in every version, and another form.
+        self._known = {
+            uid: known._replace(resource_version=_UNREAD) for uid, known in self._known.items()
+        }
+        self.listed_version = ""
+        self.switched.set()
+        self.switched = asyncio.Event()
+
+    async def until_version(self, version: str) -> None:
+        """Wait until the kind is watched in this version."""
+        while self.watched.version != version:
+            await self.switched.wait()
 
     def heard(self) -> None:
         """The API server has said something about the kind, be it that there is no news."""
@@ -278,9 +331,12 @@ class Delivery:
             await self._apply(gone)
         self._met = None
         self._metrics.lists.labels(self.watched.kind).inc()
+        self.listed_version = self.watched.version
         if self._unavailable is not None:
             logger.info("%s can be watched now", self.watched.kind)
             self._unavailable = None
+            self._metrics.kind_unreadable.labels(self.watched.kind).set(0)
+            self._events.on_lack(self.watched.kind, None)
         self._mark_synced()
 
     async def _apply(self, gone: set[str]) -> None:
@@ -302,18 +358,23 @@ class Delivery:
             if step % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
-    def unavailable(self, reason: str, *, absent: bool) -> None:
+    def unavailable(self, reason: str, *, absent: bool, unreadable: bool = False) -> None:
         """The kind cannot be watched: it counts as synced until it can, unless indispensable.
 
+        `unreadable`: it is served, in no version that can be read; nothing is then said to be gone.
         Where the kind is absent, so are its objects. Where it can no longer be seen, what was known
         last is a better guess than nothing: nodes would look empty without their pods.
         """
         if self._unavailable != reason:
             self._unavailable = reason
-            level = logging.INFO if self.watched.optional else logging.WARNING
+            usual = self.watched.may_be_absent and absent
+            level = logging.INFO if usual else logging.WARNING
             logger.log(level, "%s is not watched: %s", self.watched.kind, reason)
+            self._metrics.kind_unreadable.labels(self.watched.kind).set(unreadable)
+            self._events.on_lack(self.watched.kind, Lack(reason, unreadable=unreadable))
         self._met, self._changed = None, {}
         if absent:
+            self.listed_version = ""
             for uid in list(self._known):
                 self.deliver_tombstone(uid)
         if not self.watched.indispensable:
@@ -349,6 +410,9 @@ class Delivery:
             self._events.on_synced(self.watched.kind)
 
     def _pass_on(self, event_type: str | None, obj: JsonObject, uid: str, now: KnownObject) -> None:
+        if self.watched.readable:
+            # Items of a list do not say it, and parsers and writers go by it.
+            obj.setdefault("apiVersion", f"{self.watched.group}/{self.watched.version}")
         try:
             handle_event(self._events, self.watched.kind, event_type, obj)
         except ValueError as error:

@@ -18,7 +18,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -128,7 +128,10 @@ class FastLane:
         self._deliveries = {
             (delivery.watched.group, delivery.watched.plural): delivery for delivery in deliveries
         }
-        self._watching: set[Delivery] = set()
+        self._watching: set[tuple[Delivery, str]] = set()
+        """What kopf has a watcher for, with the version; the one that is in use streams."""
+        self._look = asyncio.Event()
+        """Set when a kind is to be watched in a version that kopf may not know yet."""
         self._availability = availability
         self._client = client
         self._metrics = metrics
@@ -144,11 +147,12 @@ class FastLane:
             if delivery is None:
                 await watcher(resource=resource, **arguments)
             else:
-                self._watching.add(delivery)
+                watcher_of = (delivery, resource.version)
+                self._watching.add(watcher_of)
                 try:
                     await self._watch(delivery, resource=resource, **arguments)
                 finally:
-                    self._watching.discard(delivery)
+                    self._watching.discard(watcher_of)
 
         queueing.watcher = fast_watcher
         vars(api)["json"] = _Orjson
@@ -161,9 +165,13 @@ class FastLane:
     async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
         """Look again and again for kinds that kopf does not watch: absent ones may appear."""
         for pause_seconds in self._availability.pauses():
-            await asyncio.sleep(pause_seconds)  # at first, kopf is just looking itself
+            # At first, kopf is just looking itself.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds):
+                    await self._look.wait()
+            self._look.clear()
             for delivery in self._deliveries.values():
-                if delivery not in self._watching:
+                if (delivery, delivery.watched.version) not in self._watching:
                     try:
                         await self._find(delivery, settings)
                     except Exception as error:  # noqa: BLE001 - the next look may do better
@@ -172,9 +180,9 @@ class FastLane:
                         )
 
     async def _find(self, delivery: Delivery, settings: configuration.OperatorSettings) -> None:
-        obstacle = await self._availability.obstacle(delivery.watched)
-        if obstacle is not None:
-            delivery.unavailable(obstacle.reason, absent=obstacle.absent)
+        if not await self._availability.is_there(delivery):
+            return
+        if (delivery, delivery.watched.version) in self._watching:
             return
         # Have kopf look again at what the API serves, as if a definition had changed.
         await observation.process_discovered_resource_event(
@@ -209,6 +217,12 @@ class FastLane:
             try:
                 if stream.must_list:
                     await self._availability.wait_for(delivery)
+                if delivery.watched.version != resource.version:
+                    # Another watcher streams; this one goes on when its version is chosen again.
+                    stream.forget()
+                    self._look.set()
+                    await delivery.until_version(resource.version)
+                    continue
                 async with watching.streaming_block(
                     resource=resource, namespace=namespace, operator_paused=operator_paused
                 ) as pause_waiter:
@@ -310,6 +324,10 @@ class WatchStream:
         """The highest version that the server has shown of the kind."""
         self.gave_news = False
         """Whether the last round has given anything that was not known."""
+
+    def forget(self) -> None:
+        """List first in the next round."""
+        self._since = None
 
     @property
     def must_list(self) -> bool:

@@ -153,13 +153,20 @@ def _register_login(
 
 
 def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> None:
+    for version in delivery.watched.versions:
+        _register_version(registry, delivery, version)
+
+
+def _register_version(registry: kopf.OperatorRegistry, delivery: Delivery, version: str) -> None:
+    """Take the events of one version, while it is the one that is watched."""
     watched = delivery.watched
+    id_ = f"{watched.kind}/{version}" if watched.readable else watched.kind
 
     # on.event only: every other kind of handler annotates and patches the objects it sees.
-    @kopf.on.event(
-        watched.group, watched.version, watched.plural, registry=registry, id=watched.kind
-    )
+    @kopf.on.event(watched.group, version, watched.plural, registry=registry, id=id_)
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+        if version != delivery.watched.version:
+            return
         delivery.heard()
         if event["type"] is None:
             # kopf lists anew, item by item: the whole is what counts, and `resync` lists it.

@@ -146,7 +146,7 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             # Decisions on pods.
             Gate("StorageCapacityScoring", (_alpha(33), _beta(37)), Effect.RULE),
             Gate("VolumeLimitScaling", (_alpha(35), _beta(37)), Effect.RULE),
-            Gate("TaintTolerationComparisonOperators", (_alpha(35),), Effect.RULE),
+            Gate("TaintTolerationComparisonOperators", (_alpha(35),), Effect.LEFT_OUT),
             Gate("NodeDeclaredFeatures", (_alpha(35), _beta(36), _ga(37))),
             Gate("MatchLabelKeysInPodTopologySpread", (_beta(33),)),
             Gate("MatchLabelKeysInPodTopologySpreadSelectorMerge", (_beta(34),)),
@@ -197,7 +197,7 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             ),
             Gate(_TOPOLOGY, (_alpha(36),), Effect.SETTING, (_WORKLOAD,)),
             Gate("CompositePodGroup", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD, _TOPOLOGY)),
-            Gate("PodGroupPreemptionPolicy", (_alpha(37),), Effect.RULE, (_WORKLOAD,)),
+            Gate("PodGroupPreemptionPolicy", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD,)),
             Gate("WorkloadWithJob", (_alpha(36),), Effect.NONE, (_WORKLOAD,)),
             # Queue and speed.
             Gate("SchedulerQueueingHints", (_beta(33), _ga(34)), until=Release.V1_36),
@@ -344,13 +344,9 @@ class ReleaseRule(StrEnum):
     REQUIRE_CSI_DRIVER = "NodeVolumeLimits refuses nodes without a driver that asks for it"
     RESIZE_BY_SUMS = "A resized pod requests the largest of three sums"
     COUNT_IMAGE_VOLUMES = "ImageLocality divides by image volumes, too"
-    COMPARE_TOLERATIONS = "Tolerations may compare numbers (Gt, Lt)"
     NAME_PREEMPTION_PLACEMENT = "Preemption names the node and the number of victims"
     NO_TEXT_WITHOUT_CLAIMS = "DynamicResources says nothing in PostFilter of a pod without claims"
-    EVICT_GROUPS_WHOLE = "Groups evicted as a whole are one victim of single pods, too"
-    PREEMPT_ONCE_FOR_GROUPS = "A group preempts with one run of its algorithm"
     GROUP_PRIORITY_AGREES = "Members have the group's priority, which is 0 where it has none"
-    GROUP_PREEMPTION_POLICY = "The group's preemptionPolicy decides"
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
@@ -383,13 +379,9 @@ ROWS: Final = (
     Row(ReleaseRule.REQUIRE_CSI_DRIVER, Sort.BEHAVIOUR, gate="VolumeLimitScaling"),
     Row(ReleaseRule.RESIZE_BY_SUMS, Sort.BEHAVIOUR, source="#140047"),
     Row(ReleaseRule.COUNT_IMAGE_VOLUMES, Sort.BEHAVIOUR, source="#138951"),
-    Row(ReleaseRule.COMPARE_TOLERATIONS, Sort.BEHAVIOUR, gate="TaintTolerationComparisonOperators"),
     Row(ReleaseRule.NAME_PREEMPTION_PLACEMENT, Sort.BEHAVIOUR, source="#140180"),
     Row(ReleaseRule.NO_TEXT_WITHOUT_CLAIMS, Sort.BEHAVIOUR, source="#139864, #140535"),
-    Row(ReleaseRule.EVICT_GROUPS_WHOLE, Sort.BEHAVIOUR, source="#137981"),
-    Row(ReleaseRule.PREEMPT_ONCE_FOR_GROUPS, Sort.BEHAVIOUR, source="#139980, #140871"),
     Row(ReleaseRule.GROUP_PRIORITY_AGREES, Sort.BEHAVIOUR, source="validatePodGroup"),
-    Row(ReleaseRule.GROUP_PREEMPTION_POLICY, Sort.BEHAVIOUR, gate="PodGroupPreemptionPolicy"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
     JsonObject,
@@ -149,9 +150,11 @@ def parse_pod(
     obj: JsonObject,
     resolve_priority: ResolvePriority | None = None,
     max_complexity: int | None = None,
+    compatibility: Compatibility = AS_RECORDED,
 ) -> PodInfo:
     """Parse a v1.Pod.
 
+    `compatibility` says how a pod counts that is being resized.
     `resolve_priority` fills in what priority admission would have; without it the priority is 0.
     Beyond `max_complexity` a pod without a node is not compiled, see `spec.too_complex`.
 
@@ -173,7 +176,9 @@ def parse_pod(
         policy = policy or class_policy
     label_set = intern_label_set(namespace, metadata.get("labels") or {})
     shared, node_names = _intern_spec(spec, label_set, priority or 0, policy, max_complexity)
-    amounts = resource_amounts(spec, status) if _reports_resize(spec, status) else shared.amounts
+    amounts = shared.amounts
+    if not _RESIZE_REPORTS.isdisjoint(status) and is_resized(spec, status, compatibility):
+        amounts = resource_amounts(spec, status, compatibility)
     terminating = "deletionTimestamp" in metadata
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
@@ -247,10 +252,6 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
     if found is None:
         found = _label_sets[key] = LabelSet(namespace, dict(text_map(labels)))
     return found
-
-
-def _reports_resize(spec: JsonObject, status: JsonObject) -> bool:
-    return not _RESIZE_REPORTS.isdisjoint(status) and is_resized(spec, status)
 
 
 def _gpu_devices(annotations: Mapping[str, str] | None) -> tuple[int, ...]:

@@ -24,6 +24,9 @@ from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGr
 from stellwerk.models.quantity import resource_amount
 
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
+POD_GROUP_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+_SCHEDULED_BY_VERSION: Final = {"v1alpha2": POD_GROUP_SCHEDULED}
+"""The condition by which a version says that enough members had a node; later ones: the other."""
 PREFIX: Final = "scheduling.stellwerk.dev/"
 ROLE_LABEL: Final = f"{PREFIX}role"
 """The label by which a member says which role of its group it has."""
@@ -48,6 +51,8 @@ _KNOWN: Final = (
     GIVE_BACK_SECONDS,
     QUEUE,
 )
+_OLDEST: Final = "v1alpha2"
+"""Of objects that say no version."""
 _MAX_LEVELS: Final = 4
 _MAX_ROLES: Final = 32
 _MOST_DIGITS: Final = 9
@@ -83,7 +88,7 @@ class PodGroup:
     priority: int | None = None
     """None: where groups have none, that of the least of its members."""
     evicted_whole: bool = False
-    """disruptionMode PodGroup: all members are evicted, or none."""
+    """disruptionMode PodGroup or all: all members are evicted, or none."""
     has_constraints: bool = False
     """spec.schedulingConstraints is given, be it empty."""
     min_resources: Mapping[str, int] = field(default_factory=dict)
@@ -92,6 +97,15 @@ class PodGroup:
     """The time in which the group has to be placed; None: without limit."""
     claims: tuple[ClaimReference, ...] = ()
     """Resource claims that members with the same references share, reserved for the group."""
+    version: str = ""
+    """The API version that the object was read in, in which its status is written."""
+    parent: str = ""
+    """The CompositePodGroup that it belongs to; such trees are not placed."""
+
+    @property
+    def scheduled_type(self) -> str:
+        """The type of the condition that says whether enough members had a node."""
+        return _SCHEDULED_BY_VERSION.get(self.version, POD_GROUP_INITIALLY_SCHEDULED)
 
     @property
     def is_gang(self) -> bool:
@@ -107,19 +121,20 @@ class PodGroup:
     def was_placed(self) -> bool:
         """Whether members were placed before, as its status says; what it says is never undone.
 
-        PodGroupScheduled is written once enough of them have a node. Coscheduling's groups have no
-        conditions, but the time at which their first member was bound.
+        The condition is written once enough of them have a node, in each version under its name.
+        Coscheduling's groups have none, but the time at which their first member was bound.
         """
         if self.key.api == COSCHEDULING_API:
             return bool(self.status.get("scheduleStartTime"))
         return any(
-            each.get("type") == POD_GROUP_SCHEDULED and each.get("status") == "True"
+            each.get("type") in {POD_GROUP_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED}
+            and each.get("status") == "True"
             for each in self.conditions
         )
 
 
 def parse_pod_group(obj: JsonObject) -> PodGroup:
-    """Parse a PodGroup of scheduling.k8s.io/v1alpha2.
+    """Parse a PodGroup of scheduling.k8s.io, in any version.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
@@ -129,14 +144,20 @@ def parse_pod_group(obj: JsonObject) -> PodGroup:
     constraints = spec.get("schedulingConstraints")
     keys = [text(each["key"]) for each in (constraints or {}).get("topology") or ()]
     min_count = whole_number(gang["minCount"]) if gang else 0
-    mode = text_or_empty(spec.get("disruptionMode"))
+    # A text until v1alpha2, then an object with one field.
+    mode = spec.get("disruptionMode")
+    whole = mode is not None and (
+        "all" in mode if isinstance(mode, Mapping) else text(mode) == "PodGroup"
+    )
     common = _common(obj, WORKLOAD_API)
     return replace(
         common,
         min_count=min_count,
         topology=tuple(dict.fromkeys([*common.topology, *keys])),
         priority=number_or_none(spec.get("priority")),
-        evicted_whole=mode == "PodGroup",
+        evicted_whole=whole,
+        version=text_or_empty(obj.get("apiVersion")).rpartition("/")[2] or _OLDEST,
+        parent=text_or_empty(spec.get("parentCompositePodGroupName")),
         has_constraints=constraints is not None,
         claims=parse_claim_references(spec.get("resourceClaims")),
     )

@@ -7,9 +7,11 @@ exists.
 from typing import Final, NamedTuple
 
 WORKLOAD_API: Final = "scheduling.k8s.io"
-"""PodGroups of kube-scheduler (v1alpha2), which pods name in spec.schedulingGroup."""
+"""PodGroups of kube-scheduler, which pods name in spec.schedulingGroup."""
 COSCHEDULING_API: Final = "scheduling.x-k8s.io"
 """PodGroups of the coscheduling plugin (v1alpha1), which pods name by a label."""
+GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
+"""Kinds as `handlers.delivery` calls them, and the API of each."""
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 

@@ -2,13 +2,14 @@
 
 `models.pod` calls it once per distinct spec (and per pod that is being resized). Invariant:
 quantities are summed exactly and rounded up once, at the end, as kube-scheduler does
-(`resource.PodRequests`, v1.36).
+(`resource.PodRequests`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import Amount, billionths, saturate
 
@@ -48,14 +49,22 @@ class ResourceAmounts:
     """
 
 
-def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> ResourceAmounts:
+def resource_amounts(
+    spec: JsonObject,
+    status: JsonObject | None = None,
+    compatibility: Compatibility = AS_RECORDED,
+) -> ResourceAmounts:
     """The amounts of a pod spec; with a status, in-place resizes count (`UseStatusResources`)."""
-    needs = _needs(spec, _effective_requests(status))
     overhead = _parsed(spec.get("overhead"))
-    pod_level = _pod_level_requests(spec, status)
-    total = _peak(needs)
+    if status is not None and ReleaseRule.RESIZE_BY_SUMS in compatibility:
+        pod_level = _pod_level_by_status(spec, status)
+        total, with_defaults = _largest_sums(spec, status)
+    else:
+        needs = _needs(spec, _effective_requests(status))
+        pod_level = _pod_level_requests(spec, status)
+        total, with_defaults = _peak(needs), _peak(_with_defaults(needs))
     requests = _rounded(_sum(total | pod_level, overhead))
-    scoring_requests = _rounded(_sum(total | _peak(_with_defaults(needs)), overhead))
+    scoring_requests = _rounded(_sum(total | with_defaults, overhead))
     # A pod-level request stands for what containers are silent about.
     nonzero = scoring_requests | requests if pod_level else scoring_requests
     return ResourceAmounts(
@@ -73,8 +82,12 @@ def is_scalar_resource(resource: str) -> bool:
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))
 
 
-def is_resized(spec: JsonObject, status: JsonObject) -> bool:
+def is_resized(
+    spec: JsonObject, status: JsonObject, compatibility: Compatibility = AS_RECORDED
+) -> bool:
     """Whether the status reports other resources than the spec: the amounts are its own."""
+    if ReleaseRule.RESIZE_BY_SUMS in compatibility:
+        return _differs(spec, status)
     by_name = {
         container["name"]: ((container.get("resources") or {}).get("requests") or {})
         for containers in (spec.get("containers"), spec.get("initContainers"))
@@ -106,6 +119,86 @@ def _limits(spec: JsonObject) -> dict[str, int]:
         if limits.get(resource):
             limits[resource] += amount
     return _rounded(limits)
+
+
+_STATUS_LISTS: Final = ("containerStatuses", "initContainerStatuses")
+
+
+def _differs(spec: JsonObject, status: JsonObject) -> bool:
+    """Whether anything that the status reports is not what the spec says."""
+    if "resources" in status or _resize_is_infeasible(status):
+        return True
+    by_name = {
+        container["name"]: (container.get("resources") or {}).get("requests") or {}
+        for key in ("containers", "initContainers")
+        for container in spec.get(key) or ()
+    }
+    for key in _STATUS_LISTS:
+        for reported in status.get(key) or ():
+            wanted = by_name.get(reported["name"])
+            resources, allocated = reported.get("resources"), reported.get("allocatedResources")
+            if resources is not None and (resources.get("requests") or {}) != wanted:
+                return True
+            if allocated is not None and allocated != wanted:
+                return True
+    return False
+
+
+def _largest_sums(spec: JsonObject, status: JsonObject) -> tuple[Requests, Requests]:
+    """The largest of what is desired, allocated and actual, each added up over the whole pod.
+
+    The second is the same with the amounts that scores count where a container requests nothing.
+    Source: `AggregateContainerRequests`, v1.37 (#140047).
+    """
+    statuses = {
+        reported["name"]: reported for key in _STATUS_LISTS for reported in status.get(key) or ()
+    }
+    infeasible = _resize_is_infeasible(status)
+
+    def allocated(container: JsonObject, requests: JsonObject) -> Requests:
+        reported = statuses.get(container["name"]) or {}
+        if reported.get("allocatedResources") is not None:
+            return _parsed(reported["allocatedResources"])
+        return {} if infeasible else _parsed(requests)
+
+    def actual(container: JsonObject, requests: JsonObject) -> Requests:
+        reported = statuses.get(container["name"]) or {}
+        resources = reported.get("resources")
+        if resources is not None and resources.get("requests") is not None:
+            return _parsed(resources["requests"])
+        return allocated(container, requests)
+
+    of_pod = (status.get("resources") or {}).get("requests"), status.get("allocatedResources")
+    desired = _needs(spec, _declared)
+    if None not in of_pod:
+        # They are sums of the whole pod already.
+        reports = [_parsed(each) for each in of_pod]
+        considered = reports if infeasible else [_peak(desired), *reports]
+        filled = reports if infeasible else [_peak(_with_defaults(desired)), *reports]
+        return _maximum(considered), _scored(_maximum(filled))
+    needs = [_needs(spec, allocated, allocated), _needs(spec, actual, actual)]
+    if not infeasible:
+        needs.insert(0, desired)
+    return (
+        _maximum(_peak(each) for each in needs),
+        _maximum(_peak(_with_defaults(each)) for each in needs),
+    )
+
+
+def _scored(requests: Requests) -> Requests:
+    """Of the resources that have a default in scores alone."""
+    return {name: requests.get(name, 0) for name in _SCORING_DEFAULTS}
+
+
+def _pod_level_by_status(spec: JsonObject, status: JsonObject) -> Requests:
+    """Pod-level requests, which replace those of the containers, as v1.37 reads them."""
+    declared = _parsed((spec.get("resources") or {}).get("requests"))
+    requests = declared
+    resources = status.get("resources")
+    if declared and resources is not None:
+        reports = [_parsed(resources.get("requests")), _parsed(status.get("allocatedResources"))]
+        requests = _maximum(reports if _resize_is_infeasible(status) else [declared, *reports])
+    return {name: value for name, value in requests.items() if _is_pod_level_resource(name)}
 
 
 _Effective: TypeAlias = Callable[[JsonObject, JsonObject], Requests]

@@ -77,7 +77,7 @@ class SchedulingSpec:
     images: tuple[str, ...]
     """Image of each init container, container and image volume, in the pod's words."""
     container_count: int
-    """Init and regular containers: the divisor of ImageLocality."""
+    """Init and regular containers: the divisor of ImageLocality until v1.36."""
     scheduling_gates: tuple[str, ...]
     resource_claims: tuple[ClaimReference, ...]
     required_features: frozenset[str]
@@ -290,7 +290,7 @@ def _host_ports(containers: list[JsonObject]) -> tuple[HostPort, ...]:
 
 def _images(spec: JsonObject) -> tuple[str, ...]:
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    volumes = [volume for volume in spec.get("volumes") or () if volume.get("image")]
+    volumes = [volume for volume in spec.get("volumes") or () if volume.get("image") is not None]
     return (
         *(text_or_empty(container.get("image")) for container in containers),
         *(text_or_empty(volume["image"].get("reference")) for volume in volumes),

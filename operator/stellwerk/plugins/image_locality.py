@@ -1,7 +1,7 @@
 """ImageLocality: prefers nodes that already hold the pod's images, the larger the better.
 
 Invariant: an image counts by its size times the fraction of nodes that hold it, so that pods do
-not heap on the one node that happened to pull it; scores are those of v1.36.
+not heap on the one node that happened to pull it; scores are those of the release.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -14,6 +14,7 @@ from typing_extensions import override
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import IntColumn
@@ -36,6 +37,7 @@ class ImageLocality(ScorePlugin):
 
     def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
         self._images = handle.snapshot.images
+        self._counts_volumes = ReleaseRule.COUNT_IMAGE_VOLUMES in handle.compatibility
         self._held: dict[tuple[str, ...], bool] = {}
         """Whether any node holds one of these images, by `spec.images`."""
         self._version = self._images.version
@@ -48,7 +50,9 @@ class ImageLocality(ScorePlugin):
         for rows in _held_images(snapshot.images, pod.spec):
             spread = len(rows) / snapshot.node_count
             held += (nodes.users(rows) * spread).astype(np.int64)
-        most = _MOST_BYTES_PER_CONTAINER * pod.spec.container_count
+        # #138951: an image of a volume is one of `images`, and no container.
+        images = len(pod.spec.images) if self._counts_volumes else pod.spec.container_count
+        most = _MOST_BYTES_PER_CONTAINER * images
         within = np.maximum(np.minimum(held, most), _LEAST_BYTES)
         return MAX_NODE_SCORE * (within - _LEAST_BYTES) // (most - _LEAST_BYTES)
 

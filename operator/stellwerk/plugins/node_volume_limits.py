@@ -1,12 +1,14 @@
 """NodeVolumeLimits: no more volumes of a CSI driver on a node than its CSINode allows.
 
 Counted are the volumes of pods on the node, each once, and VolumeAttachments beside them; a volume
-that the node already has costs the pod nothing. Invariant: a node without a CSINode has no limit.
+that the node already has costs the pod nothing. Invariant: a node without a CSINode has no limit,
+and no driver.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Final
 
 import numpy as np
@@ -21,6 +23,7 @@ from stellwerk.framework.events import (
     ClusterEventWithHint,
     HintScope,
     QueueingHint,
+    QueueingHintFn,
     Resource,
     queue_if,
 )
@@ -36,6 +39,7 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import (
+    OK,
     CycleState,
     FilterResult,
     Status,
@@ -43,7 +47,9 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
 from stellwerk.plugins.shared.attached_volumes import (
@@ -63,7 +69,7 @@ from stellwerk.plugins.shared.volume_claims import (
     uses_own_claim,
 )
 from stellwerk.plugins.shared.volume_proposals import without_volumes
-from stellwerk.snapshot.columns import IntColumn, Mask
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeVolumeLimits"
@@ -89,6 +95,8 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
     def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
         self._handle = handle
         self._attached: AttachedVolumes | None = None
+        self._requires_drivers = ReleaseRule.REQUIRE_CSI_DRIVER in handle.compatibility
+        self._installed = _InstalledDrivers(handle.objects)
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
@@ -103,7 +111,24 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
         new = state.get(_NAME, _NewVolumes) or _new_volumes(self._handle.objects, pod)
         if new.rejection is not None:
             return FilterResult.of_mask(np.ones(len(nodes), np.bool_), new.rejection)
-        return FilterResult.of_mask(self._exceeded(new, nodes), _EXCEEDED)
+        exceeded = self._exceeded(new, nodes)
+        required = self._required(new) if self._requires_drivers else []
+        if not required:
+            return FilterResult.of_mask(exceeded, _EXCEEDED)
+        # Before any limit is looked at; of several that are missing the first by name is named.
+        codes = exceeded.astype(np.int32)
+        for code, driver in reversed([*enumerate(required, start=2)]):
+            codes[~self._installed.mask(nodes, driver)] = code
+        statuses = [OK, _EXCEEDED, *map(_not_installed, required)]
+        return FilterResult(codes, statuses.__getitem__)
+
+    def _required(self, new: _NewVolumes) -> list[str]:
+        """The drivers of new volumes whose CSIDriver keeps pods from nodes without them."""
+        return [driver for driver in sorted(new.by_driver) if self._is_required(driver)]
+
+    def _is_required(self, driver: str) -> bool:
+        found = self._handle.objects.get("CSIDriver", "", driver)
+        return found is not None and prevents_scheduling(found)
 
     def _exceeded(self, new: _NewVolumes, nodes: NodeView) -> Mask:
         """(n,) bool, True where some driver's limit is passed."""
@@ -135,9 +160,17 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        by_drivers: tuple[ClusterEventWithHint, ...] = ()
+        grew: QueueingHintFn = _limit_grew
+        if self._requires_drivers:
+            # Upstream leaves both to the periodic flush.
+            grew = _limit_grew_or_driver_came
+            gone = Action.UPDATE_OTHER | Action.DELETE
+            by_drivers = (ClusterEventWithHint(Resource.CSI_DRIVER, gone, _no_longer_required),)
         return (
+            *by_drivers,
             ClusterEventWithHint(Resource.CSI_NODE, Action.ADD),
-            ClusterEventWithHint(Resource.CSI_NODE, Action.UPDATE_OTHER, _limit_grew),
+            ClusterEventWithHint(Resource.CSI_NODE, Action.UPDATE_OTHER, grew),
             ClusterEventWithHint(Resource.POD, Action.DELETE, _freed_volume),
             ClusterEventWithHint(
                 Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_own_claim, HintScope.POD
@@ -146,6 +179,52 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
                 Resource.VOLUME_ATTACHMENT, Action.DELETE, _may_use_attachment, HintScope.POD
             ),
         )
+
+
+class _InstalledDrivers:
+    """The nodes whose CSINode names a driver."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._csi_nodes = ChangeCursor(objects.changes("CSINode"))
+        self._nodes: ChangeCursor[int] | None = None
+        self._names: dict[str, set[str]] = {}
+        self._rows: dict[str, Mask] = {}
+
+    def mask(self, nodes: NodeView, driver: str) -> Mask:
+        """(n,) bool, True where the driver is installed."""
+        if not self._csi_nodes.current:
+            self._csi_nodes.catch_up()
+            self._names.clear()
+            self._rows.clear()
+            for csi_node in self._objects.list("CSINode"):
+                for name in _drivers(csi_node):
+                    self._names.setdefault(name, set()).add(csi_node["metadata"]["name"])
+        if self._nodes is None or self._nodes.changes is not nodes.snapshot.node_changes:
+            self._nodes = ChangeCursor(nodes.snapshot.node_changes)
+        if not self._nodes.current:
+            self._nodes.catch_up()
+            self._rows.clear()
+        found = self._rows.get(driver)
+        if found is None:
+            row_of = nodes.snapshot.row_of
+            found = self._rows[driver] = np.zeros(nodes.snapshot.size, np.bool_)
+            found[[row_of[name] for name in self._names.get(driver, ()) if name in row_of]] = True
+        return nodes.gather(found)
+
+
+def _drivers(csi_node: JsonObject) -> set[str]:
+    return {driver["name"] for driver in csi_node["spec"].get("drivers") or ()}
+
+
+@cache
+def _not_installed(driver: str) -> Status:
+    return unschedulable(_NAME, f"{driver} CSI driver is not installed on the node")
+
+
+def prevents_scheduling(csi_driver: JsonObject) -> bool:
+    """Whether pods with volumes of the driver are kept from nodes that lack it."""
+    return (csi_driver.get("spec") or {}).get("preventPodSchedulingIfMissing") is True
 
 
 def _new_volumes(objects: ObjectStore, pod: PodInfo) -> _NewVolumes:
@@ -199,6 +278,24 @@ def _limit_grew(_: PodInfo, change: ClusterChange) -> QueueingHint:
     before = csi_node_limits(old)
     return queue_if(
         any(count > before.get(driver, 0) for driver, count in csi_node_limits(new).items())
+    )
+
+
+def _limit_grew_or_driver_came(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the node has a driver that it had not, or takes more volumes of one."""
+    old, new = change.old, change.new
+    if isinstance(old, dict) and isinstance(new, dict) and _drivers(new) - _drivers(old):
+        return QUEUE
+    return _limit_grew(pod, change)
+
+
+def _no_longer_required(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether a driver that kept pods from nodes without it does so no more, or is gone."""
+    old, new = change.old, change.new
+    if not isinstance(old, dict):
+        return QUEUE
+    return queue_if(
+        prevents_scheduling(old) and not (isinstance(new, dict) and prevents_scheduling(new))
     )
 
 

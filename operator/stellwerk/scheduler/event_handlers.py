@@ -22,16 +22,18 @@ from stellwerk.framework.events import (
     node_update_actions,
     pod_update_actions,
 )
-from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.metrics import Metrics
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
-from stellwerk.scheduler.gangs.group_events import GROUP_KINDS, GroupEvents
+from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.series import Histogram
@@ -218,20 +220,30 @@ class EventHandlers(WatchHandlers):
     def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
         if obj["spec"].get("priority") is not None:
-            return parse_pod(obj, None, self.max_pod_complexity)
+            return parse_pod(obj, None, self.max_pod_complexity, self._compatibility)
         classes = self.world.priority_classes
         uid = _uid(obj["metadata"])
-        pod = parse_pod(obj, partial(classes.resolve_for, uid), self.max_pod_complexity)
+        resolve = partial(classes.resolve_for, uid)
+        pod = parse_pod(obj, resolve, self.max_pod_complexity, self._compatibility)
         if uid in classes.waiting:
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj
         return pod
 
+    @property
+    def _compatibility(self) -> Compatibility:
+        """The release by which pods are read."""
+        return self.world.profiles.compatibility
+
     @override
     def prepare(self, kind: str, obj: JsonObject) -> object:
         parse: Callable[[JsonObject], object]
         if kind == "Pod":
-            parse = partial(parse_pod, max_complexity=self.max_pod_complexity)
+            parse = partial(
+                parse_pod,
+                max_complexity=self.max_pod_complexity,
+                compatibility=self._compatibility,
+            )
         elif kind == "Node":
             parse = parse_node
         elif kind == "SchedulerProfile":
@@ -444,6 +456,15 @@ class EventHandlers(WatchHandlers):
             uids = self.world.priority_classes.synced()
             self._priorities_known(uids, self.world.clock.monotonic())
         self.barrier.on_synced(kind)
+
+    @override
+    def on_lack(self, kind: str, lack: Lack | None) -> None:
+        if lack is None:
+            self.world.lacks.pop(kind, None)
+        else:
+            self.world.lacks[kind] = lack
+        if kind in GROUP_KINDS:
+            self.groups.on_lack(kind, lack)
 
     @override
     def on_relist(self, kind: str, *, applying: bool) -> None:

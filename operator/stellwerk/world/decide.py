@@ -317,6 +317,8 @@ def reject(search: Search, no_node: NoNode) -> Decision:
     candidate = _chosen(search, found) if found.status.ok else None
     if candidate is not None:
         failure.nomination = NominatingInfo(candidate.node_name)
+        if found.told_of is not None:
+            failure.message = fit_error(diagnosis, found.told_of(candidate))
     return Decision(search, "", failure, candidate, diagnosis=diagnosis, post_filter=post)
 
 

@@ -22,6 +22,7 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.services import PodGroups
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.pod import PodInfo
@@ -50,6 +51,8 @@ class World:
     """Uids of preemptors that still have victims to be evicted; PreEnqueue gates them."""
     pod_groups: PodGroupBook = field(default_factory=PodGroupBook)
     """The groups of pods."""
+    lacks: dict[str, Lack] = field(default_factory=dict)
+    """Kinds whose objects cannot be seen, with the reason."""
 
     def on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was undone: move the pods that this may help, perhaps not itself."""
@@ -98,6 +101,7 @@ class World:
             random=random,
             preempting=self.preempting.copy(),
             pod_groups=pod_groups,
+            lacks=self.lacks.copy(),
         )
         served = self.profiles.served.values()
         profiles.serve(

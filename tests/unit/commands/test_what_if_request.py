@@ -1,10 +1,12 @@
 """`--set` reaches any field of the pod, and refuses what is no path."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stellwerk.commands.what_if_request import set_field
+from stellwerk.cli import build_parser
+from stellwerk.commands.what_if_request import set_field, what_if_request
 from stellwerk.errors import ConfigurationError
 
 
@@ -30,10 +32,71 @@ def test_a_field_is_set(assignment: str, expected: dict[str, Any]) -> None:
     assert pod == expected
 
 
-def test_an_entry_of_a_list_is_set() -> None:
+@pytest.mark.parametrize("path", ["spec.containers.0.image", "spec.containers[0].image"])
+def test_an_entry_of_a_list_is_set(path: str) -> None:
     pod: dict[str, Any] = {"spec": {"containers": [{"name": "a"}]}}
-    set_field(pod, "spec.containers.0.image=b")
+    set_field(pod, f"{path}=b")
     assert pod["spec"]["containers"] == [{"name": "a", "image": "b"}]
+
+
+@pytest.mark.parametrize(
+    "path", [r"metadata.labels.example\.com/tier", "metadata.labels['example.com/tier']"]
+)
+def test_dots_in_a_key_are_escaped_as_for_kubectl(path: str) -> None:
+    pod: dict[str, Any] = {}
+    set_field(pod, f"{path}=web")
+    assert pod == {"metadata": {"labels": {"example.com/tier": "web"}}}
+
+
+def test_another_priority_class_brings_its_own_priority() -> None:
+    pod: dict[str, Any] = {"spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}}
+    set_field(pod, "spec.priorityClassName=high")
+    assert pod == {"spec": {"priorityClassName": "high"}}
+    set_field(pod, "spec.priority=7")
+    assert pod["spec"]["priority"] == 7
+
+
+def request(*arguments: str) -> dict[str, Any]:
+    return what_if_request(build_parser().parse_args(["what-if", *arguments]))
+
+
+POD = "{kind: Pod, metadata: {name: p, namespace: n}, spec: {containers: []}}"
+
+
+@pytest.fixture
+def pod_file(tmp_path: Path) -> str:
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("spec.nodeSelektor.disk=ssd", '--set: unknown field "spec.nodeSelektor"'),
+        ("spec.priority=high", "--set: .*cannot unmarshal"),
+    ],
+)
+def test_a_field_that_pods_do_not_have_is_refused(
+    assignment: str, message: str, pod_file: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        request("--pod", pod_file, "--set", assignment)
+
+
+def test_one_pod_is_explained_and_several_are_decided_in_turn(pod_file: str) -> None:
+    assert request("--pod", pod_file)["pod"]["metadata"]["name"] == "p"
+    several = request("--pod", pod_file, "--pod", pod_file)
+    assert len(several["pods"]) == 2
+    assert "pod" not in several
+
+
+@pytest.mark.parametrize(
+    ("arguments", "drain"),
+    [(["--drain", "a"], "a"), (["--drain", "a", "--drain", "b"], ["a", "b"])],
+)
+def test_every_drained_node_is_asked_for(arguments: list[str], drain: object) -> None:
+    assert request(*arguments) == {"count": 1, "drain": drain}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,26 @@ def test_an_empty_configuration_is_the_default_scheduler(version: str) -> None:
     assert spec(config(version))["schedulerName"] == "default-scheduler"
 
 
+@pytest.mark.parametrize(
+    ("document", "field", "message"),
+    [
+        (config(proflies=[]), "proflies", 'unknown field; did you mean "profiles"?'),
+        (config(nothingLike=1), "nothingLike", "unknown field"),
+        (
+            config(profiles=[{"schedulerName": "p", "plugin": {}}]),
+            "profiles[0].plugin",
+            'unknown field; did you mean "plugins"?',
+        ),
+    ],
+)
+def test_an_unknown_field_is_refused_as_kube_scheduler_refuses_it(
+    document: JsonObject, field: str, message: str
+) -> None:
+    with pytest.raises(ProfileError) as caught:
+        convert(document)
+    assert (caught.value.field, caught.value.message) == (field, message)
+
+
 def test_a_policy_without_lists_has_the_default_plugins_with_the_old_weights() -> None:
     assert spec(policy()) == {
         "schedulerName": "default-scheduler",

@@ -151,3 +151,67 @@ def test_an_answer_out_of_time_has_what_was_decided_until_then(at: int) -> None:
     looked_at = len(answer.placed) + len(answer.unplaced)
     assert (answer.stopped, answer.left_out) == ("no more time", 6 - looked_at)
     assert looked_at == at - 3
+
+
+def cluster(*pods: JsonObject, nodes: int = 3) -> Case:
+    """Nodes of 4 CPUs with these pods on them."""
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    made = [make_node(name, cpu="4") for name in names]
+    return Case({"id": "w", "nodes": made, "pods": list(pods), "pod": make_pod("other", cpu="1")})
+
+
+def test_several_nodes_are_drained_at_once() -> None:
+    loaded = cluster(make_pod("a", cpu="2", node_name="n1"), make_pod("b", cpu="3", node_name="n2"))
+    answer = answered(loaded, Supposition(drain=["n1", "n2", "n1"], profile=PROFILE))
+    assert answer["drained"] == ["n1", "n2"]
+    assert [each["node"] for each in answer["placed"]] == ["n3"], "the other one has no room there"
+    assert len(answer["unplaced"]) == 1
+    one = answered(loaded, Supposition(drain="n1", profile=PROFILE))
+    assert one["drained"] == "n1"
+    assert [each["pod"] for each in one["placed"]] == ["default/a"]
+
+
+def test_drained_pods_are_decided_before_the_supposed_one() -> None:
+    loaded = cluster(make_pod("a", cpu="3", node_name="n1"), nodes=2)
+    supposed = Supposition(pod=make_pod("new", cpu="3"), drain="n1", profile=PROFILE)
+    answer = answered(loaded, supposed)
+    assert [(each["pod"], each["node"]) for each in answer["placed"]] == [("default/a", "n2")]
+    assert [each["pod"] for each in answer["unplaced"]] == ["default/new"]
+    suggested = answer["explanation"]["wouldFit"]
+    assert suggested, "other changes help"
+    for suggestion in suggested:
+        assert not [each for each in suggestion["changes"] if each["kind"] == "uncordon"]
+
+
+def test_supposed_pods_are_decided_one_after_the_other() -> None:
+    pods = [make_pod(f"p{number}", uid="", cpu="3") for number in range(4)]
+    answer = answered(cluster(), Supposition(pods=pods, profile=PROFILE))
+    assert sorted(each["node"] for each in answer["placed"]) == ["n1", "n2", "n3"]
+    assert [each["pod"] for each in answer["unplaced"]] == ["default/p3"]
+    assert "explanation" not in answer
+
+
+def test_two_pods_of_one_name_are_refused() -> None:
+    supposed = Supposition(pods=[make_pod("p", cpu="1")] * 2, profile=PROFILE)
+    with pytest.raises(ConfigurationError, match="two of the pods are default/p"):
+        answered(cluster(), supposed)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"pods": {}, "drain": "a"}, None),
+        ({"pods": "all"}, "pods is a list of pods"),
+        ({"pods": ["p"]}, "pods is a list of pods"),
+        ({"pods": [{}] * 1001}, "no more than 1000 pods"),
+        ({"drain": 5}, "drain is the name of a node, or a list of names"),
+        ({"drain": ["a", 5]}, "drain is the name of a node, or a list of names"),
+        ({"drain": ["a"] * 1001}, "no more than 1000 nodes can be drained"),
+    ],
+)
+def test_pods_and_drains_are_lists(body: JsonObject, message: str | None) -> None:
+    if message is None:
+        assert Supposition.of(body).drained_nodes == ("a",)
+        return
+    with pytest.raises(ConfigurationError, match=message):
+        Supposition.of(body)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.handlers import lifecycle
 from stellwerk.handlers.availability import Availability
 from stellwerk.handlers.delivery import WATCHED, WatchedKind
@@ -24,9 +25,9 @@ from tests.support.fake_watch import FakeKind, FakeWatchApi, fake_watch_api
 
 pytestmark = pytest.mark.skips_time
 
-PODS, NODES, PROFILES = (
+PODS, NODES, PROFILES, GROUPS = (
     next(watched for watched in WATCHED if watched.kind == kind)
-    for kind in ("Pod", "Node", "SchedulerProfile")
+    for kind in ("Pod", "Node", "SchedulerProfile", "PodGroup")
 )
 
 Seen = tuple[str, str | None, str]
@@ -38,6 +39,9 @@ class Recorded(WatchHandlers):
     def __init__(self) -> None:
         self.seen: list[Seen] = []
         self.synced: list[str] = []
+        self.lacks: dict[str, Lack | None] = {}
+        self.versions: dict[str, str] = {}
+        """By name, the apiVersion that objects said last."""
         self.fail_on: Callable[[Seen], Exception | None] = lambda _: None
 
     @override
@@ -54,6 +58,11 @@ class Recorded(WatchHandlers):
         if error := self.fail_on(seen):
             raise error
         self.seen.append(seen)
+        self.versions[seen[2]] = obj.get("apiVersion", "")
+
+    @override
+    def on_lack(self, kind: str, lack: Lack | None) -> None:
+        self.lacks[kind] = lack
 
     @override
     def on_synced(self, kind: str) -> None:
@@ -357,6 +366,7 @@ async def test_a_kind_is_absent_when_discovery_has_said_so_twice(
         availability = Availability(client, check_seconds=0.01)
         profiles.misses = 1
         assert await availability.obstacle(PROFILES) is None
+        await asyncio.sleep(0.02)  # what was read last is used again for a moment
         profiles.misses = 2
         obstacle = await availability.obstacle(PROFILES)
     assert obstacle is not None
@@ -468,3 +478,111 @@ def test_a_time_of_day_that_goes_back_does_not_silence_the_log() -> None:
     assert seldom.filter(logging.makeLogRecord({"created": 10_000.0}))
     assert not seldom.filter(logging.makeLogRecord({"created": 20_000.0}))
     assert seldom.filter(logging.makeLogRecord({"created": 6_400.0}))
+
+
+def serve_groups(api: FakeWatchApi, version: str) -> FakeKind:
+    """Have the API serve PodGroups in a version."""
+    kind = FakeKind(replace(GROUPS, version=version))
+    api.kinds[f"PodGroup/{version}"] = kind
+    return kind
+
+
+@both_paths
+@pytest.mark.parametrize(
+    ("served", "chosen"),
+    [
+        (("v1alpha2",), "v1alpha2"),
+        (("v1alpha3", "v1beta1"), "v1beta1"),
+        (("v1beta1", "v9"), "v1beta1"),
+    ],
+)
+async def test_a_kind_is_watched_in_the_newest_version_that_can_be_read(
+    api: FakeWatchApi, tmp_path: Path, served: tuple[str, ...], chosen: str, *, fast: bool
+) -> None:
+    kinds = {version: serve_groups(api, version) for version in served}
+    for kind in kinds.values():
+        kind.put("g")
+    async with operator(api, tmp_path, PODS, GROUPS, fast=fast) as events:
+        await eventually(lambda: "PodGroup" in events.synced and events.live("PodGroup"))
+        await eventually(lambda: kinds[chosen].watchers)
+        kinds[chosen].put("h")
+        await eventually(lambda: events.live("PodGroup") == {"g", "h"})
+    assert events.seen.count(("PodGroup", None, "g")) == 1
+    assert events.versions == dict.fromkeys(("g", "h"), f"scheduling.k8s.io/{chosen}")
+
+
+async def test_a_kind_moves_to_another_version_and_loses_nothing(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    old = serve_groups(api, "v1alpha2")
+    for name in ("stays", "goes"):
+        old.put(name)
+    api.kinds["Pod"].put("p")
+    async with operator(api, tmp_path, PODS, GROUPS) as events:
+        await eventually(lambda: events.live("PodGroup") == {"stays", "goes"} and old.watchers)
+        new = serve_groups(api, "v1beta1")
+        new.version = old.version
+        new.objects = {
+            "stays": {"metadata": dict(old.objects["stays"]["metadata"])},
+        }
+        new.put("comes", quiet=True)
+        old.exists = False
+        old.break_watches(code=410)
+        await eventually(lambda: events.live("PodGroup") == {"stays", "comes"})
+        await eventually(lambda: new.watchers)
+        new.put("later")
+        await eventually(lambda: "later" in events.live("PodGroup"))
+    assert events.versions["stays"] == "scheduling.k8s.io/v1beta1"
+    assert ("PodGroup", "DELETED", "stays") not in events.seen
+    assert events.seen.count(("PodGroup", "DELETED", "goes")) == 1
+    assert api.kinds["Pod"].lists == 1
+
+
+async def test_a_version_in_use_is_kept_when_a_newer_one_appears(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    old = serve_groups(api, "v1alpha3")
+    old.put("g")
+    async with operator(api, tmp_path, PODS, GROUPS) as events:
+        await eventually(lambda: events.live("PodGroup") == {"g"} and old.watchers)
+        new = serve_groups(api, "v1beta1")
+        old.break_watches(code=410)
+        await eventually(lambda: old.watchers)
+        old.put("h")
+        await eventually(lambda: "h" in events.live("PodGroup"))
+    assert new.lists == 0
+
+
+@both_paths
+async def test_versions_that_cannot_be_read_are_no_empty_list(
+    api: FakeWatchApi, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, fast: bool
+) -> None:
+    metrics = Metrics()
+    serve_groups(api, "v7").put("g")
+    with caplog.at_level(logging.WARNING):
+        async with operator(api, tmp_path, PODS, GROUPS, fast=fast, metrics=metrics) as events:
+            await eventually(lambda: events.lacks.get("PodGroup"))
+            reason = (
+                "the API serves podgroups of scheduling.k8s.io in v7, and this version of "
+                "Stellwerk reads v1beta1, v1alpha3, v1alpha2"
+            )
+            assert events.lacks["PodGroup"] == Lack(reason, unreadable=True)
+            assert metrics.kind_unreadable.labels("PodGroup").value == 1
+            await asyncio.sleep(0.5)
+            serve_groups(api, "v1beta1").put("g")
+            await eventually(lambda: events.live("PodGroup") == {"g"})
+            await eventually(lambda: events.lacks["PodGroup"] is None)
+            assert metrics.kind_unreadable.labels("PodGroup").value == 0
+    assert caplog.text.count("PodGroup is not watched") == 1
+
+
+async def test_an_absent_group_of_the_api_costs_no_seconds(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    claims = next(watched for watched in WATCHED if watched.kind == "ResourceClaim")
+    async with client_of(api, tmp_path) as client:
+        began = asyncio.get_running_loop().time()
+        obstacle = await Availability(client).obstacle(claims)
+        assert asyncio.get_running_loop().time() - began < 1
+    assert obstacle is not None
+    assert obstacle.absent

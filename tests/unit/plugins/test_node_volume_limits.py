@@ -6,6 +6,8 @@ import pytest
 
 from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.types import SKIP, Code, CycleState
+from stellwerk.models.compatibility import Compatibility, Release
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
 from tests.support.builders import make_node, make_pod, pod_info
@@ -285,3 +287,64 @@ def test_hints(pod: Any, change: ClusterChange, *, requeues: bool) -> None:
         if h.resource is change.resource and h.action & change.action and h.queueing_hint_fn
     ]
     assert hint(pod, change) is queue_if(requeues)
+
+
+def driver_object(*, prevents: bool | None) -> JsonObject:
+    spec = {} if prevents is None else {"preventPodSchedulingIfMissing": prevents}
+    return {"metadata": {"name": DRIVER}, "spec": spec}
+
+
+OF_DRIVER = (Resource.CSI_DRIVER, Action.UPDATE_OTHER)
+
+
+@pytest.mark.parametrize(
+    ("change", "requeues"),
+    [
+        pytest.param(
+            ClusterChange(
+                Resource.CSI_NODE,
+                Action.UPDATE_OTHER,
+                {"metadata": {"name": "a"}, "spec": {"drivers": []}},
+                {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": DRIVER}]}},
+            ),
+            True,
+            id="a driver without a limit came to a node",
+        ),
+        pytest.param(
+            ClusterChange(*OF_DRIVER, driver_object(prevents=True), driver_object(prevents=False)),
+            True,
+            id="the driver need no longer be on the node",
+        ),
+        pytest.param(
+            ClusterChange(*OF_DRIVER, driver_object(prevents=True), driver_object(prevents=None)),
+            True,
+            id="the driver says no longer that it must",
+        ),
+        pytest.param(
+            ClusterChange(Resource.CSI_DRIVER, Action.DELETE, driver_object(prevents=True)),
+            True,
+            id="the driver's object is gone",
+        ),
+        pytest.param(
+            ClusterChange(*OF_DRIVER, driver_object(prevents=None), driver_object(prevents=True)),
+            False,
+            id="the driver must be on the node from now on",
+        ),
+    ],
+)
+def test_what_ends_the_lack_of_a_driver_wakes_at_once(
+    change: ClusterChange, *, requeues: bool
+) -> None:
+    world = StorageWorld(compatibility=Compatibility.with_release(Release.V1_37))
+    [hint] = [
+        each.queueing_hint_fn
+        for each in NodeVolumeLimits(world.handle).events_to_register()
+        if each.resource is change.resource and each.action & change.action
+        if each.queueing_hint_fn
+    ]
+    assert hint(WITH_CLAIM, change) is queue_if(requeues)
+
+
+def test_drivers_are_no_event_before_1_37() -> None:
+    registered = NodeVolumeLimits(StorageWorld().handle).events_to_register()
+    assert Resource.CSI_DRIVER not in {each.resource for each in registered}

@@ -175,7 +175,7 @@ async def test_what_if_nodes_were_added_or_drained() -> None:
     ("body", "status"),
     [
         pytest.param({"drain": "none"}, 422, id="a node that is not there"),
-        pytest.param({"pods": []}, 400, id="a field that does not exist"),
+        pytest.param({"podz": []}, 400, id="a field that does not exist"),
         pytest.param({"addNodes": [{}], "count": 10_000}, 400, id="too many nodes"),
         pytest.param({"pod": {"spec": {}}}, 422, id="no pod"),
         pytest.param({"profile": {"spec": {"weights": 1}}}, 422, id="no profile"),

@@ -157,10 +157,16 @@ def test_a_page_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "nodes in use" in capsys.readouterr().out
 
 
+def test_without_a_profile_it_is_the_default_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate() == 0
+    unnamed = capsys.readouterr().out
+    assert simulate("--profile", "default") == 0
+    assert capsys.readouterr().out.split()[:-1] == unnamed.split()[:-1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((), "name at least one --profile"),
         (("--profile", "fgd", "--inflate", "1", "--arrivals", "trace"), "not with --arrivals"),
         (("--profile", "fgd", "--html", "out.pdf"), "the name must end in .html"),
     ],

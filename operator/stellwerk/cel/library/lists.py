@@ -37,6 +37,19 @@ _KEYED: Final = tuple(f".(list(A), list({each})) -> list(A)" for each in _COMPAR
 _LONGEST_RANGE: Final = 100_000
 
 
+INCLUDES: Final = Library()
+"""What selectors of devices have beside: an attribute may be one value or several."""
+
+
+def _entries(values: Value, *_rest: Value) -> int:
+    return cost.LIST_COST + (size_of(values) if isinstance(values, list) else 1)
+
+
+@INCLUDES.function("includes", ".(dyn, dyn) -> bool", cost=_entries)
+def _includes(values: Value, element: Value) -> bool:
+    return contains(values, element) if isinstance(values, list) else equal(values, element)
+
+
 def _length(values: Value, *_rest: Value) -> int:
     return cost.LIST_COST + size_of(values) + 1
 

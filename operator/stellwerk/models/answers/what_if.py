@@ -23,21 +23,29 @@ _LONGEST_NAME: Final = 253
 _LONGEST_KEY: Final = 317
 _LONGEST_VALUE: Final = 63
 Part = TypeVar("Part", dict[str, Any], list[Any])
-_FIELDS: Final = frozenset({"pod", "addNodes", "count", "drain", "profile"})
+MOST_PODS: Final = 1000
+"""Pods that one answer decides on."""
+_FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile"})
 
 
 @dataclass(frozen=True, slots=True)
 class Supposition(PortAnswer):
-    """A question: the supposed pod, nodes, profile or drain."""
+    """A question: the supposed pods, nodes, profile or drains.
+
+    Decided are the pods that drains evict and those that are supposed; without either, all that
+    wait.
+    """
 
     pod: JsonObject | None = None
-    """Decide for this one; absent: for those that a drain evicts, or all that wait."""
+    """Decide for this one, and explain it."""
+    pods: Sequence[JsonObject] = ()
+    """Decide for these, one after the other."""
     add_nodes: Sequence[JsonObject] = ()
     """Nodes that there were, too."""
     count: int = 1
     """So many of each node."""
-    drain: str = ""
-    """A node that is drained."""
+    drain: str | Sequence[str] = ""
+    """A node that is drained, or several, at once."""
     profile: JsonObject | None = None
     """A SchedulerProfile that decides instead of the served one."""
 
@@ -52,22 +60,52 @@ class Supposition(PortAnswer):
             raise ConfigurationError(
                 f"expected an object with some of {', '.join(sorted(_FIELDS))}"
             )
-        nodes, count = body.get("addNodes") or (), body.get("count", 1)
-        if not isinstance(nodes, list | tuple) or not isinstance(count, int) or count < 1:
-            raise ConfigurationError("addNodes is a list of nodes, count a number above 0")
-        if len(nodes) * count > MOST_NODES:
-            raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
         pod, profile = body.get("pod"), body.get("profile")
         if not all(isinstance(each, dict | None) for each in (pod, profile)):
             raise ConfigurationError("pod and profile are objects")
-        if not all(isinstance(each, dict) for each in nodes):
-            raise ConfigurationError("addNodes is a list of nodes")
-        resources = set[str]()
-        for index, node in enumerate(nodes):
-            resources.update(_checked_node(f"addNodes[{index}]", node))
-        if len(resources) > MOST_RESOURCES:
-            raise ConfigurationError(f"addNodes: more than {MOST_RESOURCES} different resources")
-        return cls(pod, nodes, count, str(body.get("drain") or ""), profile)
+        nodes, count = _checked_nodes(body)
+        return cls(pod, _checked_pods(body), nodes, count, _checked_drain(body), profile)
+
+    @property
+    def drained_nodes(self) -> tuple[str, ...]:
+        """The names of the nodes that are drained, each once, in the order in which they came."""
+        names = (self.drain,) if isinstance(self.drain, str) else self.drain
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
+    pods = body.get("pods") or ()
+    if not isinstance(pods, list | tuple) or not all(isinstance(each, dict) for each in pods):
+        raise ConfigurationError("pods is a list of pods")
+    if len(pods) > MOST_PODS:
+        raise ConfigurationError(f"no more than {MOST_PODS} pods can be supposed")
+    return tuple(pods)
+
+
+def _checked_drain(body: JsonObject) -> str | Sequence[str]:
+    drain = body.get("drain") or ""
+    names = (drain,) if isinstance(drain, str) else drain
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        raise ConfigurationError("drain is the name of a node, or a list of names")
+    if len(names) > MOST_NODES:
+        raise ConfigurationError(f"no more than {MOST_NODES} nodes can be drained")
+    return drain
+
+
+def _checked_nodes(body: JsonObject) -> tuple[Sequence[JsonObject], int]:
+    nodes, count = body.get("addNodes") or (), body.get("count", 1)
+    if not isinstance(nodes, list | tuple) or not isinstance(count, int) or count < 1:
+        raise ConfigurationError("addNodes is a list of nodes, count a number above 0")
+    if len(nodes) * count > MOST_NODES:
+        raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
+    if not all(isinstance(each, dict) for each in nodes):
+        raise ConfigurationError("addNodes is a list of nodes")
+    resources = set[str]()
+    for index, node in enumerate(nodes):
+        resources.update(_checked_node(f"addNodes[{index}]", node))
+    if len(resources) > MOST_RESOURCES:
+        raise ConfigurationError(f"addNodes: more than {MOST_RESOURCES} different resources")
+    return nodes, count
 
 
 def _checked_node(where: str, node: JsonObject) -> set[str]:
@@ -143,7 +181,8 @@ class UnplacedPod(PortAnswer):
 class WhatIf(PortAnswer):
     """Pods with their nodes, and pods without one with the reason."""
 
-    drained: str | None = None
+    drained: str | Sequence[str] | None = None
+    """The node that was drained, or a list of several."""
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None

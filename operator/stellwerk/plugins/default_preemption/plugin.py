@@ -2,7 +2,7 @@
 
 The runtime calls it when no node fits; what it finds is carried out by `scheduler.preemption`, and
 until the last victim is terminating, the pod stays gated. Invariant: candidates, their
-victims and the texts are kube-scheduler's (v1.36).
+victims and the texts are kube-scheduler's.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,6 +32,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
@@ -82,6 +83,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._args = args
         self._budgets = DisruptionBudgets(handle.objects)
         self._results = DryRunResults(handle)
+        self._names_placement = ReleaseRule.NAME_PREEMPTION_PLACEMENT in handle.compatibility
 
     # --- PreEnqueue -----------------------------------------------------------------------------
 
@@ -109,7 +111,8 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         found = self._find(state, pod, diagnosis.row_numbers()[resolvable])
         found = replace(found, candidates=self._groups_whole(pod, found.candidates))
         if found.candidates:
-            return PostFilterResult(OK, tuple(found.candidates), best_candidates)
+            told_of = _told_of if self._names_placement else None
+            return PostFilterResult(OK, tuple(found.candidates), best_candidates, told_of)
         failures = [status for status in found.statuses.values() if status.code is Code.ERROR]
         if failures:
             return PostFilterResult(error(_NAME, f"preemption: {_aggregate(failures)}"))
@@ -196,6 +199,14 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         """The number of candidates that is enough to choose from (`calculateNumCandidates`)."""
         share = nodes * self._args.min_candidate_nodes_percentage // 100
         return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
+
+
+def _told_of(candidate: Candidate) -> str:
+    """What v1.37 says of a candidate that is taken (#140180), always in the plural."""
+    return (
+        f"preemption: found a potential placement for pod on node {candidate.node_name}, "
+        f"preempting {len(candidate.victims)} victims"
+    )
 
 
 def _nothing_found(diagnosis: Diagnosis, resolvable: Mask, found: _Findings) -> str:

@@ -144,7 +144,7 @@ class ClaimReservations:
             joining.in_doubt = True
             try:
                 path = f"{path_of(claim)}/status"
-                claim = await self.handle.client.replace(path, {**claim, **_KIND, "status": status})
+                claim = await self.handle.client.replace(path, {**_KIND, **claim, "status": status})
             except ApiError as failure:
                 joining.in_doubt = failure.may_have_been_applied
                 raise
@@ -273,7 +273,7 @@ class ClaimBinding:
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             protected = {**metadata, "finalizers": [*finalizers, FINALIZER]}
-            body = {**claim, **_KIND, "metadata": protected}
+            body = {**_KIND, **claim, "metadata": protected}
             claim = await self.handle.client.replace(path_of(claim), body)
         status = dict(claim.get("status") or {})
         stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -285,7 +285,7 @@ class ClaimBinding:
         consumers += self.in_flight.joined(decided.uid, self.pod.namespace)
         # The others learn it when they find the claim full.
         status["reservedFor"] = consumers[:MOST_CONSUMERS]
-        body = {**claim, **_KIND, "status": status}
+        body = {**_KIND, **claim, "status": status}
         # Until the answer is there: the binding may also be cancelled.
         self.in_flight.doubt(decided.uid, self.pod.namespace)
         return await self.handle.client.replace(f"{path_of(claim)}/status", body)
@@ -433,12 +433,15 @@ class ClaimBinding:
 def path_of(claim: JsonObject) -> str:
     """The API path of a claim."""
     metadata = claim["metadata"]
-    return f"{collection_of(metadata.get('namespace') or '')}/{metadata['name']}"
+    namespace = metadata.get("namespace") or ""
+    # In the version in which it was read.
+    api = claim.get("apiVersion") or _KIND["apiVersion"]
+    return f"/apis/{api}/namespaces/{namespace}/resourceclaims/{metadata['name']}"
 
 
 def collection_of(namespace: str) -> str:
-    """The API path of a namespace's claims."""
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    """The API path of a namespace's claims, where new ones are made."""
+    return f"/apis/{_KIND['apiVersion']}/namespaces/{namespace}/resourceclaims"
 
 
 def unreserving(claim: JsonObject, consumer: JsonObject) -> APICall:
@@ -458,7 +461,7 @@ async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:
     """Take the devices of a claim away that no pod uses."""
     gone = {"allocation", "reservedFor", "devices"}
     status = {key: value for key, value in claim["status"].items() if key not in gone}
-    await client.replace(f"{path_of(claim)}/status", {**claim, **_KIND, "status": status})
+    await client.replace(f"{path_of(claim)}/status", {**_KIND, **claim, "status": status})
 
 
 async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
@@ -467,7 +470,7 @@ async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
     for tried in range(_ATTEMPTS):
         metadata = current["metadata"]
         finalizers = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
-        body = {**current, **_KIND, "metadata": {**metadata, "finalizers": finalizers}}
+        body = {**_KIND, **current, "metadata": {**metadata, "finalizers": finalizers}}
         try:
             await client.replace(path_of(current), body)
             await client.delete(path_of(current), str(metadata.get("uid") or ""))

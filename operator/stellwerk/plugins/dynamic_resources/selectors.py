@@ -142,7 +142,7 @@ class Selector:
         self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
         """By projection; a text is that of a runtime error."""
         try:
-            self._program = device_program(expression)
+            self._program = device_program(expression, with_lists=reads_lists)
             self.paths = paths_read(parse(expression))
         except CompileError as error:
             self._failure = f"CEL compile error: {error}"

@@ -5,8 +5,10 @@ here changes anything. Invariant: the volumes of a row depend on its node alone,
 Source: pkg/scheduler/framework/plugins/volumebinding/binder.go of v1.36.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -21,14 +23,20 @@ from stellwerk.plugins.volume_binding.accessible_nodes import (
     AccessibleNodesBySelector,
     node_selector,
 )
-from stellwerk.plugins.volume_binding.provisioning import StorageCapacities, provisionable
+from stellwerk.plugins.volume_binding.provisioning import (
+    MOST_BYTES,
+    StorageCapacities,
+    provisionable,
+)
 from stellwerk.plugins.volume_binding.volume_pools import (
     NO_VOLUME_CHOSEN,
     StaticMatch,
     VolumePools,
+    capacity_of,
     match_volumes,
+    requested_storage,
 )
-from stellwerk.snapshot.columns import ChangeCursor, Mask, VerdictColumn
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -157,6 +165,54 @@ class SchedulerVolumeBinder:
         self._provide(nodes, provisions, reasons, ~elsewhere)
         return PodVolumes(reasons, matches, provisions)
 
+    def capacity_scores(
+        self, nodes: NodeView, claims: PodVolumeClaims, score_by_utilization: IntColumn
+    ) -> IntColumn:
+        """(n,) int64, 0–100: by how full the storage would be that the claims get on each row.
+
+        A row with any existing volume to bind is scored by those alone, any other by what is to be
+        provisioned there. Source: `VolumeBinding.Score` and `buildScorerFunction`, v1.37.
+
+        Args:
+            nodes: rows that the claims fit on.
+            claims: of the pod.
+            score_by_utilization: (101,) int64, the score at each whole percent.
+        """
+        found = self.find_pod_volumes(nodes, claims)
+        static: Mask = np.zeros(len(nodes), np.bool_)
+        for match in found.matches:
+            static |= match.choice != NO_VOLUME_CHOSEN
+        classes: dict[str, _ClassStorage] = {}
+        for match in found.matches:
+            storage = classes.setdefault(storage_class_name(match.claim), _ClassStorage(nodes))
+            taken = match.choice != NO_VOLUME_CHOSEN
+            storage.requested += taken * _size(requested_storage(match.claim))
+            for index in np.unique(match.choice[taken]).tolist():
+                size = _size(capacity_of(match.volumes[index]))
+                storage.capacity += (match.choice == index) * size
+            storage.counts |= taken
+        for claim, needed in found.provisions:
+            name = storage_class_name(claim)
+            storage_class = self._objects.get("StorageClass", "", name)
+            if storage_class is None:
+                continue
+            capacity = self._capacities.accepted(nodes, claim, storage_class)
+            if capacity is None:
+                continue
+            made = needed & ~static & (capacity >= 0)
+            storage = classes.setdefault(name, _ClassStorage(nodes))
+            storage.requested += made * _size(requested_storage(claim))
+            # Set, not added: the last claim of the class decides.
+            storage.capacity[made] = capacity[made]
+            storage.counts |= made
+        total: IntColumn = np.zeros(len(nodes), np.int64)
+        count: IntColumn = np.zeros(len(nodes), np.int64)
+        for storage in classes.values():
+            total += np.where(storage.counts, score_by_utilization[storage.utilization()], 0)
+            count += storage.counts
+        # Half away from zero, as Go's math.Round; no score is negative.
+        return (2 * total + count) // np.maximum(2 * count, 1)
+
     def _provide(
         self,
         nodes: NodeView,
@@ -183,6 +239,31 @@ class SchedulerVolumeBinder:
             )
             reasons[rows & possible & ~room] |= NO_SPACE
             undecided &= ~rows | (possible & room)
+
+
+class _ClassStorage:
+    """The storage of one class that a pod would take, row by row."""
+
+    def __init__(self, nodes: NodeView) -> None:
+        self.requested: IntColumn = np.zeros(len(nodes), np.int64)
+        """(n,) int64, bytes."""
+        self.capacity: IntColumn = np.zeros(len(nodes), np.int64)
+        """(n,) int64, bytes."""
+        self.counts: Mask = np.zeros(len(nodes), np.bool_)
+        """(n,) bool, True where the pod takes any."""
+
+    def utilization(self) -> IntColumn:
+        """(n,) int64, 0–100 percent; storage without capacity, or with too little, is full."""
+        requested = np.minimum(self.requested, MOST_BYTES)
+        capacity = np.minimum(self.capacity, MOST_BYTES)
+        fits = (self.capacity > 0) & (self.requested <= self.capacity)
+        percent: IntColumn = requested * 100 // np.maximum(capacity, 1)
+        return np.where(fits, percent, 100)
+
+
+def _size(amount: Fraction) -> int:
+    """Whole bytes, so few that a hundred times them are an int64."""
+    return min(math.ceil(amount), MOST_BYTES)
 
 
 def reachable_by(volume: JsonObject, labels: Mapping[str, str], *, migrated: bool) -> bool:

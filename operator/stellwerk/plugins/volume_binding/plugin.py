@@ -27,6 +27,7 @@ from stellwerk.framework.events import (
 )
 from stellwerk.framework.interface import (
     GO_ON,
+    MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
@@ -49,10 +50,12 @@ from stellwerk.framework.types import (
     error,
     unresolvable,
 )
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_args import VolumeBindingArgs
+from stellwerk.models.plugin_args import MAX_SHAPE_SCORE, VolumeBindingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import EPHEMERAL
+from stellwerk.plugins.resources.strategies import score_by_utilization
 from stellwerk.plugins.shared.volume_claims import (
     claim_volumes,
     find_claim,
@@ -120,8 +123,13 @@ class VolumeBinding(
 
     def __init__(self, handle: Handle, args: VolumeBindingArgs | None = None) -> None:
         self._handle = handle
-        self._bind_timeout_seconds = (args or VolumeBindingArgs()).bind_timeout_seconds
+        args = args or VolumeBindingArgs()
+        self._bind_timeout_seconds = args.bind_timeout_seconds
         self._binder = SchedulerVolumeBinder(handle.objects)
+        self._scores_capacity = ReleaseRule.SCORE_STORAGE_CAPACITY in handle.compatibility
+        self._score_by_utilization = score_by_utilization(
+            args.shape, MAX_NODE_SCORE // MAX_SHAPE_SCORE
+        )
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
@@ -152,12 +160,15 @@ class VolumeBinding(
 
     @override
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
-        # As kube-scheduler without StorageCapacityScoring: the point exists, and never scores.
-        return SKIP
+        # With StorageCapacityScoring every pod is scored, also one without claims.
+        return OK if self._scores_capacity else SKIP
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
-        return np.zeros(len(nodes), np.int64)
+        attempt = state.get(_NAME, _State)
+        if attempt is None or not attempt.claims.waiting:
+            return np.zeros(len(nodes), np.int64)
+        return self._binder.capacity_scores(nodes, attempt.claims, self._score_by_utilization)
 
     # --- reserving ------------------------------------------------------------------------------
 

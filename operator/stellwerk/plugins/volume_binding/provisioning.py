@@ -28,6 +28,8 @@ from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _KIND: Final = "CSIStorageCapacity"
+MOST_BYTES: Final = 2**63 // 100 - 1
+"""So much can be counted in percent."""
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
@@ -82,6 +84,33 @@ class StorageCapacities:
         room: Mask = nodes.gather(column) >= whole_units(requests["storage"])
         return room
 
+    def accepted(
+        self, nodes: NodeView, claim: JsonObject, storage_class: JsonObject
+    ) -> IntColumn | None:
+        """(n,) int64, bytes of the storage that has room for the claim; −1: none there.
+
+        None: nothing is known of storage for the claim. Of several CSIStorageCapacities with room,
+        which upstream takes in no order, the first by namespace and name counts; one that says only
+        its largest volume counts as 0.
+        """
+        requests = (claim["spec"].get("resources") or {}).get("requests") or {}
+        driver = self._objects.get("CSIDriver", "", storage_class.get("provisioner") or "")
+        if "storage" not in requests or not (driver and driver["spec"].get("storageCapacity")):
+            return None
+        self._follow()
+        self._accessible.refresh(nodes.snapshot)
+        wanted, class_name = whole_units(requests["storage"]), storage_class["metadata"]["name"]
+        mine = [
+            own
+            for _, own in sorted(self._published.items(), reverse=True)
+            if own.class_name == class_name and own.limit_bytes >= wanted
+        ]
+        rows, lengths = joined(own.nodes for own in mine)
+        column: IntColumn = np.full(nodes.snapshot.size, -1, np.int64)
+        # The last one written stays.
+        column[rows] = np.repeat(np.array([own.total_bytes for own in mine], np.int64), lengths)
+        return nodes.gather(column)
+
     def _largest(self, snapshot: Snapshot, class_name: str) -> IntColumn:
         """(N,) int64, bytes, −1 where the class has no storage at all."""
         self._follow()
@@ -123,7 +152,8 @@ class StorageCapacities:
             return None
         terms = (NodeSelectorTerm(topology.requirements),)
         nodes = self._accessible.of(NodeSelector(terms) if topology.requirements else None)
-        return _Capacity(capacity["storageClassName"], nodes, limit_bytes)
+        total_bytes = min(whole_units(capacity.get("capacity") or "0"), MOST_BYTES)
+        return _Capacity(capacity["storageClassName"], nodes, limit_bytes, total_bytes)
 
 
 class _Capacity(NamedTuple):
@@ -132,6 +162,9 @@ class _Capacity(NamedTuple):
     class_name: str
     nodes: AccessibleNodes
     limit_bytes: int
+    """Of the largest volume."""
+    total_bytes: int
+    """Of all that is left; 0: it does not say."""
 
 
 def _key(obj: JsonObject) -> tuple[str, str]:

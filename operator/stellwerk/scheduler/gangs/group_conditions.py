@@ -1,10 +1,11 @@
 """The conditions of groups in their status, the events on them, and the conditions of their pods.
 
 Group events and group cycles state what is so, tasks write it, as `updatePodGroupCondition` does
-upstream. Beside PodGroupScheduled a group has conditions of Stellwerk's own, and a group of
-coscheduling the phase and the counters of its plugin's controller. Invariants: nothing is written
-inside the scheduling coroutine, of a group at most one write is under way, nothing is written that
-the API shows already; PodGroupScheduled is never taken back: a group that waits again has a
+upstream. Beside PodGroupScheduled (from v1alpha3 on PodGroupInitiallyScheduled) a group has
+conditions of Stellwerk's own, and a group of coscheduling the phase and the counters of its
+plugin's controller. Invariants: nothing is written inside the scheduling coroutine, of a group at
+most one write is under way, nothing is written that the API shows already; that condition is never
+taken back: a group that waits again has a
 condition of its own for that; a group that never waited and whose annotations can be used has no
 condition of ours; phase and counters follow from the book of groups alone, so that they are the
 same after a restart.
@@ -26,7 +27,7 @@ from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import shown
@@ -52,7 +53,7 @@ OWN_TYPES: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING, ROOM_N
 CHECK_DELAY_SECONDS: Final = 1.0
 """A group that is complete sooner than this is never said to wait."""
 _WRITERS: Final = 4
-_VERSIONS: Final = {WORKLOAD_API: "v1alpha2", COSCHEDULING_API: "v1alpha1"}
+_COSCHEDULING_VERSION: Final = "v1alpha1"
 _PATCHES: Final = {
     WORKLOAD_API: "application/strategic-merge-patch+json",
     COSCHEDULING_API: "application/merge-patch+json",
@@ -87,6 +88,8 @@ class GroupConditions:
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
     _last_event: dict[PodGroupKey, ScheduledCondition] = field(default_factory=dict)
     """The condition of each group as its last event told it."""
+    _warned: dict[str, str] = field(default_factory=dict)
+    """APIs of groups that cannot be seen, with the reason that the log has."""
     _checks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """Groups that are to be looked at when some time has passed."""
 
@@ -155,11 +158,19 @@ class GroupConditions:
             if key.api == WORKLOAD_API:
                 self._write_later(key, SCHEDULED)
             return
+        self._warn_of_lack(key)
         closed, kept = book.why_closed(members), self._why_kept(members)
         if closed or kept:
             self._write_later(key, ScheduledCondition("False", WAITING_FOR_PODS, closed or kept))
         if closed:
             self._report_pods(members)
+
+    def _warn_of_lack(self, key: PodGroupKey) -> None:
+        """Say in the log, once for an API, that pods name groups of it that cannot be seen."""
+        lack = self.world.pod_groups.lacks.get(key.api, "")
+        if self.world.pod_groups.misses(key.api) and self._warned.get(key.api) != lack:
+            self._warned[key.api] = lack
+            logger.warning("pods name groups of %s, such as %s: %s", key.api, key.shown, lack)
 
     def _why_kept(self, members: GroupMembers) -> str:
         """The plugins that keep so many members from the queue that the group lacks them."""
@@ -182,8 +193,8 @@ class GroupConditions:
         """Say of each pod that waits that it does; without counts, which change with each pod."""
         group = members.group
         name = members.key.name
-        message = f'waiting for the pod group "{name}" to exist'
-        if group is not None:
+        message = self.world.pod_groups.why_closed(members)
+        if group is not None and not group.parent:
             message = f'waiting for enough pods of the pod group "{name}" to exist'
         entries = self.world.queue.entries
         for uid, pod in members.pods.items():
@@ -255,7 +266,7 @@ class GroupConditions:
             return
         key = group.key
         path = (
-            f"/apis/{key.api}/{_VERSIONS[key.api]}/namespaces/{quote(key.namespace, safe='')}"
+            f"/apis/{_api_version(group)}/namespaces/{quote(key.namespace, safe='')}"
             f"/podgroups/{quote(key.name, safe='')}/status"
         )
         try:
@@ -278,7 +289,9 @@ class GroupConditions:
                 members, self.world.pod_groups.placed(members), self.world.clock.now()
             )
         members = self.world.pod_groups.groups[group.key]
-        return _conditions(group, stated, self.world.clock.now(), was_placed=members.was_placed)
+        return conditions_patch(
+            group, stated, self.world.clock.now(), was_placed=members.was_placed
+        )
 
     def _event(self, group: PodGroup, stated: ScheduledCondition) -> None:
         """An event on the group, under the name of one of the profiles that place it."""
@@ -300,25 +313,29 @@ class GroupConditions:
 def group_reference(group: PodGroup) -> ObjectReference:
     """A group as the object of an event."""
     key = group.key
-    api_version = f"{key.api}/{_VERSIONS[key.api]}"
     return ObjectReference(
-        "PodGroup", api_version, key.namespace, key.name, group.uid, group.resource_version
+        "PodGroup", _api_version(group), key.namespace, key.name, group.uid, group.resource_version
     )
 
 
-def _conditions(
+def _api_version(group: PodGroup) -> str:
+    """The API in which the group was read, and is written."""
+    return f"{group.key.api}/{group.version or _COSCHEDULING_VERSION}"
+
+
+def conditions_patch(
     group: PodGroup, stated: ScheduledCondition, now: datetime, *, was_placed: bool
 ) -> dict[str, Any] | None:
     """The patch of the status of a group that is placed, or waits; None: it says so already.
 
-    PodGroupScheduled is True for good once enough members had a node. `was_placed`: whether they
-    had in this process, though the status may not show it yet.
+    The condition is True for good once enough members had a node. `was_placed`: whether they had
+    in this process, though the status may not show it yet.
     """
     is_placed = stated.status == "True"
     lasting = SCHEDULED if was_placed or group.was_placed else stated
     wanted = {"status": lasting.status, "reason": lasting.reason, "message": shown(lasting.message)}
     types = [each["type"] for each in group.conditions if each["type"] not in OWN_TYPES]
-    present = next((each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {})
+    present = next((each for each in group.conditions if each["type"] == group.scheduled_type), {})
     condition = {name: value for name, value in wanted.items() if present.get(name) != value}
     waiting = None
     if is_placed:
@@ -330,9 +347,9 @@ def _conditions(
     if condition:
         if "status" in condition:
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        changed.insert(0, {"type": POD_GROUP_SCHEDULED, **condition})
+        changed.insert(0, {"type": group.scheduled_type, **condition})
         if types:
-            order = types if present else [*types, POD_GROUP_SCHEDULED]
+            order = types if present else [*types, group.scheduled_type]
             order = order if waiting is None else [*order, WAITING]
             patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
     return {"status": {"conditions": changed, **patch}} if changed else None

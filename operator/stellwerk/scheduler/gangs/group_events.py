@@ -18,13 +18,14 @@ from stellwerk.backend.pod_groups import FinishedMember, GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.services import ClusterClient
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, parse_coscheduling_group, parse_pod_group
 from stellwerk.models.pod_group_key import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
-    WORKLOAD_API,
+    GROUP_KINDS,
     PodGroupKey,
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
@@ -33,8 +34,6 @@ from stellwerk.world.gangs.queue_order import activate_admissible, after_change
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
-GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
-"""Kinds as `handlers.watched` calls them, and the API of each."""
 LOOK_UP_DELAY_SECONDS: Final = 0.5
 """Several members often end together."""
 RETRY_SECONDS: Final = 5.0
@@ -95,6 +94,17 @@ class GroupEvents:
             if entry is not None and entry.place is Place.UNSCHEDULABLE:
                 self._world.activate([pod])
                 return
+
+    def on_lack(self, kind: str, lack: Lack | None) -> None:
+        """Groups of an API cannot be seen, for this reason; None: they can."""
+        api = GROUP_KINDS[kind]
+        if lack is None:
+            self._book.lacks.pop(api, None)
+        else:
+            self._book.lacks[api] = lack.reason
+        for key, members in list(self._book.groups.items()):
+            if key.api == api and members.group is None:
+                self._changed(key)
 
     def on_group(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
         """A group's object was seen, or is gone.

@@ -7,6 +7,7 @@ of a group has been let through, all that arrive are; if too few can arrive, non
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 LET_THROUGH_AT_ONCE: Final = 32
@@ -16,9 +17,13 @@ LET_THROUGH_AT_ONCE: Final = 32
 class GroupPermit:
     """Counts the members that are ready to be bound, and those that no longer can be."""
 
-    def __init__(self, members: int, needed: int) -> None:
-        """`needed`: of these members, so many are bound or none."""
+    def __init__(self, members: int, needed: int, raised: Callable[[], int] = lambda: 0) -> None:
+        """`needed`: of these members, so many are bound or none.
+
+        `raised`: by how much the group asks for more members now than when it was decided.
+        """
         self._left, self._needed = members, min(needed, members)
+        self._raised = raised
         self._ready = 0
         self._answer: str | None = None
         """Why none is bound, or an empty text; None: that is not decided."""
@@ -47,7 +52,12 @@ class GroupPermit:
             self._decide(reason)
 
     def _look(self) -> None:
-        if self._ready >= self._needed and self._answer is None:
+        if self._answer is not None:
+            return
+        needed = self._needed + max(0, self._raised())
+        if needed > self._left:
+            self._decide(f"the pod group asks for {needed} of these members now")
+        elif self._ready >= needed:
             self._decide("")
 
     def _decide(self, answer: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
@@ -105,7 +106,9 @@ class SubmitGroupResult:
         taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
-        permit = GroupPermit(len(placed), needed) if needed > 1 else None
+        permit = None
+        if needed > 1:
+            permit = GroupPermit(len(placed), needed, partial(_raised, taken, decision.request))
         for number, result in enumerate(results):
             await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
             queued = taken.queued[result.pod.uid]
@@ -235,6 +238,12 @@ class SubmitGroupResult:
             await taken.slices.pass_on()
             requeue_untried(self.world, queued)
         self.conditions.check_later(taken.members.key)
+
+
+def _raised(taken: GroupInCycle, request: GroupRequest) -> int:
+    """By how much the group's minCount is higher than it was when the group was decided."""
+    group = taken.members.group
+    return 0 if group is None else group.min_count - request.group.min_count
 
 
 def _group_message(decision: GroupDecision, *, is_kept: bool) -> str:

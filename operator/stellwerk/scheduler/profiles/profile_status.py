@@ -18,7 +18,9 @@ from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.models.answers.listings import ProfileCondition, ProfileObject
 from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
@@ -48,6 +50,15 @@ _QUEUES: Final = {
     Place.GATED: "gated",
 }
 OVERLAPPING: Final = "Overlapping"
+OBJECTS_SEEN: Final = "ObjectsSeen"
+_DEPENDS_ON: Final = {
+    "PodGroup": GANG_SCHEDULING,
+    "CoschedulingPodGroup": GANG_SCHEDULING,
+    **dict.fromkeys(
+        ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"), "DynamicResources"
+    ),
+}
+"""The plugin that needs to see objects of a kind."""
 _NAMED: Final = 3
 """So many other profiles are named."""
 
@@ -164,7 +175,8 @@ class ProfileStatusWriter:
             else (ACCEPTED, "False", refusal.reason, refusal.message)
         )
         pods = pods_of(self.world.profiles, serving) if serving is not None else ""
-        statements = (accepted, _activity(entry, serving, pods), overlaps)
+        lacking = objects_seen(self.world, serving, before)
+        statements = (accepted, _activity(entry, serving, pods), overlaps, lacking)
         now = self.world.clock.now()
         status: JsonObject = {
             "observedGeneration": entry.generation,
@@ -263,6 +275,28 @@ def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | No
     if more > 0:
         said[_NAMED:] = [f"and {more} more profiles"]
     return OVERLAPPING, "True", "SelectorsOverlap", "; ".join(said)
+
+
+def objects_seen(
+    world: World, serving: LoadedProfile | None, before: JsonObject
+) -> Statement | None:
+    """Whether the objects that a profile's plugins need can be seen; None: there is no doubt.
+
+    A kind that is not served is no lack until pods name objects of it.
+    """
+    lacks = {
+        kind: lack
+        for kind, lack in world.lacks.items()
+        if serving is not None and _DEPENDS_ON.get(kind) in serving.plugins.names
+        if lack.unreadable or (kind in GROUP_KINDS and world.pod_groups.misses(GROUP_KINDS[kind]))
+    }
+    if not lacks:
+        known = any(each.get("type") == OBJECTS_SEEN for each in before.get("conditions") or ())
+        return (OBJECTS_SEEN, "True", "Seen", "") if known else None
+    unreadable = any(lack.unreadable for lack in lacks.values())
+    reason = "VersionUnknown" if unreadable else "NotServed"
+    message = "; ".join(lack.reason for _, lack in sorted(lacks.items()))
+    return OBJECTS_SEEN, "False", reason, shown(message)
 
 
 def _said(profiles: Profiles, pods: Counter[str], sentence: str) -> list[str]:

@@ -11,8 +11,10 @@ from enum import Enum, auto
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.models.pod_group_key import WORKLOAD_API
 from stellwerk.world.gangs.group_attempt import GroupAttempt
 from stellwerk.world.gangs.queue_order import (
     gang_args,
@@ -84,6 +86,10 @@ def why_untried(world: World, taken: TakenGroup) -> tuple[Untried, str] | None:
 
 def _why_different(world: World, taken: TakenGroup) -> str:
     """The reason for which members cannot be decided together: they are not all of one profile."""
+    if ReleaseRule.GROUP_PRIORITY_AGREES in taken.profile.compatibility:
+        differ = why_disagreeing(taken.members)
+        if differ:
+            return differ
     pods = [each.pod for each in taken.queued.values()]
     names = {pod.spec.scheduler_name for pod in pods}
     rule = "have the same .spec.schedulerName set"
@@ -94,6 +100,30 @@ def _why_different(world: World, taken: TakenGroup) -> str:
         return ""
     shown = " and ".join(f'"{name}"' for name in sorted(names))
     return f"all pods in a single pod group should {rule}, got: {shown}"
+
+
+def why_disagreeing(members: GroupMembers) -> str:
+    """The first thing in which members do not agree, scheduled ones included; empty: they do.
+
+    Of groups of kube-scheduler alone. A group without priority has priority 0. Source:
+    `validatePodGroup`, v1.37.
+    """
+    group, pods = members.group, list(members.pods.values())
+    if group is None or group.key.api != WORKLOAD_API:
+        return ""
+    rule = "all pods in a single pod group should have the same"
+    priority = group.priority or 0
+    for pod in pods:
+        if pod.spec.scheduler_name != pods[0].spec.scheduler_name:
+            names = f'"{pod.spec.scheduler_name}" and "{pods[0].spec.scheduler_name}"'
+            return f"{rule} .spec.schedulerName set, got: {names}"
+        if pod.priority != priority:
+            got = f"{pod.priority} and {priority}"
+            return f"{rule} priority as the pod group's priority, got {got}"
+        if pod.spec.preemption_policy != pods[0].spec.preemption_policy:
+            got = f"{pod.spec.preemption_policy} and {pods[0].spec.preemption_policy}"
+            return f"{rule} preemption policy, got {got}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

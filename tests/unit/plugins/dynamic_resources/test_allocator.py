@@ -271,6 +271,8 @@ def test_an_error_of_a_selector_names_the_device_in_1_37() -> None:
         ({"strings": ["a", "b"]}, '"b" in {}'),
         ({"ints": [1, 2]}, "{}.exists(each, each > 1)"),
         ({"bools": [False, True]}, "{}.size() == 2 && {}[1]"),
+        ({"strings": ["a", "b"]}, '{}.includes("b") && !{}.includes("c")'),
+        ({"ints": [1, 2]}, "{}.includes(2)"),
         ({"versions": ["1.2.3"]}, '{}[0].isGreaterThan(semver("1.0.0"))'),
     ],
 )
@@ -280,7 +282,16 @@ def test_selectors_read_attributes_that_are_lists(values: JsonObject, expression
     published = slices([{"name": "a", "attributes": {f"{DRIVER}/values": values}}])
     wanted = claim("c", {"selectors": [selector]})
     assert given_devices(AUTO_ON_1_33, published, wanted) == ["a"]
-    assert "unsupported attribute value" in decided(AS_RECORDED, published, wanted)["error"]
+    before = decided(AS_RECORDED, published, wanted)["error"]
+    assert "unsupported attribute value" in before or "undeclared reference" in before
+
+
+def test_a_single_value_includes_itself_in_1_37_and_the_word_is_unknown_before() -> None:
+    attribute = f'device.attributes["{DRIVER}"].group'
+    published = slices([device("a", of={"group": 1}), device("b", of={"group": 2})])
+    wanted = claim("c", {"selectors": [{"cel": {"expression": f"{attribute}.includes(2)"}}]})
+    assert given_devices(AS_1_37, published, wanted) == ["b"]
+    assert "undeclared reference" in decided(AS_RECORDED, published, wanted)["error"]
 
 
 def rule(effect: str, **selector: str) -> JsonObject:

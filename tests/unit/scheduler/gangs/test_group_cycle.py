@@ -14,6 +14,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, Unavailable
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.types import Status
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import parse_pod_group
@@ -850,3 +851,133 @@ def test_a_group_is_not_bound_that_lost_a_member_while_it_was_decided() -> None:
         assert not world.cache.assumed_pods
 
     story(play)
+
+
+def newer(group: JsonObject, version: str = "v1beta1") -> JsonObject:
+    return {**group, "apiVersion": f"scheduling.k8s.io/{version}"}
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
+def test_a_group_is_reported_on_in_its_version_under_the_name_of_that_release(version: str) -> None:
+    async def play(world: InProcess) -> None:
+        group = newer(make_group("g", 2), version)
+        path = f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups/g"
+        world.client.objects[path] = group
+        world.operator.handlers.on_object("PodGroup", None, group)
+        world.apply(make_node("n", cpu="4"))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await quiet()
+        assert bound(world, "p0", "p1") == 2
+        found = [each["type"] for each in world.client.objects[path]["status"]["conditions"]]
+        assert "PodGroupInitiallyScheduled" in found
+        assert "PodGroupScheduled" not in found
+
+    story(play)
+
+
+def test_members_that_do_not_have_their_groups_priority_fail_as_1_37() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        members = [make_member(f"p{n}", "g", cpu="1", priority=100) for n in range(2)]
+        world.apply(*members)
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1") == 0
+        assert condition(world, "g")["reason"] == "SchedulerError"
+        assert condition(world, "g")["message"].endswith("got 100 and 0")
+
+    story(play, compatibility="1.37")
+
+
+def test_members_of_a_group_in_a_tree_wait_and_say_so() -> None:
+    async def play(world: InProcess) -> None:
+        group = make_group("g", 1, parentCompositePodGroupName="tree")
+        world.apply(make_node("n", cpu="4"), group, make_member("p", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p") == 0
+        assert 'CompositePodGroup "tree"' in condition(world, "g")["message"]
+        assert (world.condition("p") or ("",))[0] == "WaitingForPods"
+
+    story(play)
+
+
+@pytest.mark.parametrize("fewer", [1, 2])
+def test_a_group_that_asks_for_fewer_members_is_tried_again(fewer: int) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 3))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(3)))
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1", "p2") == 0
+        changed = make_group("g", fewer)
+        changed["metadata"]["resourceVersion"] = "9"
+        world.operator.handlers.on_object("PodGroup", "MODIFIED", changed)
+        await quiet()
+        assert bound(world, "p0", "p1", "p2") == 2
+
+    story(play)
+
+
+ABSENT = Lack("the API serves no podgroups of scheduling.k8s.io")
+UNKNOWN = Lack(
+    "the API serves podgroups of scheduling.k8s.io in v7, and this version of Stellwerk reads v1",
+    unreadable=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("lack", "reason"),
+    [
+        pytest.param(ABSENT, "NotServed", id="nobody serves the group"),
+        pytest.param(UNKNOWN, "VersionUnknown", id="it is served in a version of the future"),
+    ],
+)
+def test_pods_of_groups_that_cannot_be_seen_say_why_they_wait(
+    lack: Lack, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.operator.handlers.on_lack("PodGroup", lack)
+        world.apply(make_node("n", cpu="4"))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1") == 0
+        for name in ("p0", "p1"):
+            said, message = world.condition(name) or ("", "")
+            assert said == "WaitingForPods"
+            assert lack.reason in message
+        assert caplog.text.count("pods name groups of scheduling.k8s.io") == 1
+        stated = profile_condition(world, "ObjectsSeen")
+        assert (stated["status"], stated["reason"]) == ("False", reason)
+        assert lack.reason in stated["message"]
+        assert 'stellwerk_kind_missed{kind="PodGroup"} 1' in world.operator.exposition().decode()
+        world.operator.handlers.on_lack("PodGroup", None)
+        world.apply(make_group("g", 2))
+        await asyncio.sleep(3)
+        assert bound(world, "p0", "p1") == 2
+        assert profile_condition(world, "ObjectsSeen")["status"] == "True"
+        assert 'stellwerk_kind_missed{kind="PodGroup"} 0' in world.operator.exposition().decode()
+
+    with caplog.at_level("WARNING"):
+        story(play)
+
+
+def test_a_kind_that_is_not_served_is_no_lack_until_pods_name_it() -> None:
+    async def play(world: InProcess) -> None:
+        world.operator.handlers.on_lack("PodGroup", ABSENT)
+        world.apply(make_node("n", cpu="4"), make_pod("p", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(3)
+        assert bound(world, "p") == 1
+        assert profile_condition(world, "ObjectsSeen") == {}
+
+    story(play)
+
+
+def profile_condition(world: InProcess, type_: str) -> JsonObject:
+    """A condition of the profile, as its status says it or is about to."""
+    [profile] = world.operator.profile_status.described()
+    return next(
+        (
+            {"status": each.status, "reason": each.reason, "message": each.message}
+            for each in profile.conditions
+            if each.type == type_
+        ),
+        {},
+    )

@@ -37,3 +37,21 @@ async def test_what_fails_after_the_first_was_let_through_changes_nothing() -> N
     assert await permit.arrive() == ""
     permit.lose("refused")
     assert await permit.arrive() == ""
+
+
+async def test_a_group_that_asks_for_more_meanwhile_is_not_bound_with_too_few() -> None:
+    raised = [0]
+    permit = GroupPermit(members=2, needed=2, raised=lambda: raised[0])
+    waiting = asyncio.create_task(permit.arrive())
+    await asyncio.sleep(0)
+    raised[0] = 1
+    assert await permit.arrive() == "the pod group asks for 3 of these members now"
+    assert await waiting == "the pod group asks for 3 of these members now"
+
+
+async def test_a_group_that_asks_for_fewer_meanwhile_is_bound_as_it_was_decided() -> None:
+    permit = GroupPermit(members=2, needed=2, raised=lambda: -1)
+    waiting = asyncio.create_task(permit.arrive())
+    await asyncio.sleep(0)
+    assert await permit.arrive() == ""
+    assert await waiting == ""

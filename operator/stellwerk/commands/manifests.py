@@ -1,0 +1,141 @@
+"""Manifests that the options of a command name: of the kinds it takes, with fields that exist.
+
+`stellwerk what-if` reads pods, nodes and profiles with it. Invariant: every document of every file
+is used or refused by name; a field that its kind does not have is refused, as the API server
+refuses it with strict validation.
+"""
+
+import sys
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.answers.what_if import MOST_PODS
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.yaml_file import read_yaml
+
+_REPLICAS: Final = {
+    "Deployment": "replicas",
+    "ReplicaSet": "replicas",
+    "ReplicationController": "replicas",
+    "StatefulSet": "replicas",
+    "Job": "parallelism",
+}
+"""The field that says how many pods a kind has at once."""
+POD_KINDS: Final = ("Pod", *_REPLICAS)
+
+
+def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObject]:
+    """All objects in a file, the items of lists among them; "-" is standard input.
+
+    Raises:
+        ConfigurationError: it cannot be read, is empty, or holds another kind or an unknown field.
+    """
+    at = f"{option} {file}"
+    found = [each for document in _documents(file) for each in _items(document)]
+    if not found:
+        raise ConfigurationError(f"{at}: there is no manifest in it")
+    for obj in found:
+        kind = obj.get("kind") if isinstance(obj, dict) else None
+        if kind is None:
+            raise ConfigurationError(f"{at}: a manifest has no kind, {_either(kinds)} is expected")
+        if kind not in kinds:
+            raise ConfigurationError(f"{at}: a {kind} is no {_either(kinds)}")
+        check_fields(at, obj)
+    return found
+
+
+def check_fields(at: str, obj: JsonObject) -> None:
+    """Refuse fields that the kind of an object does not have; `at` begins the message.
+
+    Raises:
+        ConfigurationError: there is one, or a value is of another type than its field.
+    """
+    from stellwerk_cluster.apimachinery.decoder import decode  # noqa: PLC0415 large tables
+    from stellwerk_cluster.apimachinery.mismatches import MismatchError  # noqa: PLC0415 as above
+    from stellwerk_cluster.schema.types import types  # noqa: PLC0415 as above
+
+    kind = str(obj.get("kind"))
+    if kind not in types():
+        return
+    try:
+        _, unknown = decode(kind, obj)
+    except MismatchError as error:
+        raise ConfigurationError(f"{at}: {error}") from error
+    if unknown:
+        fields = ", ".join(f'"{path}"' for path in unknown)
+        raise ConfigurationError(f"{at}: unknown field {fields}")
+
+
+def pods_of(option: str, objects: Sequence[JsonObject], namespace: str) -> list[JsonObject]:
+    """The pods themselves, and those that controllers make of their templates.
+
+    `namespace`: of objects that name none.
+
+    Raises:
+        ConfigurationError: they are too many.
+    """
+    pods: list[JsonObject] = []
+    for obj in objects:
+        pods += _pods(obj, namespace)
+        if len(pods) > MOST_PODS:
+            raise ConfigurationError(f"{option}: more than {MOST_PODS} pods")
+    return pods
+
+
+def _documents(file: str) -> list[object]:
+    if file != "-":
+        return read_yaml(Path(file))
+    try:
+        return list(yaml.safe_load_all(sys.stdin.read()))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        found = " ".join(str(error).split())
+        raise ConfigurationError(f"standard input: not YAML: {found}") from error
+
+
+def _items(document: Any) -> list[Any]:  # noqa: ANN401 whatever stands in a file
+    if document is None:
+        return []
+    if isinstance(document, dict) and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
+
+
+def _pods(obj: JsonObject, namespace: str) -> list[JsonObject]:
+    metadata = dict(obj.get("metadata") or {})
+    metadata.setdefault("namespace", namespace)
+    if obj["kind"] == "Pod":
+        return [{**obj, "metadata": metadata}]
+    spec = obj.get("spec") or {}
+    template = spec.get("template") or {}
+    number = min(_replicas(obj["kind"], spec), MOST_PODS + 1)
+    owner = {"kind": obj["kind"], "name": metadata.get("name", ""), "controller": True}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                **deepcopy(template.get("metadata") or {}),
+                "name": f"{metadata.get('name', 'pod')}-{index}",
+                "namespace": metadata["namespace"],
+                "ownerReferences": [{**owner, "apiVersion": obj.get("apiVersion", ""), "uid": ""}],
+            },
+            "spec": deepcopy(template.get("spec") or {}),
+        }
+        for index in range(number)
+    ]
+
+
+def _replicas(kind: str, spec: JsonObject) -> int:
+    """So many pods of the controller run at once; 1 where it does not say."""
+    wanted = int(spec.get(_REPLICAS[kind], 1))
+    most = int(spec.get("completions", wanted)) if kind == "Job" else wanted
+    return max(0, min(wanted, most))
+
+
+def _either(kinds: Sequence[str]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
