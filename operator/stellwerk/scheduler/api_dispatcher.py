@@ -156,7 +156,7 @@ class APIDispatcher:
         object.__setattr__(self, "api_calls", APICalls(self.client))
 
 
-class SerialWriters:
+class KeyedLocks:
     """One writer at a time for each key, in the order of arrival: `Handle.one_at_a_time`."""
 
     def __init__(self) -> None:

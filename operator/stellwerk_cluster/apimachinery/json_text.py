@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 _ENDS_EARLY: Final = "unexpected end of JSON input"
 _TOO_DEEP: Final = "exceeded max depth"
+_DEEPEST: Final = 10_000
+_BRACKETS_AT_ONCE: Final = 1 << 16
+_TEXTS_AT_ONCE: Final = 12_000
+_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 _DIGITS: Final = re.compile(rb"[0-9]*")
@@ -42,6 +49,7 @@ def read_json(content: bytes) -> JsonValue:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
+        _check_depth(content)
         _Scanner(content).check()
     try:
         return _whole(json.loads(content.decode("utf-8", "replace"), parse_constant=_no_number))
@@ -49,6 +57,28 @@ def read_json(content: bytes) -> JsonValue:
         raise JsonError(_TOO_DEEP) from None
     except ValueError as error:
         raise JsonError(str(error)) from error
+
+
+def _check_depth(content: bytes) -> None:
+    """Refuse a text that nests too deeply before anything follows its brackets one by one.
+
+    Raises:
+        JsonError: it does.
+    """
+    if content.count(b"[") + content.count(b"{") <= _DEEPEST:
+        return
+    depth, left = 0, content
+    while left:
+        *outside, left = _TEXT.split(left, _TEXTS_AT_ONCE)
+        if len(outside) < _TEXTS_AT_ONCE:
+            outside, left = [*outside, left], b""
+        brackets = b"".join(outside).translate(_STEPS, _NO_BRACKETS)
+        for start in range(0, len(brackets), _BRACKETS_AT_ONCE):
+            steps = memoryview(brackets[start : start + _BRACKETS_AT_ONCE]).cast("b")
+            depths = list(accumulate(steps, initial=depth))
+            if max(depths) > _DEEPEST:
+                raise JsonError(_TOO_DEEP)
+            depth = depths[-1]
 
 
 def _no_number(text: str) -> JsonValue:

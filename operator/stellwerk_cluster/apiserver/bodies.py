@@ -7,8 +7,11 @@ a body without any two counts of its quotation marks, and no second parse.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -41,6 +44,76 @@ _HEAD_TYPE: Final = (
 _MOST_SLASHES: Final = 1
 _DELETE_OPTIONS: Final = "DeleteOptions"
 _META_SCHEME: Final = "pkg/apis/meta/internalversion/scheme/register.go:27"
+
+
+_LONG_BYTES: Final = 64 << 10
+_KNOWN: Final[ContextVar[_Known | None]] = ContextVar("body that was read ahead", default=None)
+_THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="long body")
+
+
+class _Known(NamedTuple):
+    """A body that the task of its request has read already, and what came of it."""
+
+    content: bytes
+    yaml: bool
+    outcome: tuple[JsonValue, list[str]] | JsonError | YamlError
+
+
+async def read_ahead(content: bytes, media_type: str) -> None:
+    """Read a long body that costs much in a thread, for the functions below to find.
+
+    That is YAML, and what is no JSON, whose first wrong character is looked for.
+    """
+    if len(content) <= _LONG_BYTES:
+        return
+    is_yaml = media_type == _YAML
+    if not is_yaml:
+        if media_type == protobuf.MEDIA_TYPE:
+            return
+        try:
+            value = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            is_yaml = media_type == patching.APPLY_PATCH
+        else:
+            _KNOWN.set(_Known(content, yaml=False, outcome=(value, [])))
+            return
+    loop = asyncio.get_running_loop()
+    known = await loop.run_in_executor(_THREAD, _read_known, content, is_yaml)
+    _KNOWN.set(known)
+
+
+def forget_ahead() -> None:
+    """Let go of what the task has read ahead: connections outlive their requests."""
+    _KNOWN.set(None)
+
+
+def _read_known(content: bytes, is_yaml: bool) -> _Known:  # noqa: FBT001  (for an executor)
+    try:
+        if is_yaml:
+            return _Known(content, is_yaml, read_yaml(content, yielding=True))
+        return _Known(content, is_yaml, (read_json(content), []))
+    except (JsonError, YamlError) as error:
+        return _Known(content, is_yaml, error)
+
+
+def _known_outcome(content: bytes, *, is_yaml: bool) -> tuple[JsonValue, list[str]] | None:
+    known = _KNOWN.get()
+    if known is None or known.content is not content or known.yaml != is_yaml:
+        return None
+    if isinstance(known.outcome, ValueError):
+        raise known.outcome
+    return known.outcome
+
+
+def yaml_of(content: bytes) -> tuple[JsonValue, list[str]]:
+    """The value of a body in YAML, and the keys that stand in it twice; raises YamlError."""
+    return _known_outcome(content, is_yaml=True) or read_yaml(content)
+
+
+def json_of(content: bytes) -> JsonValue:
+    """The value of a body in JSON; raises JsonError."""
+    known = _known_outcome(content, is_yaml=False)
+    return read_json(content) if known is None else known[0]
 
 
 class _BodyError(ValueError):
@@ -125,7 +198,7 @@ def _mapping(content: bytes, media_type: str) -> JsonObject:
     if media_type not in (_JSON, "", _YAML):
         raise unsupported_body()
     try:
-        body = read_yaml(content)[0] if media_type == _YAML else read_json(content)
+        body = yaml_of(content)[0] if media_type == _YAML else json_of(content)
     except JsonError as error:
         raise _BodyError(f"{_PARSE_ERROR}{error}") from error
     except YamlError as error:
@@ -213,10 +286,10 @@ def _applied_value(content: bytes) -> tuple[JsonValue, list[str]]:
         try:
             value = orjson.loads(content)
         except orjson.JSONDecodeError:
-            return read_yaml(content)
+            return yaml_of(content)
         if not duplicate_fields(content, value):
             return value, []
-    return read_yaml(content)
+    return yaml_of(content)
 
 
 def note_duplicates(
@@ -226,7 +299,7 @@ def note_duplicates(
     if options.field_validation == "Ignore" or media_type == protobuf.MEDIA_TYPE:
         return
     if media_type == _YAML:
-        doubled = read_yaml(content)[1]
+        doubled = yaml_of(content)[1]
         options.strict_errors += [doubled_text(doubled)] if doubled else []
         return
     paths = duplicate_fields(content, body, options.strict_order)

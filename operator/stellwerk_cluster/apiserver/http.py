@@ -27,15 +27,18 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
-from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
+from stellwerk_cluster.apimachinery.json_text import JsonError
 from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.apiserver.bodies import (
     apply_body,
     delete_options_body,
+    forget_ahead,
+    json_of,
     note_duplicates,
     object_body,
     plain_body,
+    read_ahead,
 )
 from stellwerk_cluster.apiserver.computed_kinds import ObjectReader
 from stellwerk_cluster.apiserver.listing import ListPage, list_page, parse_list_options
@@ -159,6 +162,8 @@ class ApiServer:
         except Exception:  # noqa: BLE001  (the top of the request's task: the connection lives on)
             _log.exception("request failed: %s %s", request.method, request.path_qs)
             return _failure(internal("internal error of the embedded cluster, see its log"))
+        finally:
+            forget_ahead()
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = [part for part in request.path.split("/") if part]
@@ -266,7 +271,7 @@ class ApiServer:
             raise method_not_allowed()
         form = negotiate(request.headers.get("Accept", ""), kind)
         options = _write_options(request, "Create")
-        content, media_type = await request.read(), _media_type(request)
+        content, media_type = await _read(request), _media_type(request)
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)
         if kind.group in REVIEW_GROUPS:
@@ -284,7 +289,7 @@ class ApiServer:
     async def _post_subresource(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         _check_verb(target, "create")
         negotiate(request.headers.get("Accept", ""), target.kind)
-        content = await request.read()
+        content = await _read(request)
         body = plain_body(content, _media_type(request), _body_kind(target))
         dry_run = request.query.get("dryRun") == "All"
         if target.subresource == "token":
@@ -309,7 +314,7 @@ class ApiServer:
         _check_verb(target, "update")
         form = negotiate(request.headers.get("Accept", ""), kind)
         options = _write_options(request, "Update")
-        content, media_type = await request.read(), _media_type(request)
+        content, media_type = await _read(request), _media_type(request)
         if target.subresource == "scale":
             scale = plain_body(content, media_type, "Scale")
             return json_answer(write_scale(self._api, kind, target.key, scale, options))
@@ -344,13 +349,13 @@ class ApiServer:
         applies = media_type == patching.APPLY_PATCH
         options = _write_options(request, "Patch", applies=applies)
         if applies:
-            content = await request.read()
+            content = await _read(request)
             if self._api.store.collection(kind.storage_name).get(target.key) is None:
                 self._check_create(request, target)
             return self._apply(content, target, form, options)
-        content = await request.read()
+        content = await _read(request)
         try:
-            patch = read_json(content)
+            patch = json_of(content)
         except JsonError as error:
             raise patching.undecodable(media_type, str(error)) from error
         note_duplicates(content, media_type, patch, options)
@@ -380,7 +385,7 @@ class ApiServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         negotiate(request.headers.get("Accept", ""), kind)
-        content = await request.read()
+        content = await _read(request)
         body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
         options = replace(parse_delete_options(body, query), user=request[_USER])
@@ -421,6 +426,13 @@ class ApiServer:
         for warning in warnings:
             _warn(response, warning)
         return response
+
+
+async def _read(request: web.BaseRequest) -> bytes:
+    """The body of a request; what costs much to read of it is read beside other requests."""
+    content = await request.read()
+    await read_ahead(content, _media_type(request))
+    return content
 
 
 def _check_verb(target: RequestInfo, verb: str) -> None:

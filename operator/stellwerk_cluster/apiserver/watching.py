@@ -48,6 +48,8 @@ _SHORTEST_DEFAULT_SECONDS: Final = 1800
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _WRITE_BYTES: Final = 1 << 20
 """At most about so much is handed to the socket at once."""
+_SLICE_BYTES: Final = 64 << 10
+"""Written to one watcher before others have their turn."""
 
 
 class WatchFeed:
@@ -324,10 +326,20 @@ async def _write(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
         batch.append(line)
         size += len(line)
         if size >= _WRITE_BYTES:
-            await response.write(b"".join(batch))
+            await _write_slices(response, b"".join(batch))
             batch, size = [], 0
     if batch:
-        await response.write(b"".join(batch))
+        await _write_slices(response, b"".join(batch))
+
+
+async def _write_slices(response: web.StreamResponse, content: bytes) -> None:
+    """Hand a piece to the socket; other tasks have their turn after each slice of a large one."""
+    if len(content) <= _SLICE_BYTES:
+        await response.write(content)
+        return
+    for start in range(0, len(content), _SLICE_BYTES):
+        await response.write(content[start : start + _SLICE_BYTES])
+        await asyncio.sleep(0)
 
 
 def _content_type(form: ResponseFormat) -> str:

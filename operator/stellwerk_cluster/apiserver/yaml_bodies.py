@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
+from yaml.composer import Composer
 
 from stellwerk.models.yaml_file import check_depth
 
@@ -54,6 +55,24 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return found
 
 
+class _YieldingLoader(_Loader):
+    """The same, composed in Python: another thread has its turn in between.
+
+    libyaml composes a whole document without one.
+    """
+
+    get_single_node = Composer.get_single_node
+    compose_document = Composer.compose_document
+    compose_node = Composer.compose_node
+    compose_scalar_node = Composer.compose_scalar_node
+    compose_sequence_node = Composer.compose_sequence_node
+    compose_mapping_node = Composer.compose_mapping_node
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.anchors: dict[str, yaml.Node] = {}
+
+
 def _integer(_loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
     if _SEXAGESIMAL in node.value:
         return node.value
@@ -69,8 +88,9 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
     return loader.construct_yaml_float(node)
 
 
-_Loader.add_constructor(_INTEGER, _integer)
-_Loader.add_constructor(_FLOAT, _float)
+for _each in (_Loader, _YieldingLoader):
+    _each.add_constructor(_INTEGER, _integer)
+    _each.add_constructor(_FLOAT, _float)
 
 
 def _key(key: JsonValue) -> str:
@@ -85,8 +105,10 @@ def _key(key: JsonValue) -> str:
     raise YamlError(message)
 
 
-def read_yaml(content: bytes) -> tuple[JsonValue, list[str]]:
+def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, list[str]]:
     """The value of a document, and which keys stand twice in it, with their lines.
+
+    `yielding`: it is read in a thread beside others that must go on.
 
     Raises:
         YamlError: the text is no YAML, or grows too much.
@@ -94,7 +116,7 @@ def read_yaml(content: bytes) -> tuple[JsonValue, list[str]]:
     loader = None
     try:
         check_depth(content)
-        loader = _Loader(content)
+        loader = (_YieldingLoader if yielding else _Loader)(content)
         value = loader.get_single_data()
         parts = _parts(value, {})
     except yaml.MarkedYAMLError as error:

@@ -1,6 +1,8 @@
 """Rules of the embedded API over HTTP that no recorded scenario shows, each with its cases."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -672,3 +674,42 @@ def test_what_is_created_below_an_object_needs_its_namespace(url: str, path: str
         body["target"] = {"kind": "Node", "name": "n"}
     status, answer = ask(url, "POST", f"/api/v1/namespaces/nowhere/{path}", body)
     assert (status, answer["message"]) == (404, 'namespaces "nowhere" not found')
+
+
+# Bodies that cost much.
+
+
+@pytest.mark.parametrize(
+    ("method", "media_type", "content"),
+    [
+        pytest.param("POST", "application/json", b"[" * 1_000_000, id="a deep body"),
+        pytest.param("PATCH", "application/merge-patch+json", b'{"a":' * 200_000, id="a patch"),
+        pytest.param("POST", "application/yaml", b"[" * 100_000, id="deep YAML"),
+    ],
+)
+def test_deep_bodies_are_refused(url: str, method: str, media_type: str, content: bytes) -> None:
+    path = f"{NAMESPACE}/configmaps" + ("/kube-root-ca.crt" if method == "PATCH" else "")
+    began = time.perf_counter()
+    status, answer = send(url, method, path, content, {"Content-Type": media_type})
+    # libyaml takes a while for so many brackets; other requests go on meanwhile.
+    assert time.perf_counter() - began < (5 if "yaml" in media_type else 1)
+    assert status == 400
+    assert b"exceeded max depth" in answer
+
+
+def test_others_are_answered_while_a_long_body_in_yaml_is_read(url: str) -> None:
+    lines = b"".join(b"  k%d: v\n" % number for number in range(20_000))
+    content = b"metadata: {name: long}\ndata:\n" + lines
+    sent = threading.Thread(
+        target=send,
+        args=(url, "POST", f"{NAMESPACE}/configmaps?dryRun=All", content),
+        kwargs={"headers": {"Content-Type": "application/yaml"}},
+    )
+    began = time.perf_counter()
+    sent.start()
+    longest = 0.0
+    while sent.is_alive():
+        asked = time.perf_counter()
+        assert send(url, "GET", "/livez")[0] == 200
+        longest = max(longest, time.perf_counter() - asked)
+    assert longest < (time.perf_counter() - began) / 2

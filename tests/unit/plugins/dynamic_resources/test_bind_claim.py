@@ -18,7 +18,7 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
     path_of,
 )
 from stellwerk.plugins.dynamic_resources.claims import reserved_for
-from stellwerk.scheduler.api_dispatcher import SerialWriters
+from stellwerk.scheduler.api_dispatcher import KeyedLocks
 from tests.support.memory_client import MemoryClient
 from tests.support.skipped_time import run_skipping
 
@@ -65,7 +65,7 @@ class Story:
 
 
 @dataclass
-class TurnsOnly:
+class LocksOnly:
     """As much of a handle as reservations need."""
 
     client: SlowClient
@@ -75,7 +75,7 @@ class TurnsOnly:
 def play(story: Callable[[Story], Awaitable[None]]) -> None:
     async def run(clock: VirtualClock) -> None:
         client = SlowClient()
-        handle = cast("Handle", TurnsOnly(client, SerialWriters().one_at_a_time))
+        handle = cast("Handle", LocksOnly(client, KeyedLocks().one_at_a_time))
         claim = {
             "metadata": {"name": "shared", "namespace": "default", "uid": "c"},
             "status": {"allocation": {"devices": {"results": []}}},

@@ -1,4 +1,5 @@
 import contextlib
+import time
 
 import orjson
 import pytest
@@ -70,3 +71,32 @@ def test_whatever_the_fast_reader_refuses_is_refused_in_words(content: bytes) ->
             read_json(content)
         return
     assert read_json(content) == found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"[" * 1_000_000, id="open brackets"),
+        pytest.param(b"[" * 200_000 + b"]" * 200_000, id="closed ones"),
+        pytest.param(b'{"a":' * 300_000 + b"1", id="objects"),
+        pytest.param(b"[[]," * 300_000 + b"1", id="between others"),
+    ],
+)
+def test_a_deep_text_is_refused_before_its_brackets_are_followed(content: bytes) -> None:
+    began = time.perf_counter()
+    with pytest.raises(JsonError, match="exceeded max depth"):
+        read_json(content)
+    assert time.perf_counter() - began < 0.3
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b'["' + b"[" * 20_000 + b'", x]', "invalid character 'x' looking for beginning of value"),
+        (b'["\\"' + b"[" * 20_000 + b'", x]', "invalid character 'x' looking for beginning"),
+        (b"[" + b"[]," * 20_000 + b"x]", "invalid character 'x' looking for beginning of value"),
+    ],
+)
+def test_brackets_in_texts_and_side_by_side_are_not_deep(content: bytes, error: str) -> None:
+    with pytest.raises(JsonError, match=error):
+        read_json(content)

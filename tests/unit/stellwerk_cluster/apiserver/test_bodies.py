@@ -1,3 +1,5 @@
+import asyncio
+import time
 from functools import partial
 
 import orjson
@@ -10,8 +12,12 @@ from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.apiserver.bodies import (
     delete_options_body,
     duplicate_fields,
+    forget_ahead,
+    json_of,
     object_body,
     plain_body,
+    read_ahead,
+    yaml_of,
 )
 
 KINDS = KindTable()
@@ -152,3 +158,51 @@ def test_what_is_too_deep_to_be_followed_is_refused() -> None:
     with pytest.raises(StatusError) as refused:
         duplicate_fields(content, orjson.loads(content))
     assert refused.value.code == 400
+
+
+LONG = b"x" * (70 << 10)
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type"),
+    [
+        pytest.param(b'{"a": "%b"}' % LONG, "application/json", id="JSON"),
+        pytest.param(b"a: %b\nb: [1, 2]\na: 3\n" % LONG, "application/yaml", id="YAML"),
+        pytest.param(b"a: &x {b: 1}\nc: *x\nd: %b\n" % LONG, "application/yaml", id="aliases"),
+        pytest.param(b'{"a": "%b", }' % LONG, "application/json", id="no JSON"),
+        pytest.param(b"a: [%b\n" % LONG, "application/yaml", id="no YAML"),
+    ],
+)
+async def test_a_long_body_that_is_read_ahead_is_the_same(content: bytes, media_type: str) -> None:
+    read = yaml_of if media_type == "application/yaml" else json_of
+
+    def outcome() -> object:
+        try:
+            return read(content)
+        except ValueError as error:
+            return type(error), str(error)
+
+    at_once = outcome()
+    await read_ahead(content, media_type)
+    assert outcome() == at_once
+    assert outcome() is outcome() or isinstance(at_once, tuple)
+    forget_ahead()
+    assert outcome() == at_once
+
+
+async def test_others_have_their_turn_while_a_long_body_is_read() -> None:
+    content = b"a:\n" + b"".join(b"  k%d: {b: [1, 2, 3]}\n" % number for number in range(8_000))
+    longest, last, reading = 0.0, time.perf_counter(), True
+
+    async def look() -> None:
+        nonlocal longest, last
+        while reading:
+            await asyncio.sleep(0)
+            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+
+    looking = asyncio.create_task(look())
+    began = time.perf_counter()
+    await read_ahead(content, "application/yaml")
+    took, reading = time.perf_counter() - began, False
+    await looking
+    assert longest < took / 3

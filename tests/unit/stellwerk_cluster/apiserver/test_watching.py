@@ -1,16 +1,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 import pytest
 
+from stellwerk_cluster.apiserver.watching import _write
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.in_process import eventually
 from tests.support.skipped_time import clock_of_loop
 
 pytestmark = pytest.mark.skips_time
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 BARE: Final = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 _MEGABYTE: Final = 1_000_000
@@ -83,3 +87,31 @@ async def test_a_long_list_comes_whole() -> None:
                 await reader.readexactly(2)
         listed = orjson.loads(content)
         assert [len(each["data"]["a"]) for each in listed["items"]] == [_MEGABYTE] * 4
+
+
+class _Sink:
+    """A response that notes what it is given, and what ran in between."""
+
+    def __init__(self, happened: list[int]) -> None:
+        self.happened = happened
+
+    async def write(self, content: bytes) -> None:
+        self.happened.append(len(content))
+
+
+async def test_a_large_change_is_written_in_slices_with_turns_for_others() -> None:
+    happened: list[int] = []
+
+    async def other() -> None:
+        while len(happened) < 8:
+            happened.append(0)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await _write(cast("web.StreamResponse", _Sink(happened)), [b"x" * 200_000])
+    await task
+    sizes = [size for size in happened if size]
+    assert sum(sizes) == 200_000
+    assert max(sizes) <= 64 << 10
+    between = happened[: happened.index(sizes[-1])]
+    assert between.count(0) >= len(sizes) - 1
