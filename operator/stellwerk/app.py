@@ -49,7 +49,7 @@ from stellwerk.models.compatibility import (
 )
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports, WritersInTurn
+from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks, StatusReports
 from stellwerk.scheduler.binding_cycle import (
     BindingCycle,
     BindingOutcomes,
@@ -223,7 +223,7 @@ class Operator:
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
-            in_turn=WritersInTurn().in_turn,
+            one_at_a_time=KeyedLocks().one_at_a_time,
             write_later=dispatcher.api_calls.start,
             worker=self.worker,
             pods_on=world.cache.pods_on,

@@ -29,7 +29,8 @@ _MODULE = re.compile(
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 """A test, by its path below tests/."""
 _TARGET = re.compile(r"\bmake ([a-z][a-z-]+)`")
-_MAP_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
+_TREE_NAME = re.compile(r"(?:^ *|(?<=\.py)  )([\w/]+(?:/|\.py))(?= |$)")
+"""A folder or a module at the beginning of a line, or behind another module."""
 
 
 def paths(document: Path) -> Iterator[str]:
@@ -48,9 +49,20 @@ def modules(text: str) -> Iterator[str]:
 
 
 def map_of_the_layout() -> list[str]:
-    """The paths in the first column of README's table of the layout."""
-    table = (ROOT / "README.md").read_text().split("| owns |\n")[1].split("\n\n")[0]
-    return [path for row in _MAP_ROW.findall(table) for path in _IN_BACKTICKS.findall(row)]
+    """The paths below operator/ that README's tree of the layout names."""
+    tree = (ROOT / "README.md").read_text().split("→ client → API\n")[1].split("```")[0]
+    found: list[str] = []
+    folders: list[tuple[int, str]] = []
+    """The folders that the line is in, with their indentation."""
+    for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
+        folders = [each for each in folders if each[0] < indent]
+        folder = "".join(name for _, name in folders)
+        names = [f"{folder}{name}" for name in _TREE_NAME.findall(line)]
+        found += [name.removeprefix("operator/") for name in names]
+        if (at := _TREE_NAME.search(line)) and at[1].endswith("/"):
+            folders.append((indent, at[1]))
+    return found
 
 
 def is_path(name: str, document: Path) -> bool:
@@ -88,15 +100,17 @@ def test_what_a_document_names_exists(document: Path) -> None:
 
 
 def test_the_map_has_a_row_for_every_room_and_every_module_beside_them() -> None:
-    rooms = {f"{path.parent.relative_to(SOURCES)}/" for path in SOURCES.glob("*/**/__init__.py")}
-    present = rooms | {path.name for path in SOURCES.glob("[!_]*.py")}
+    operator = ROOT / "operator"
+    rooms = {f"{path.parent.relative_to(operator)}/" for path in operator.glob("*/**/__init__.py")}
+    rooms = {room for room in rooms if not room.startswith("stellwerk_plugins/")}
+    present = rooms | {f"stellwerk/{path.name}" for path in SOURCES.glob("[!_]*.py")}
     assert present - set(map_of_the_layout()) == set()
 
 
 def test_every_path_of_the_map_exists() -> None:
     rows = map_of_the_layout()
     assert rows
-    assert [path for path in rows if not is_path(path, ROOT / "README.md")] == []
+    assert [path for path in rows if not (ROOT / "operator" / path).exists()] == []
 
 
 def test_names_in_the_glossary_are_names_in_the_code() -> None:
@@ -113,6 +127,29 @@ def test_names_in_the_glossary_are_names_in_the_code() -> None:
 def test_every_document_is_linked_from_the_readme() -> None:
     linked = {path for path in paths(ROOT / "README.md") if path.startswith("docs/")}
     assert {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")} - linked == set()
+
+
+def places_to_look() -> list[tuple[str, str]]:
+    """(module below operator/stellwerk, name) of what the way of a pod says where to look for."""
+    text = (ROOT / "docs" / "the-way-of-a-pod.md").read_text().split("## Where to look\n")[1]
+    return [
+        (module, name)
+        for module, names in re.findall(r"`([\w/]+)`: ((?:`[\w.]+`(?:, )?)+)", text)
+        for name in _IN_BACKTICKS.findall(names)
+    ]
+
+
+def test_what_is_to_be_looked_up_is_where_it_is_said_to_be() -> None:
+    places = places_to_look()
+    assert len(places) > 20
+    missing = []
+    for module, name in places:
+        text = (SOURCES / f"{module}.py").read_text()
+        *classes, last = name.split(".")
+        defined = re.search(rf"\b(?:class|def) {last}\b", text)
+        if not (defined and all(f"class {each}" in text for each in classes)):
+            missing.append(f"{module}: {name}")
+    assert missing == []
 
 
 def test_names_are_found_in_text() -> None:

@@ -22,6 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert one file."""
-    from stellwerk.convert.command import convert_command  # noqa: PLC0415
+    from stellwerk.convert.conversion import convert_command  # noqa: PLC0415
 
     return convert_command(options.file)

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     collect_seldom()
     import uvloop  # noqa: PLC0415
 
-    from stellwerk.demo.up import run_up  # noqa: PLC0415
+    from stellwerk.demo.sandbox import run_up  # noqa: PLC0415
     from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
     features = api_features(

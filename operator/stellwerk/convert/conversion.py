@@ -6,9 +6,11 @@ source is dropped without a warning.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 import yaml
 from pydantic import ValidationError
@@ -294,3 +296,41 @@ def _check(manifest: JsonObject) -> None:
             model.model_validate(config.args)
         except ValidationError as error:
             raise profile_error(error, f"spec.pluginConfig[{index}].args") from error
+
+
+def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | None = None) -> int:
+    """Convert a file ("-": standard input); returns the exit status.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds something else; names the field.
+    """
+    output, remarks = output or sys.stdout, remarks or sys.stderr
+    try:
+        conversion = _convert(sys.stdin.read() if path == "-" else _text(path), path)
+    except (ConfigurationError, ProfileError) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    for warning in conversion.warnings:
+        remarks.write(f"{path}: {warning}\n")
+    remarks.flush()
+    output.write(render(conversion))
+    output.flush()
+    return 0
+
+
+def _convert(text: str, path: str) -> Conversion:
+    """Convert with the Policy file that an old configuration names, where it can be read here."""
+    directory = Path() if path == "-" else Path(path).parent
+    try:
+        return convert_text(text, lambda name: (directory / name).read_text())
+    except (OSError, UnicodeDecodeError):
+        # It lies on some control plane: the conversion says what is missing.
+        return convert_text(text)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"not text: {error}") from error

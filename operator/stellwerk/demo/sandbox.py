@@ -4,14 +4,16 @@ Invariant: leaving it stops both and removes what was written, also when either 
 """
 
 import asyncio
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from shutil import which
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import aiohttp
 
@@ -20,6 +22,7 @@ from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import ApiFeatures, open_cluster
@@ -131,3 +134,51 @@ def _publish(cluster: EmbeddedCluster, address: str, url: str) -> None:
 async def _stop(operator: "asyncio.Task[None]") -> None:
     operator.cancel()
     await asyncio.wait({operator})
+
+
+async def run_up(
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    page_port: int = 0,
+    features: ApiFeatures | None = None,
+    devices: Sequence[str] = (),
+    operator_port: int = 0,
+    output: TextIO | None = None,
+) -> None:
+    """Run until the operator ends, which SIGTERM and SIGINT make it do."""
+    output = output or sys.stdout
+    for each in (page_port, operator_port):
+        _check_free(each)
+    async with (
+        open_sandbox(nodes, kubeconfig, port, features, devices, operator_port) as sandbox,
+        aiohttp.ClientSession() as session,
+        open_page(OperatorPort(session, sandbox.url), page_port) as page,
+    ):
+        command, file = own_command(), sandbox.kubeconfig
+        print((features or ApiFeatures()).groups_of_pods(), file=output)
+        print(f"Cluster:    {sandbox.cluster.url}", file=output)
+        print(f"Kubeconfig: {file}", file=output)
+        print(f"Scheduler:  {sandbox.url}", file=output)
+        print(f"Page:       {page}", file=output)
+        print("\nTry, in another terminal:", file=output)
+        print(f"  export KUBECONFIG={quote(str(file))}", file=output)
+        print("  kubectl run hello --image=registry.k8s.io/pause:3.10", file=output)
+        print(f"  {command} explain pod hello", file=output)
+        print(f"  {command} what-if --drain node-1", file=output)
+        print("\nStop: Ctrl-C", file=output, flush=True)
+        await sandbox.operator
+
+
+def _check_free(port: int) -> None:
+    """Refuse a port that is taken before a cluster is started.
+
+    Raises:
+        ConfigurationError: it is taken.
+    """
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise cannot_listen(f"127.0.0.1:{port}", error) from error

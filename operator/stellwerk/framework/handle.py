@@ -153,7 +153,7 @@ class Services:
     wait_until: WaitUntil
     pods_on: Callable[[str], Mapping[str, PodInfo]] | None = None
     """The pods on a node by uid, by now; None: nothing comes between two snapshots."""
-    in_turn: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+    one_at_a_time: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     """By key, a context for one task at a time; by default for all at once."""
     preempting: AbstractSet[str] = frozenset()
     """Uids of the pods that still have victims to be deleted."""
@@ -260,5 +260,5 @@ class ProfileHandle(Handle):
         return await self._services.wait_until(predicate, timeout_seconds)
 
     @override
-    def in_turn(self, key: str) -> AbstractAsyncContextManager[None]:
-        return self._services.in_turn(key)
+    def one_at_a_time(self, key: str) -> AbstractAsyncContextManager[None]:
+        return self._services.one_at_a_time(key)

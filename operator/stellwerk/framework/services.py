@@ -368,6 +368,6 @@ class Handle(Protocol):
         """Return whether the predicate became true in time; it is checked after watch events."""
         ...
 
-    def in_turn(self, key: str) -> AbstractAsyncContextManager[None]:
+    def one_at_a_time(self, key: str) -> AbstractAsyncContextManager[None]:
         """Return a context that one task at a time is in, of those with the same key."""
         ...

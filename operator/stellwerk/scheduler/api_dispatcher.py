@@ -156,8 +156,8 @@ class APIDispatcher:
         object.__setattr__(self, "api_calls", APICalls(self.client))
 
 
-class WritersInTurn:
-    """One writer at a time for each key, in the order of arrival: `Handle.in_turn`."""
+class KeyedLocks:
+    """One writer at a time for each key, in the order of arrival: `Handle.one_at_a_time`."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -165,7 +165,7 @@ class WritersInTurn:
         self._users: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def in_turn(self, key: str) -> AsyncIterator[None]:
+    async def one_at_a_time(self, key: str) -> AsyncIterator[None]:
         """Wait for the others with this key."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] += 1

@@ -52,27 +52,27 @@ COMPUTED_SECONDS: Final = 2.0
 """An answer ends after so much computing with what it has, and says so."""
 
 
-class Turns:
-    """One answer at a time; those who wait have their turns by user, as namespaces by pod."""
+class FairLock:
+    """One answer at a time; of those who wait, the users alternate."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """In the order in which the users have their next turns."""
+        """In the order in which the users get the lock next."""
         self._taken = False
 
     @asynccontextmanager
     async def of(self, user: str) -> AsyncIterator[None]:
-        """Wait for a turn, and give it to the next user in the end."""
+        """Wait for the lock, and give it to the next user in the end."""
         if self._taken:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(user, deque()).append(turn)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(user, deque()).append(waiter)
             try:
-                await turn
+                await waiter
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
+                if waiter.done() and not waiter.cancelled():
                     self._give()
                 else:
-                    self._forget(user, turn)
+                    self._forget(user, waiter)
                 raise
         self._taken = True
         try:
@@ -81,20 +81,20 @@ class Turns:
             self._give()
 
     def _give(self) -> None:
-        """Give the turn to the user whose last one is longest ago."""
+        """Give the lock to the user who had it longest ago."""
         user = next(iter(self._waiting), None)
         self._taken = user is not None
         if user is None:
             return
         waiting = self._waiting.pop(user)
-        turn = waiting.popleft()
+        waiter = waiting.popleft()
         if waiting:
             self._waiting[user] = waiting  # behind all others
-        turn.set_result(None)
+        waiter.set_result(None)
 
-    def _forget(self, user: str, turn: asyncio.Future[None]) -> None:
+    def _forget(self, user: str, waiter: asyncio.Future[None]) -> None:
         waiting = self._waiting[user]
-        waiting.remove(turn)
+        waiting.remove(waiter)
         if not waiting:
             del self._waiting[user]
 
@@ -114,14 +114,14 @@ class ExplanationRoutes:
         Args:
             explanations: what is asked.
             standby: the identity of the replica that leads, perhaps empty; None: this one leads.
-            slice_seconds: how long an answer is computed before other work has its turn.
+            slice_seconds: how long an answer is computed before other work goes on.
             computed_seconds: how long in all, in CPU time.
         """
         self._explanations = explanations
         self._standby = standby
         self._slice_seconds = slice_seconds
         self._computed_seconds = computed_seconds
-        self._turns = Turns()
+        self._lock = FairLock()
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
         self.table.get("/explain/{namespace}/podgroups/{group}")(self._explain_group)
@@ -204,12 +204,12 @@ class ExplanationRoutes:
         return _json(await asyncio.to_thread(openapi_document))
 
     async def _answer(self, request: web.Request, begin: Callable[[], Steps[Kind]]) -> web.Response:
-        """Compute an answer in slices, when its user has the turn."""
+        """Compute an answer in slices, when its user has the lock."""
         leader = self._standby()
         if leader is not None:
             return _json({"error": "this replica does not lead", "leader": leader}, status=503)
         try:
-            async with self._turns.of(request.get(USER, "")):
+            async with self._lock.of(request.get(USER, "")):
                 check_room(request)
                 answer = await self._in_slices(begin())
                 # Made beside the loop, since the first of a kind takes a while.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.cases.decide import Case
-from stellwerk.serving.explanations import ExplanationRoutes, Turns
+from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod
@@ -243,10 +243,10 @@ def test_fields_have_the_descriptions_of_their_docstrings() -> None:
 
 
 async def test_users_take_turns() -> None:
-    turns, order = Turns(), list[str]()
+    lock, order = FairLock(), list[str]()
 
     async def ask(user: str) -> None:
-        async with turns.of(user):
+        async with lock.of(user):
             order.append(user)
             await asyncio.sleep(0)
 
@@ -255,15 +255,15 @@ async def test_users_take_turns() -> None:
     asked[2].cancel()
     await asyncio.gather(*asked, return_exceptions=True)
     assert "".join(order) == "aabcaba"
-    async with turns.of("a"):
+    async with lock.of("a"):
         pass
 
 
 async def test_a_turn_that_nobody_takes_is_the_next_ones() -> None:
-    turns, order = Turns(), list[str]()
+    lock, order = FairLock(), list[str]()
 
     async def ask(user: str) -> None:
-        async with turns.of(user):
+        async with lock.of(user):
             order.append(user)
             await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Optional values."""
+"""Optional values; a module of its own, as each of CEL's libraries is."""
 
 from __future__ import annotations
 

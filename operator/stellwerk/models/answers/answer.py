@@ -7,7 +7,7 @@ docstring is its description in the OpenAPI document.
 
 import ast
 import inspect
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
@@ -115,14 +115,22 @@ def schemas(kinds: Iterable[type[PortAnswer]]) -> dict[str, Any]:
         inputs, by_alias=True, ref_template=_PLACE, schema_generator=_OpenApi
     )
     described: dict[str, Any] = found["$defs"]
-    for kind in PortAnswer.__subclasses__():
+    for kind in _below(PortAnswer):
         fields = described.get(kind.__name__, {}).get("properties", {})
-        for name, text in _descriptions(kind).items():
-            fields.get(to_camel(name), {}).setdefault("description", text)
+        for base in kind.__mro__[: kind.__mro__.index(PortAnswer)]:
+            for name, text in _descriptions(base).items():
+                fields.get(to_camel(name), {}).setdefault("description", text)
     return described
 
 
-def _descriptions(kind: type[PortAnswer]) -> dict[str, str]:
+def _below(kind: type[PortAnswer]) -> Iterator[type[PortAnswer]]:
+    """The classes that are made of a class, at whatever distance."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+def _descriptions(kind: type) -> dict[str, str]:
     """The docstring of each field that has one; read from the source, which takes a while."""
     (definition,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)  # noqa: S101 what else

@@ -367,9 +367,9 @@ class PluginLeftOut(PortAnswer):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodExplanation(PortAnswer):
-    """The reason for which a pod is where it is, waits, or is served by no profile."""
+@dataclass(frozen=True, kw_only=True)
+class PodFacts(PortAnswer):
+    """A pod, where it is, and what was noted of it; one of two bases can have slots."""
 
     pod: str
     """NAMESPACE/NAME."""
@@ -390,6 +390,12 @@ class PodExplanation(PortAnswer):
     """The schedulerNames that are served."""
     nearest: str | None = None
     """The one that is spelt most alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputed(PortAnswer):
+    """The part of an explanation that is computed anew."""
+
     verdicts: RecomputedVerdicts | None = None
     devices: DevicesOfPod | None = None
     gpus: GpusOfPod | None = None
@@ -401,24 +407,20 @@ class PodExplanation(PortAnswer):
     """What plugins say that do not come with Stellwerk, by their names."""
     left_out: Sequence[PluginLeftOut] | None = None
     """Plugins that raised, took too long, or proposed too much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodExplanation(Recomputed, PodFacts):
+    """The reason for which a pod is where it is, waits, or is served by no profile."""
+
     note: str | None = None
     decision: DecisionFields | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputedExplanation(PortAnswer):
+class RecomputedExplanation(Recomputed):
     """The part of an explanation that is computed anew, for a pod that is supposed."""
 
     verdicts: RecomputedVerdicts
-    devices: DevicesOfPod | None = None
-    gpus: GpusOfPod | None = None
-    would_get_node: str | None = None
-    preemption: PreemptionNow | None = None
-    would_fit: Sequence[Suggestion] | None = None
-    """What would make it fit, the smallest change first."""
-    plugins: Mapping[str, PluginFacts] | None = None
-    """What plugins say that do not come with Stellwerk, by their names."""
-    left_out: Sequence[PluginLeftOut] | None = None
-    """Plugins that raised, took too long, or proposed too much."""
     stopped: str | None = None
     """The reason why no more changes were tried that would make it fit; absent: all were."""

@@ -92,7 +92,7 @@ class ClaimReservations:
         joining.users += 1
         joining.waiting[own] = consumer
         try:
-            async with self.handle.in_turn(f"claim {uid}"):
+            async with self.handle.one_at_a_time(f"claim {uid}"):
                 if joining.stored is None or not is_reserved_for(joining.stored, consumer):
                     # Another pod that the entry is for may have given up.
                     joining.waiting[own] = consumer

@@ -18,7 +18,7 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
     path_of,
 )
 from stellwerk.plugins.dynamic_resources.claims import reserved_for
-from stellwerk.scheduler.api_dispatcher import WritersInTurn
+from stellwerk.scheduler.api_dispatcher import KeyedLocks
 from tests.support.memory_client import MemoryClient
 from tests.support.skipped_time import run_skipping
 
@@ -65,17 +65,17 @@ class Story:
 
 
 @dataclass
-class TurnsOnly:
+class LocksOnly:
     """As much of a handle as reservations need."""
 
     client: SlowClient
-    in_turn: Callable[[str], Any]
+    one_at_a_time: Callable[[str], Any]
 
 
 def play(story: Callable[[Story], Awaitable[None]]) -> None:
     async def run(clock: VirtualClock) -> None:
         client = SlowClient()
-        handle = cast("Handle", TurnsOnly(client, WritersInTurn().in_turn))
+        handle = cast("Handle", LocksOnly(client, KeyedLocks().one_at_a_time))
         claim = {
             "metadata": {"name": "shared", "namespace": "default", "uid": "c"},
             "status": {"allocation": {"devices": {"results": []}}},
