@@ -36,6 +36,7 @@ from stellwerk.commands import (
 from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import suggestion
+from stellwerk.models.untrusted_text import printable_lines
 
 USAGE_ERROR: Final = 2
 UNREACHABLE: Final = 3
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.command(options)
         sys.stdout.flush()
     except SchedulerError as error:
-        print(f"stellwerk: {error}", file=sys.stderr)
+        print(printable_lines(f"stellwerk: {error}"), file=sys.stderr)
         return _status_of(error)
     except KeyboardInterrupt:
         return 130

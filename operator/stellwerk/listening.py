@@ -271,10 +271,17 @@ class PortUse:
         most = self.limits.buffered_bytes
         return most is None or self._received_bytes <= most
 
-    def close(self) -> None:
+    def end_handshakes(self) -> None:
         """Give up the connections that are in their handshakes."""
         for accepted in list(self._connections):
             if accepted.connection is None:
+                accepted.abort()
+
+    def end_certified(self) -> None:
+        """Close connections whose peers have shown a certificate, or may be about to."""
+        self.end_handshakes()
+        for accepted in list(self._connections):
+            if accepted.connection is not None and accepted.connection.is_certified:
                 accepted.abort()
 
     def _trim(self) -> None:
@@ -442,7 +449,7 @@ def _accepted(request: web.Request) -> _Accepted | None:
 class LimitedSite(web.TCPSite):
     """An address that a runner's server listens on, each connection within the limits."""
 
-    __slots__ = ("_accepting", "_handshakes", "_use")
+    __slots__ = ("_accepting", "_handshakes", "_tls", "_use")
 
     def __init__(
         self,
@@ -451,11 +458,13 @@ class LimitedSite(web.TCPSite):
         port: int,
         use: PortUse,
         *,
-        ssl_context: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         backlog: int = 1024,
     ) -> None:
-        super().__init__(runner, host, port, ssl_context=ssl_context, backlog=backlog)
+        """Prepare to listen; `tls` is asked for the context of each connection."""
+        super().__init__(runner, host, port, backlog=backlog)
         self._use = use
+        self._tls = tls
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
@@ -480,7 +489,7 @@ class LimitedSite(web.TCPSite):
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
-        self._use.close()
+        self._use.end_handshakes()
         if self._handshakes:
             await asyncio.wait(self._handshakes)
         await super().stop()
@@ -514,7 +523,8 @@ class LimitedSite(web.TCPSite):
         server, limits, with_tls = self._runner.server, self._use.limits, dict[str, Any]()
         if server is None:
             raise RuntimeError("the runner is not set up")
-        if self._ssl_context is not None:
+        context = None if self._tls is None else self._tls()
+        if context is not None:
             # The end of TLS is not waited for any longer than its beginning.
             seconds = limits.handshake_seconds
             with_tls = {"ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
@@ -522,7 +532,7 @@ class LimitedSite(web.TCPSite):
         connection = _Connection(server, self._use, accepted)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, accepted.sock, ssl=self._ssl_context, **with_tls
+                lambda: connection, accepted.sock, ssl=context, **with_tls
             )
         except (OSError, ssl.CertificateError):
             connection.let_go()
@@ -786,6 +796,11 @@ class _Connection(web.RequestHandler):
     def unread_bytes(self) -> int:
         """How much the peer has not read of what was written, as far as TLS says."""
         return 0 if self._socket is None else self._socket.get_write_buffer_size()
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether TLS has verified a certificate of the peer."""
+        return self._socket is not None and bool(self._socket.get_extra_info("peercert"))
 
     def abort(self) -> None:
         """Close it at once."""

@@ -244,7 +244,8 @@ class EmbeddedCluster:
         await self._runner.setup()
         context = self._tls_context()
         use = PortUse(_LIMITS)
-        site = LimitedSite(self._runner, self._host, self._port, use, ssl_context=context)
+        tls = None if context is None else lambda: context
+        site = LimitedSite(self._runner, self._host, self._port, use, tls=tls)
         await site.start()
         self._port = self._runner.addresses[0][1]
         self._non_resource_paths.address = f"{self._host}:{self._port}"

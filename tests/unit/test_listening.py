@@ -67,8 +67,9 @@ async def listening(limits: Limits, context: ssl.SSLContext | None = None) -> As
     application.router.add_get("/slow", slow)
     application.router.add_get("/large", large)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    tls = None if context is None else lambda: context
     await runner.setup()
-    await LimitedSite(runner, "127.0.0.1", 0, use, ssl_context=context).start()
+    await LimitedSite(runner, "127.0.0.1", 0, use, tls=tls).start()
     try:
         yield runner.addresses[0][1]
     finally:

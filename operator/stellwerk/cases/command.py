@@ -18,6 +18,7 @@ from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
+from stellwerk.models.untrusted_text import json_escaped, printable_lines
 
 
 def decide_lines(
@@ -88,7 +89,8 @@ def _decide(
             result = decide(case, compatibility)
     except (CaseError, ProfileError) as error:
         raise _PlacedError(f"{place}: {error}") from error
-    text = _table(result) if human else orjson.dumps(result).decode()
+    written = _table(result) if human else orjson.dumps(result).decode()
+    text = printable_lines(written) if human else json_escaped(written)
     print(text, file=output or sys.stdout, flush=True)
 
 

@@ -9,6 +9,7 @@ import sys
 from difflib import unified_diff
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.untrusted_text import printable
 
 
 def add_write_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def is_confirmed(options: argparse.Namespace, question: str) -> bool:
     """Whether to go on: asked of a terminal, unless `--yes` has said so."""
     if options.yes or not sys.stdin.isatty():
         return True
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in {"y", "yes"}:
         return True

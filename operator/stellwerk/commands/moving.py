@@ -15,6 +15,7 @@ from stellwerk.clock import Clock, SystemClock
 from stellwerk.commands.cluster_client import with_client
 from stellwerk.errors import ApiError, SchedulerError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.untrusted_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -202,4 +203,4 @@ def _owned(pod: JsonObject, uid: str) -> bool:
 
 def _say(text: str) -> None:
     """One line, beside the plan that may be JSON on standard output."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")

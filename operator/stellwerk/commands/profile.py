@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
 from stellwerk.commands.port_arguments import add_output_arguments, operator_namespace
+from stellwerk.models.untrusted_text import printable, printable_lines
 
 if TYPE_CHECKING:
     from stellwerk.client.profile_revisions import History, Rollback
@@ -58,10 +59,12 @@ def run(options: argparse.Namespace) -> int:
     done = asyncio.run(_prepared(options))
     profile, revision = f"SchedulerProfile {options.name}", f"revision {done.revision.number}"
     if not done.changes:
-        print(f"{profile} has the spec of {revision} already")
+        print(printable(f"{profile} has the spec of {revision} already"))
         return 0
     before, after = done.before["spec"], done.after["spec"]
-    difference = spec_difference(before, after, "spec as it is", f"spec of {revision}")
+    difference = printable_lines(
+        spec_difference(before, after, "spec as it is", f"spec of {revision}")
+    )
     if options.dry_run:
         asyncio.run(_roll_back(options, done))
         print(difference, end="")
@@ -70,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if not is_confirmed(options, f"Give {profile} the spec of {revision}?"):
         return 1
     asyncio.run(_roll_back(options, done))
-    print(f"{profile} has the spec of {revision} again")
+    print(printable(f"{profile} has the spec of {revision} again"))
     return 0
 
 
@@ -131,4 +134,5 @@ def check_here(profile: "JsonObject") -> None:
     except UnknownPluginError as error:
         import sys  # noqa: PLC0415
 
-        print(f"not checked to the end, as this machine lacks a plugin: {error}", file=sys.stderr)
+        text = printable(f"not checked to the end, as this machine lacks a plugin: {error}")
+        print(text, file=sys.stderr)

@@ -8,6 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
+from stellwerk.models.untrusted_text import printable_lines
 
 if TYPE_CHECKING:
     from stellwerk.client.promotion import Promotion
@@ -35,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
     planned = asyncio.run(_prepared(options))
     if options.dry_run:
         asyncio.run(_promote(options, planned))
-        print(_described(planned), end="")
+        print(printable_lines(_described(planned)), end="")
         return 0
-    print(_described(planned), end="", flush=True)
+    print(printable_lines(_described(planned)), end="", flush=True)
     active = planned.active["metadata"]["name"]
     if not is_confirmed(options, f"Let {options.name} take the place of {active}?"):
         return 1

@@ -20,6 +20,7 @@ from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
+from stellwerk.models.untrusted_text import printable
 from stellwerk.plugins.registry import known_plugins
 from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replay_result import ReplayResult
@@ -94,7 +95,7 @@ def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
 
 def _print_damage(journal: Journal) -> None:
     if journal.damage:
-        print(f"stellwerk: replayed up to here: {journal.damage}", file=sys.stderr)
+        print(printable(f"stellwerk: replayed up to here: {journal.damage}"), file=sys.stderr)
 
 
 async def _replay(file: Path) -> int:
@@ -162,9 +163,10 @@ def _print(result: ReplayResult) -> None:
         if result.unknown:
             print(f"{result.unknown} for pods that the journal does not hold")
         for each in result.differences[:_SHOWN]:
-            print(f"{each.key}, attempt {each.attempts}, after {each.seconds:.3f} s:")
-            print(f"  recorded: {each.recorded}")
-            print(f"  now:      {each.replayed}")
+            after = f"attempt {each.attempts}, after {each.seconds:.3f} s"
+            print(printable(f"{each.key}, {after}:"))
+            print(printable(f"  recorded: {each.recorded}"))
+            print(printable(f"  now:      {each.replayed}"))
         left = result.decisions - result.equal - result.unknown - _SHOWN
         if left > 0:
             print(f"and {left} more")

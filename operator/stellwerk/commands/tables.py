@@ -16,8 +16,9 @@ from typing import Any, Final, Generic, NoReturn, TextIO
 
 import orjson
 import yaml
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
@@ -41,7 +42,7 @@ from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.untrusted_text import printable
+from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines
 
 _UNBROKEN: Final = 10_000
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
@@ -54,7 +55,19 @@ _WORD: Final = re.compile(r"[A-Z]+[a-z0-9]*|[^A-Z]+")
 
 
 class _Tables(Console):
-    """A console whose closed pipe is the command line's to deal with: rich would exit with 1."""
+    """A console whose closed pipe is the command line's to deal with: rich would exit with 1.
+
+    What a tenant has written changes nothing on the terminal: of texts, whatever they come from,
+    only printable characters and line breaks are written.
+    """
+
+    @override
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control is None:
+                yield Segment(printable_lines(segment.text), segment.style)
 
     @override
     def on_broken_pipe(self) -> NoReturn:
@@ -585,9 +598,13 @@ def _without_times(answer: Json) -> Json:
 def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
     """Print an answer that is there, as JSON of the operator."""
     if form == "json":
-        sys.stdout.write(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode() + "\n")
+        text = orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
+        sys.stdout.write(json_escaped(text) + "\n")
     elif form == "yaml":
-        yaml.safe_dump(dict(answer), sys.stdout, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
+        if printable_lines(text) != text:  # then escapes say the same
+            text = yaml.safe_dump(dict(answer), sort_keys=False)
+        sys.stdout.write(text)
     else:
         shown.table(codec(shown.kind).read(answer), console())
     sys.stdout.flush()

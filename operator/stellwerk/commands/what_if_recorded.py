@@ -22,6 +22,7 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile, load_profile
+from stellwerk.models.untrusted_text import printable
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.profiles.shadows import Shadows
 from stellwerk.world.decide import Decision
@@ -48,7 +49,7 @@ async def _print(file: Path, profile: Path, last: int, form: str) -> None:
     journal = open_journal(file)
     answer = replace(beside.compare(journal, skipped), groups=groups)
     if journal.damage:
-        sys.stderr.write(f"stellwerk: compared up to here: {journal.damage}\n")
+        sys.stderr.write(printable(f"stellwerk: compared up to here: {journal.damage}") + "\n")
     written = codec(ShadowDiff).as_json(answer)
     show_written(written, form, Shown(ShadowDiff, print_shadow))
 

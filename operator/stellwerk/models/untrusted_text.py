@@ -19,6 +19,26 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same, but for its line breaks."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def json_escaped(json: str) -> str:
+    """JSON that says the same, with an escape for each character that `printable` takes out."""
+    if json.isprintable():
+        return json
+    return "".join(
+        character if character.isprintable() or character == "\n" else _escaped(character)
+        for character in json
+    )
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
 def cut(text: str, limit_bytes: int = SHOWN_BYTES) -> str:
     """The text, cut between two characters so that its UTF-8 is not longer than the limit."""
     if len(text) * 4 <= limit_bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
@@ -46,6 +47,7 @@ class AccessControl:
 
     def __init__(self, reviewer: Reviewer, clock: Clock) -> None:
         self._reviewer = reviewer
+        self._clock = clock
         self._identities: _Answers[Identity | None] = _Answers(clock)
         self._rights: _Answers[bool] = _Answers(clock)
         self._questions = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
@@ -76,7 +78,7 @@ class AccessControl:
         return identity
 
     async def _identity(self, request: web.Request) -> Identity:
-        shown = _from_certificate(request)
+        shown = self._from_certificate(request)
         if shown is not None:
             return shown
         header = request.headers.get("Authorization", "")
@@ -96,6 +98,25 @@ class AccessControl:
                 text="Unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
             )
         return known
+
+    def _from_certificate(self, request: web.Request) -> Identity | None:
+        """The common name and organizations of a client certificate that TLS has verified.
+
+        Raises:
+            HTTPUnauthorized: it has expired since.
+        """
+        transport = request.transport
+        shown = transport.get_extra_info("peercert") if transport is not None else None
+        if not shown:
+            return None
+        if ssl.cert_time_to_seconds(shown["notAfter"]) < self._clock.now().timestamp():
+            raise web.HTTPUnauthorized(text="the client certificate has expired\n")
+        attributes = [pair for entry in shown["subject"] for pair in entry]
+        names = [value for key, value in attributes if key == "commonName"]
+        groups = [value for key, value in attributes if key == "organizationName"]
+        if not names:
+            return None
+        return Identity(names[-1], (*groups, "system:authenticated"))
 
     async def _ask(self, question: Awaitable[T]) -> T:
         async with self._questions:
@@ -125,17 +146,3 @@ class _Answers(Generic[T]):
 
 def _has_failed(answer: asyncio.Future[Any]) -> bool:
     return answer.done() and (answer.cancelled() or answer.exception() is not None)
-
-
-def _from_certificate(request: web.Request) -> Identity | None:
-    """The common name and organizations of a client certificate that TLS has verified."""
-    transport = request.transport
-    shown = transport.get_extra_info("peercert") if transport is not None else None
-    if not shown:
-        return None
-    attributes = [pair for entry in shown["subject"] for pair in entry]
-    names = [value for key, value in attributes if key == "commonName"]
-    groups = [value for key, value in attributes if key == "organizationName"]
-    if not names:
-        return None
-    return Identity(names[-1], (*groups, "system:authenticated"))

@@ -1,7 +1,8 @@
 """The certificate with which the operator's port answers, and the authority of its clients.
 
 `app` makes one when it starts: from files, or signed by itself. Invariant: new connections get what
-the files held a minute ago; a pair that cannot be read leaves the one before in use.
+the files held a minute ago; a pair that cannot be read leaves the one before in use; an authority
+that was taken away is trusted no more, on open connections neither.
 """
 
 from __future__ import annotations
@@ -52,38 +53,66 @@ class ServerCertificate:
         Raises:
             ConfigurationError: the files hold no pair.
         """
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.on_new_authority: Callable[[], None] = lambda: None
+        """Closes connections whose peers showed certificates of another one; set by the port."""
         self._files = files
+        self._made = b""
         self._stamp = (0, 0)
         self._authority = b""
         self._complaint = ""
         if files is None:
-            self._load_made(clock)
-            return
+            from stellwerk.serving.self_signed import self_signed  # noqa: PLC0415 for this case alone
+
+            self._made = self_signed(socket.gethostname(), clock.now())
         try:
-            self._load(files)
+            self.context = self._made_anew(b"")
+            """For the next handshake."""
         except (OSError, ValueError) as error:
+            if files is None:
+                raise
             raise ConfigurationError(
                 f"no certificate for the port in {files.certificate} and {files.key}: {error}"
             ) from error
 
-    async def keep_fresh(self, authority: Callable[[], Awaitable[bytes | None]]) -> None:
+    async def keep_fresh(
+        self,
+        authority: Callable[[], Awaitable[bytes | None]],
+        period_seconds: float = LOOK_AGAIN_SECONDS,
+    ) -> None:
         """Look every minute for new files, and for the authority of clients; never returns.
 
         Args:
-            authority: returns its certificates in PEM, or None where there are none.
+            authority: returns its certificates in PEM, empty where there are none, None where that
+                is not known; it raises OSError where its file is gone.
+            period_seconds: between two looks.
         """
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            await self.refresh(await authority())
+            await asyncio.sleep(period_seconds)
+            try:
+                found = await authority()
+            except OSError as error:
+                if self._authority:
+                    logger.warning("client certificates are trusted no more: %s", error)
+                found = b""
+            await self.refresh(found)
 
     async def refresh(self, authority: bytes | None) -> None:
-        """Load what has changed; what cannot be loaded leaves what was there."""
+        """Load what has changed; what cannot be loaded leaves what was there.
+
+        Args:
+            authority: of clients, as PEM; empty: none is trusted; None: the one before is.
+        """
+        wanted = self._authority if authority is None else authority
         try:
-            if self._files is not None:
-                await asyncio.to_thread(self._reload, self._files)
-            if authority is not None and authority != self._authority:
-                self._trust(authority)
+            stamp = self._files.stamp() if self._files is not None else self._stamp
+            if stamp != self._stamp or wanted != self._authority:
+                self.context = await asyncio.to_thread(self._made_anew, wanted)
+                if stamp != self._stamp and self._files is not None:
+                    logger.info("the port has a new certificate from %s", self._files.certificate)
+                self._stamp = stamp
+                if wanted != self._authority:
+                    self._authority = wanted
+                    self.on_new_authority()
         except (OSError, ValueError) as error:
             if str(error) != self._complaint:
                 logger.warning("the port keeps its certificates, the new ones are none: %s", error)
@@ -91,24 +120,19 @@ class ServerCertificate:
         else:
             self._complaint = ""
 
-    def _trust(self, authority: bytes) -> None:
-        """Ask clients for a certificate, and accept those of this authority, too."""
-        self.context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
-        self.context.verify_mode = ssl.CERT_OPTIONAL
-        self._authority = authority
+    def _made_anew(self, authority: bytes) -> ssl.SSLContext:
+        """A context with the pair of today that trusts this authority for clients, and no other.
 
-    def _reload(self, files: CertificateFiles) -> None:
-        if files.stamp() != self._stamp:
-            self._load(files)
-            logger.info("the port has a new certificate from %s", files.certificate)
-
-    def _load(self, files: CertificateFiles) -> None:
-        stamp = files.stamp()
-        self.context.load_cert_chain(files.certificate, files.key)
-        self._stamp = stamp
-
-    def _load_made(self, clock: Clock) -> None:
-        from stellwerk.serving.self_signed import self_signed  # noqa: PLC0415 for this case alone
-
-        with pem_file(self_signed(socket.gethostname(), clock.now())) as path:
-            self.context.load_cert_chain(path)
+        Raises:
+            OSError, ValueError: the pair or the authority cannot be loaded.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        if self._files is not None:
+            context.load_cert_chain(self._files.certificate, self._files.key)
+        else:
+            with pem_file(self._made) as path:
+                context.load_cert_chain(path)
+        if authority:
+            context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context

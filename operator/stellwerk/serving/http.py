@@ -154,10 +154,13 @@ class HttpServer:
             raise ConfigurationError(
                 f"plain HTTP is for this machine alone: {bind_address} is no loopback address"
             )
-        context = None if self._certificate is None else self._certificate.context
+        certificate = self._certificate
+        if certificate is not None:
+            certificate.on_new_authority = self._use.end_certified
         await self._runner.setup()
         try:
-            site = LimitedSite(self._runner, host, port, self._use, ssl_context=context)
+            tls = None if certificate is None else lambda: certificate.context
+            site = LimitedSite(self._runner, host, port, self._use, tls=tls)
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
@@ -165,7 +168,7 @@ class HttpServer:
                 f"cannot listen on {bind_address}: {error.strerror or error}"
             ) from error
         bound: int = self._runner.addresses[0][1]
-        scheme = "http" if context is None else "https"
+        scheme = "http" if certificate is None else "https"
         logger.info("serving probes and metrics on %s://%s:%d", scheme, host, bound)
         return bound
 

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from stellwerk import logs
 from stellwerk.client.reviews import Reviews
-from stellwerk.errors import ApiError, ConfigurationError
+from stellwerk.errors import ApiError, ConfigurationError, NotFound
 from stellwerk.serving.access_control import AccessControl
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
 from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, LIMITS, LOG_LEVEL_PATH, Guard
@@ -88,11 +88,13 @@ async def _authority(file: Path | None, client: ClusterClient) -> bytes | None:
         return await asyncio.to_thread(file.read_bytes)
     try:
         published = await client.get(_CLIENT_AUTHORITY)
+    except NotFound:
+        return b""
     except ApiError as error:
-        logger.debug("client certificates are not accepted: %s", error)
+        logger.debug("the authority of client certificates is not known: %s", error)
         return None
     text = (published.get("data") or {}).get("client-ca-file")
-    return text.encode() if text else None
+    return text.encode() if text else b""
 
 
 def log_level_routes() -> web.RouteTableDef:

@@ -3,12 +3,21 @@
 import io
 import os
 import random
+import re
 
+import orjson
 import pytest
+import yaml
 from rich.console import Console
 
 from stellwerk.cases.decide import Case
-from stellwerk.commands.tables import console, print_explanation, print_what_if
+from stellwerk.commands.tables import (
+    LISTS,
+    console,
+    print_explanation,
+    print_what_if,
+    show_written,
+)
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.models.answers.pod import (
@@ -126,3 +135,33 @@ def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> 
         printed[width] = output.getvalue()
     assert "NodeResourcesBalancedAllocation" in printed[200]
     assert {"Node", "Resources", "Balanced", "Allocation", "CSILimits"} <= {*printed[80].split()}
+
+
+HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b31m\r\u202egnp"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_what_a_tenant_wrote_changes_nothing_on_the_terminal(is_terminal: bool) -> None:  # noqa: FBT001 as parametrized
+    output = io.StringIO()
+    output.isatty = lambda: is_terminal  # type: ignore[method-assign]
+    answer = WhatIf(
+        drained=HOSTILE,
+        placed=[PlacedPod(pod=HOSTILE, node=HOSTILE)],
+        unplaced=[UnplacedPod(pod=HOSTILE, message=HOSTILE)],
+    )
+    print_what_if(answer, console(output))
+    written = re.sub("\x1b\\[[0-9;]*m", "", output.getvalue()) if is_terminal else output.getvalue()
+    assert "]0;title" in written
+    assert [each for each in written if not each.isprintable() and each != "\n"] == []
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_json_and_yaml_escape_what_a_terminal_would_obey(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"message": HOSTILE, "plain": "ü 漢", "\U000e0001": "\x85"}
+    show_written(answer, form, LISTS["/queue"])
+    written = capsys.readouterr().out
+    assert [each for each in written if not each.isprintable() and each != "\n"] == []
+    read = orjson.loads if form == "json" else yaml.safe_load
+    assert read(written) == answer

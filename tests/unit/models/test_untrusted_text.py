@@ -1,10 +1,12 @@
 """Texts from outside, as events, conditions and logs may show them."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.models.untrusted_text import cut, printable, shown
+from stellwerk.models.untrusted_text import cut, json_escaped, printable, printable_lines, shown
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,14 @@ def test_what_is_shown_is_short_printable_and_stays_as_it_is(text: str) -> None:
     assert len(once.encode()) <= 1024
     assert once.isprintable()
     assert shown(once) == once
+
+
+def test_lines_stay_lines() -> None:
+    assert printable_lines("a\x1b[2J\nb\r\n\x9b") == "a [2J\nb \n "
+
+
+@given(text=st.text())
+def test_escaped_json_says_the_same_in_printable_characters(text: str) -> None:
+    escaped = json_escaped(json.dumps({text: text}, ensure_ascii=False, indent=1))
+    assert json.loads(escaped) == {text: text}
+    assert all(each.isprintable() or each == "\n" for each in escaped)

@@ -1,6 +1,8 @@
 """Who may read the port: what the API server says, asked once in ten seconds."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -117,3 +119,20 @@ async def test_invented_tokens_are_forgotten(access: AccessControl) -> None:
         with pytest.raises(web.HTTPUnauthorized):
             await access.check(request(f"Bearer invented-{number}"))
     assert len(access._identities._kept) == 1024  # noqa: SLF001 what memory holds
+
+
+async def test_a_certificate_that_expires_on_an_open_connection_names_its_user_no_more(
+    access: AccessControl, clock: VirtualClock
+) -> None:
+    until = clock.now() + timedelta(seconds=60)
+    shown = {
+        "subject": ((("commonName", "prometheus"),),),
+        "notAfter": until.strftime("%b %d %H:%M:%S %Y GMT"),
+    }
+    transport = Mock(get_extra_info={"peercert": shown}.get)
+    asked = make_mocked_request("GET", "/metrics", transport=transport)
+    assert (await access.check(asked)).name == "prometheus"
+    clock.advance(61)
+    with pytest.raises(web.HTTPUnauthorized, match="Unauthorized") as refused:
+        await access.check(asked)
+    assert refused.value.text == "the client certificate has expired\n"

@@ -180,6 +180,90 @@ async def test_a_certificate_of_the_clusters_authority_names_its_user(tmp_path: 
         assert review.body["spec"]["groups"] == ["monitors", "system:authenticated"]
 
 
+async def asked_once_more(connection: aiohttp.ClientSession, url: str) -> int:
+    """The status of a request on an open connection, or on a new one where that was closed."""
+    async with connection.get(f"{url}/metrics") as answer:
+        return answer.status
+
+
+async def test_an_authority_that_was_taken_away_is_trusted_no_more(tmp_path: Path) -> None:
+    one, other = (self_signed(name, CLOCK.now()) for name in ("one", "other"))
+    contexts = []
+    for authority in (one, other):
+        (tmp_path / "user.pem").write_bytes(client_certificate(authority, "prometheus", "m"))
+        contexts.append(unverified())
+        contexts[-1].load_cert_chain(tmp_path / "user.pem")
+    async with fake_api() as api, client_of(api, tmp_path) as client:
+        api.decide = reviewed
+        async with guarded_port(PortOptions(), client, CLOCK) as guard:
+            certificate = guard.certificate
+            assert certificate is not None
+            server = HttpServer(Probes(), lambda: b"metrics\n", list, guard=guard)
+            url = f"https://127.0.0.1:{await server.start('127.0.0.1:0')}"
+            sessions = [
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=each)) for each in contexts
+            ]
+
+            async def statuses() -> list[int]:
+                return [await asked_once_more(each, url) for each in sessions]
+
+            try:
+                assert (await get(f"{url}/metrics", context=contexts[0]))[0] == 403
+                await certificate.refresh(one + other)
+                assert await statuses() == [200, 200]
+                await certificate.refresh(None)  # not known just now
+                assert await statuses() == [200, 200]
+                await certificate.refresh(b"no PEM")
+                assert await statuses() == [200, 200]
+                await certificate.refresh(one)
+                with pytest.raises((aiohttp.ClientError, ConnectionError)):
+                    await statuses_of_refused(sessions[1], url)
+                assert await asked_once_more(sessions[0], url) == 200
+                await certificate.refresh(b"")
+                assert await get(f"{url}/metrics", context=contexts[0]) == (
+                    403,
+                    'User "system:anonymous" cannot get path "/metrics"\n',
+                )
+            finally:
+                for each in sessions:
+                    await each.close()
+                await server.close()
+
+
+async def statuses_of_refused(connection: aiohttp.ClientSession, url: str) -> None:
+    """Ask on the open connection and on new ones: TLS refuses the certificate."""
+    for _ in range(3):
+        await asked_once_more(connection, url)
+
+
+async def test_an_authority_whose_file_goes_is_trusted_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = ServerCertificate(None, CLOCK)
+    file = tmp_path / "ca.crt"
+    file.write_bytes(self_signed("one", CLOCK.now()))
+    changes: list[int] = []
+    certificate.on_new_authority = lambda: changes.append(1)
+
+    async def authority() -> bytes:
+        return file.read_bytes()
+
+    await certificate.refresh(await authority())
+    fresh = asyncio.create_task(certificate.keep_fresh(authority, 0.01))
+    file.unlink()
+    async with asyncio.timeout(5):
+        while len(changes) < 2:  # noqa: ASYNC110 a task that is looked at
+            await asyncio.sleep(0.01)
+    assert certificate.context.verify_mode == ssl.CERT_NONE
+    assert "client certificates are trusted no more" in caplog.text
+    file.write_bytes(self_signed("one", CLOCK.now()))
+    async with asyncio.timeout(5):
+        while len(changes) < 3:  # noqa: ASYNC110 a task that is looked at
+            await asyncio.sleep(0.01)
+    assert not fresh.done()
+    fresh.cancel()
+
+
 @pytest.fixture
 def root_level() -> Iterator[logging.Logger]:
     root = logging.getLogger()
