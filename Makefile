@@ -114,6 +114,10 @@ MINUTES ?= 30
 soak: $(READY) ## the long runs under faults; half an hour writes docs/reliability.md anew (MINUTES=30)
 	@$(BIN)/python -m tests.soak.fault_matrix --minutes $(MINUTES) --document docs/reliability.md
 
+.PHONY: soak-gangs
+soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit of each round (MINUTES=10)
+	@PYTHONPATH=operator $(BIN)/python -m tests.soak.gang_churn --minutes $(MINUTES)
+
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --output-file requirements.lock pyproject.toml

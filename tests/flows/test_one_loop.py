@@ -206,7 +206,8 @@ GROUP_STORIES = [
 def test_operator_and_rerun_tell_the_same_story_of_groups(
     groups: Sequence[JsonObject], pods: Sequence[JsonObject], story: Sequence[str]
 ) -> None:
-    args = {"strictQueues": True}
+    room = {"maxNodes": "100%", "maxSeconds": 100_000}
+    args = {"strictQueues": True, "reservation": room}
     spec = {
         "schedulerName": "gangs",
         "gangScheduling": True,

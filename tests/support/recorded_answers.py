@@ -435,7 +435,9 @@ async def of_groups(port: ExplainingPort) -> Sequence[Question]:
     world.apply(*(make_member(f"placed{n}", "placed", cpu="1", node_name="m") for n in range(2)))
     world.apply(*(make_member(f"misspelt{n}", "misspelt", cpu="1") for n in range(2)))
     world.apply(make_member("orphan", "few-of-them", cpu="1"))
-    world.apply(make_profile(NAME, gangScheduling=True))
+    args = {"reservation": {"maxNodes": "100%"}}
+    granting = [{"name": "GangScheduling", "args": args}]
+    world.apply(make_profile(NAME, gangScheduling=True, pluginConfig=granting))
     # Conditions are written as time allows: of all groups but those that wait for pods.
     await eventually(lambda: _groups_with_a_condition(world) == 6)
     await asyncio.sleep(0.3)

@@ -63,6 +63,8 @@ class GroupMembers:
     """Since when it has had pods without a node (monotonic seconds); None: it has none."""
     reserved_since: float | None = None
     """When room began to be kept for it (monotonic seconds); None: none is."""
+    room_refused: str = ""
+    """The reason why no room is kept for it, though it should be; empty: there is none."""
     is_closed: bool = True
     """Whether no member was worth an attempt when that was looked at last."""
     is_looked_up: bool = False
@@ -163,6 +165,21 @@ class GroupMembers:
             self.pending[self.pending_as.pop(pod.uid)] -= 1
 
 
+@dataclass(slots=True)
+class KeptRoom:
+    """The room that groups of one namespace keep, or have kept not long ago.
+
+    It outlives the groups: one that is made anew does not begin a new time.
+    """
+
+    since: float
+    """When the first of them began to (monotonic seconds)."""
+    forgotten_at: float
+    """When it counts no more."""
+    groups: set[PodGroupKey] = field(default_factory=set)
+    """Those for which it was kept; some may keep none any more."""
+
+
 def counts(pod: PodInfo) -> bool:
     """Whether a member counts towards the size of its group: it runs, or may be scheduled."""
     return not pod.terminating and (bool(pod.node_name) or not pod.spec.scheduling_gates)
@@ -192,6 +209,8 @@ class PodGroupBook(PodGroups):
         self.groups: dict[PodGroupKey, GroupMembers] = {}
         self.key_of: dict[str, PodGroupKey] = {}
         self.queues = GroupQueues()
+        self.kept_room: dict[str, KeptRoom] = {}
+        """By namespace; what counts no more goes when another one comes."""
         self.lacks: dict[str, str] = {}
         """APIs whose groups cannot be seen, with the reason."""
         self._serves = serves
@@ -341,6 +360,7 @@ class PodGroupBook(PodGroups):
         fork = PodGroupBook(self._serves, self._profile_name, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
+        fork.kept_room = self.kept_room
         fork.lacks = self.lacks.copy()
         for members in fork.groups.values():
             if members.group is not None:

@@ -28,6 +28,7 @@ from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_att
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
 from stellwerk.world.gangs.queue_order import (
+    gang_args,
     in_order,
     is_first,
     reservation_limit_seconds,
@@ -147,9 +148,15 @@ def _room_is_kept_seconds(world: World, members: GroupMembers, group: PodGroup) 
     profile = next(filter(None, map(world.profiles.of, members.pods.values())), None)
     if profile is None or since is None:
         return ROOM_NOT_KEPT
-    limit_seconds = reservation_limit_seconds(profile, group)
-    left = max(0.0, since + limit_seconds - world.clock.monotonic())
-    return None if is_first(world, members) else round(left)
+    now, kept = world.clock.monotonic(), world.pod_groups.kept_room.get(members.key.namespace)
+    granted = gang_args(profile).reservation
+    if members.ending is None or kept is None or granted is None:
+        left = since + reservation_limit_seconds(profile, group) - now
+        return None if is_first(world, members) else round(max(0.0, left))
+    left = kept.since + granted.max_seconds - now
+    if group.schedule_timeout_seconds:
+        left = min(left, since + group.schedule_timeout_seconds - now)
+    return round(max(0.0, left))
 
 
 def _member(world: World, pod: PodInfo) -> GroupMember:

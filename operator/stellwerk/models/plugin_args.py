@@ -6,6 +6,7 @@ model per plugin and loading a profile validates with it. Invariant: a validated
 immutable, comparable and complete, so that a reload can keep every plugin whose args are equal.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -22,6 +23,7 @@ from stellwerk.models.config_model import (
     invalid,
 )
 from stellwerk.models.name_syntax import is_label_value, is_qualified_name, parse_duration
+from stellwerk.models.profile_selector import LabelSelectorSpec
 
 ARGS_API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 
@@ -392,6 +394,40 @@ class DefaultPreemptionArgs(PluginArgs):
         return self
 
 
+_MOST_NODES: Final = re.compile(r"(?:100|[1-9]?[0-9])%")
+
+
+class ReservationArgs(ConfigModel):
+    """The room that a profile grants to groups that wait, and for how long."""
+
+    namespaces: Annotated[LabelSelectorSpec, Field(default_factory=LabelSelectorSpec)]
+    """The namespaces whose groups may keep nodes, by their labels."""
+
+    max_nodes: int | str = "10%"
+    """How many nodes all groups of one namespace may keep at a time, or which part of all."""
+
+    max_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 300
+    """How long, from the first node that is kept for any group of the namespace."""
+
+    cooldown_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] = 600
+    """How long nothing is kept for the namespace after that."""
+
+    @model_validator(mode="after")
+    def _nodes_are_a_number_or_a_part(self) -> "ReservationArgs":
+        nodes = self.max_nodes
+        if isinstance(nodes, int) and not 0 <= nodes <= INT32_MAX:
+            raise invalid("maxNodes", "must not be negative")
+        if isinstance(nodes, str) and not _MOST_NODES.fullmatch(nodes):
+            raise invalid("maxNodes", "must be a number, or a percentage such as 10%")
+        return self
+
+    def most_nodes(self, nodes: int) -> int:
+        """The number of nodes that one namespace may keep, of so many."""
+        if isinstance(self.max_nodes, int):
+            return self.max_nodes
+        return nodes * int(self.max_nodes.removesuffix("%")) // 100
+
+
 class GangSchedulingArgs(PluginArgs):
     """Arguments of GangScheduling."""
 
@@ -403,6 +439,9 @@ class GangSchedulingArgs(PluginArgs):
 
     strict_queues: bool = False
     """Whether groups of one queue are placed in order, and those behind only beside the first."""
+
+    reservation: ReservationArgs | None = None
+    """The room that may be kept for groups that ask for it, or are the first; None: none is."""
 
 
 class CrossNodePreemptionArgs(PluginArgs):

@@ -98,6 +98,15 @@ def admit_pod_group_v1beta1(group: JsonObject, cluster: Reader, kind: ResourceKi
             raise forbidden(kind, group["metadata"].get("name", ""), why)
 
 
+def keep_pod_group_priority(
+    new: JsonObject, old: JsonObject, _cluster: Reader, _kind: ResourceKind
+) -> None:
+    """A change that leaves out what admission has filled in leaves it as it is, as of pods."""
+    for name in ("priorityClassName", "priority", "preemptionPolicy"):
+        if name in old["spec"] and new["spec"].get(name) is None:
+            new["spec"][name] = old["spec"][name]
+
+
 def _give_priority(group: JsonObject, cluster: Reader, kind: ResourceKind) -> JsonObject | None:
     """Fill in the number of the class that the answer is; None: there is none."""
     spec, name = group["spec"], group["metadata"].get("name", "")

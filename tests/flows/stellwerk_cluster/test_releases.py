@@ -166,7 +166,7 @@ def test_of_a_group_only_min_count_changes(
     new: str, before: dict[str, Any], after: dict[str, Any], *, valid: bool
 ) -> None:
     made = ask(new, "POST", place("v1beta1"), {"metadata": {"name": "c"}, "spec": before})[1]
-    body = {"metadata": {"name": "c"}, "spec": {"priority": made["spec"]["priority"], **after}}
+    body = {"metadata": {"name": "c"}, "spec": after}
     try:
         status, answer = ask(new, "PUT", place("v1beta1", name="c"), body)
         assert status == (200 if valid else 422), answer

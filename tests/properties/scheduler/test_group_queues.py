@@ -15,7 +15,8 @@ from tests.support.pod_groups import make_group, make_member
 from tests.support.skipped_time import run_skipping
 
 QUEUE = {"scheduling.stellwerk.dev/queue": "q"}
-STRICT = [{"name": "GangScheduling", "args": {"strictQueues": True}}]
+ROOM = {"maxNodes": "100%", "maxSeconds": 1_000_000}
+STRICT = [{"name": "GangScheduling", "args": {"strictQueues": True, "reservation": ROOM}}]
 HIGHEST = 2
 BACKOFF_SECONDS = 30.0
 

@@ -47,7 +47,9 @@ PARTLY_BOUND: Final = "scheduling.stellwerk.dev/PartlyBound"
 """Only of groups that are given back after a time: since when too few of their pods are bound."""
 WAITING: Final = "scheduling.stellwerk.dev/Waiting"
 """Only of groups that were placed before, and wait again: PodGroupScheduled stays True."""
-OWN_TYPES: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING})
+ROOM_NOT_GRANTED: Final = "scheduling.stellwerk.dev/RoomNotGranted"
+"""Only of groups that should have nodes kept: why none are."""
+OWN_TYPES: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING, ROOM_NOT_GRANTED})
 CHECK_DELAY_SECONDS: Final = 1.0
 """A group that is complete sooner than this is never said to wait."""
 _WRITERS: Final = 4
@@ -383,6 +385,7 @@ def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObj
         for wanted in (
             *_own_wanted(group, placed, known),
             *_own_partly_bound(group, members, known),
+            *_own_room(members, known),
         )
         if (each := _changed_condition(wanted, known, now)) is not None
     ]
@@ -405,6 +408,17 @@ def _own_wanted(group: PodGroup, placed: int, known: JsonObject) -> Iterator[dic
             "status": "False" if group.problems else "True",
             "reason": "Invalid" if group.problems else "Valid",
             "message": shown("; ".join(group.problems)),
+        }
+
+
+def _own_room(members: GroupMembers, known: JsonObject) -> Iterator[dict[str, Any]]:
+    refused = members.room_refused
+    if refused or ROOM_NOT_GRANTED in known:
+        yield {
+            "type": ROOM_NOT_GRANTED,
+            "status": "True" if refused else "False",
+            "reason": "NotGranted" if refused else "NotAskedFor",
+            "message": shown(refused),
         }
 
 

@@ -103,6 +103,7 @@ class SubmitGroupResult:
         """
         results = decision.attempt.results
         taken.remaining = RemainingMembers(decision)
+        taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
         permit = None
@@ -133,19 +134,20 @@ class SubmitGroupResult:
     async def requeue_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         """Requeue the members, each with its own reason, and state the group's."""
         preemption, results = decision.preemption, decision.attempt.results
+        nodes = self._reserve_nodes(taken, decision)
         for result in results:
             self._record_result(result, taken.profile)
         failures = member_failures(decision)
         if decision.attempt.broken:
             self.conditions.error(taken.members.key, decision.message)
         else:
-            self.conditions.unschedulable(taken.members.key, _group_message(decision))
+            message = _group_message(decision, is_kept=bool(nodes))
+            self.conditions.unschedulable(taken.members.key, message)
         evicts = preemption is not None and bool(preemption.victims)
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
         self._start_api_calls(results)
-        nodes = self._reserve_nodes(taken, decision)
         waits_backoff_out = self._early_seconds < 0
         for uid, failure in failures.items():
             await taken.slices.pass_on()
@@ -161,7 +163,10 @@ class SubmitGroupResult:
         timer = self._reservation_timers.pop(key, None)
         if timer is not None:
             timer.cancel()
+        refused = taken.members.room_refused
         reservation = reserve_nodes(self.world, taken.profile, taken.members, decision)
+        if taken.members.room_refused != refused:
+            self.conditions.check_later(key)
         if reservation is None:
             return {}
         if reservation.left_seconds > 0:
@@ -241,8 +246,8 @@ def _raised(taken: GroupInCycle, request: GroupRequest) -> int:
     return 0 if group is None else group.min_count - request.group.min_count
 
 
-def _group_message(decision: GroupDecision) -> str:
-    if decision.preemption is None:
+def _group_message(decision: GroupDecision, *, is_kept: bool) -> str:
+    if decision.preemption is None or (decision.preemption.is_reservation and not is_kept):
         return decision.message
     why = CAPACITY_IS_RESERVED if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
     return f"{decision.message}, {why}"

@@ -49,7 +49,13 @@ from stellwerk.world.gangs.placements import (
     placement_sums,
     sums,
 )
-from stellwerk.world.gangs.queue_order import is_first, reservation_limit_seconds
+from stellwerk.world.gangs.queue_order import (
+    asks_for_room,
+    is_first,
+    keep_room,
+    reservation_limit_seconds,
+    why_no_room,
+)
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -308,7 +314,7 @@ class Reservation:
     """By uid; empty: they are kept no longer."""
     left_seconds: float
     """The time for which they are still kept, at most 0 if it is over; the first of its queue keeps
-    them."""
+    what its victims leave."""
 
 
 def reserve_nodes(
@@ -318,15 +324,29 @@ def reserve_nodes(
     preemption = decision.preemption
     members.lacks_placement = not decision.placements
     members.ending = preemption.ending if preemption is not None else None
+    members.room_refused = ""
     if preemption is None:
         members.reserved_since = None
+        if asks_for_room(world, members):
+            members.room_refused = why_no_room(world, profile, members)
         return None
     now, since = world.clock.monotonic(), members.reserved_since
-    if since is None or preemption.victims:
+    if not preemption.is_reservation:
+        if since is None or preemption.victims:
+            members.reserved_since = since = now
+        left_seconds = since + reservation_limit_seconds(profile, members.group) - now
+        is_kept = left_seconds > 0 or is_first(world, members)
+        return Reservation(preemption.nodes if is_kept else {}, left_seconds)
+    left_seconds, refused = keep_room(world, profile, members, preemption.nodes.values())
+    if refused:
+        members.room_refused, members.ending, members.reserved_since = refused, None, None
+        return None
+    if since is None:
         members.reserved_since = since = now
-    limit_seconds = reservation_limit_seconds(profile, members.group)
-    left_seconds = since + limit_seconds - now
-    is_kept = left_seconds > 0 or is_first(world, members)
+    group = members.group
+    if group is not None and group.schedule_timeout_seconds:
+        left_seconds = min(left_seconds, since + group.schedule_timeout_seconds - now)
+    is_kept = left_seconds > 0
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)
 
 

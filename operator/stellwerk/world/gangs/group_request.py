@@ -189,6 +189,6 @@ def request_for(
         members.succeeded,
         members.succeeded_by_role,
         gang_args(profile).second_look_milliseconds / 1000,
-        reserves_capacity(world, members),
+        reserves_capacity(world, profile, members),
         members.ending,
     )

@@ -9,11 +9,12 @@ been tried, placed or lost.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
-from stellwerk.backend.pod_groups import GroupMembers, GroupQueue
+from stellwerk.backend.pod_groups import GroupMembers, GroupQueue, KeptRoom
 from stellwerk.backend.queued_pod import Place, QueuedPod
+from stellwerk.models.json_values import text_map
 from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -32,9 +33,10 @@ def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
 
 
 def reservation_limit_seconds(profile: ServedProfile, group: PodGroup | None) -> float:
-    """The time for which nodes are reserved for a group: its own, or else that of its profile."""
+    """The time for which nodes are reserved for a group: its profile's, unless its own is less."""
     given_seconds = group.schedule_timeout_seconds if group is not None else None
-    return given_seconds or gang_args(profile).reservation_seconds
+    limit_seconds = gang_args(profile).reservation_seconds
+    return min(given_seconds, limit_seconds) if given_seconds else limit_seconds
 
 
 def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
@@ -59,11 +61,72 @@ def is_first(world: World, members: GroupMembers) -> bool:
     return queue is not None and first_of(world, queue) is members
 
 
-def reserves_capacity(world: World, members: GroupMembers) -> bool:
-    """Whether nodes are reserved for a group that does not fit: it asks for it, or is the first."""
+def asks_for_room(world: World, members: GroupMembers) -> bool:
+    """Whether nodes should be kept for a group that does not fit: it says so, or is the first."""
     if members.group is not None and members.group.reserves_room:
         return True
     return is_first(world, members)
+
+
+def reserves_capacity(world: World, profile: ServedProfile, members: GroupMembers) -> bool:
+    """Whether nodes are reserved for a group that does not fit: it asks, and may have them."""
+    return asks_for_room(world, members) and not why_no_room(world, profile, members)
+
+
+def why_no_room(world: World, profile: ServedProfile, members: GroupMembers) -> str:
+    """The reason for which no node may be kept for a group now; empty: some may."""
+    granted, namespace = gang_args(profile).reservation, members.key.namespace
+    if granted is None:
+        return "the profile grants no room: pluginConfig of GangScheduling has no args.reservation"
+    obj = world.objects.get("Namespace", "", namespace)
+    labels = text_map(obj["metadata"].get("labels")) if obj is not None else {}
+    if not granted.namespaces.compiled().matches(labels):
+        return f'args.reservation.namespaces grants no room to the namespace "{namespace}"'
+    kept = world.pod_groups.kept_room.get(namespace)
+    if kept is None:
+        return ""
+    passed = world.clock.monotonic() - kept.since
+    if not granted.max_seconds <= passed < granted.max_seconds + granted.cooldown_seconds:
+        return ""
+    return (
+        f'room was kept for groups of the namespace "{namespace}" for {granted.max_seconds} s, '
+        f"the most that is granted, and is again {granted.cooldown_seconds} s later"
+    )
+
+
+def keep_room(
+    world: World, profile: ServedProfile, members: GroupMembers, nodes: Collection[str]
+) -> tuple[float, str]:
+    """Count the nodes that are kept for a group: (seconds that are left, why it may not have them).
+
+    What its namespace may keep is shared by all its groups, and by those that they were before.
+    """
+    refused = why_no_room(world, profile, members)
+    granted, namespace = gang_args(profile).reservation, members.key.namespace
+    if granted is None or refused:
+        return 0.0, refused
+    book, now = world.pod_groups, world.clock.monotonic()
+    for name, each in list(book.kept_room.items()):
+        if each.forgotten_at <= now:
+            del book.kept_room[name]
+    forgotten_at = now + granted.max_seconds + granted.cooldown_seconds
+    kept = book.kept_room.get(namespace) or KeptRoom(now, forgotten_at)
+    others = {
+        node_name
+        for key in kept.groups - {members.key}
+        for uid in (book.groups[key].pods if key in book.groups else ())
+        if (node_name := world.nominator.node_of(uid))
+    }
+    total = len(world.cache.snapshot.row_of)
+    most, wanted = granted.most_nodes(total), set(nodes)
+    if len(others | wanted) > most:
+        return 0.0, (
+            f"{len(wanted)} nodes would be kept for it, and {len(others)} are for other groups of "
+            f'the namespace "{namespace}", which is granted {most} of {total}'
+        )
+    book.kept_room[namespace] = kept
+    kept.groups = {key for key in kept.groups if key in book.groups} | {members.key}
+    return kept.since + granted.max_seconds - now, ""
 
 
 def why_inadmissible(world: World, members: GroupMembers) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,8 +17,9 @@ from stellwerk.framework.types import Status
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.scheduler.gangs import group_cycle
-from stellwerk.scheduler.gangs.group_conditions import PARTLY_BOUND, WAITING
+from stellwerk.scheduler.gangs.group_conditions import PARTLY_BOUND, ROOM_NOT_GRANTED, WAITING
 from stellwerk.serving.exposition import exposition
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
@@ -25,9 +27,11 @@ from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 from stellwerk.world.gangs.group_attempt import MemberRequest, decided_at_once
 from stellwerk.world.gangs.group_decision import Deciding, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.queue_order import reservation_limit_seconds
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from tests.support.builders import make_node, make_pod
+from tests.support.group_decisions import GroupWorld
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.skipped_time import run_skipping
@@ -688,7 +692,7 @@ def test_room_is_kept_no_longer_than_its_time() -> None:
         await asyncio.sleep(30)
         assert bound(world, "small") == 1
 
-    args = {"reservationSeconds": 60}
+    args = {"reservation": {"maxNodes": "100%", "maxSeconds": 60}}
     story(play, pluginConfig=[{"name": "GangScheduling", "args": args}])
 
 
@@ -712,7 +716,101 @@ def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
         await asyncio.sleep(20)
         assert bound(world, "small", "p0", "p1") == 2
 
-    story(play, pluginConfig=[{"name": "GangScheduling", "args": {"reservationSeconds": 3600}}])
+    story(play, **granting(maxNodes="50%", maxSeconds=3600))
+
+
+def granting(**reservation: Any) -> dict[str, Any]:
+    """A profile that grants room to groups that ask for it."""
+    return {"pluginConfig": [{"name": "GangScheduling", "args": {"reservation": reservation}}]}
+
+
+def foreign(name: str, **spec: Any) -> JsonObject:
+    """A pod of another tenant, which goes by the same profile."""
+    return make_pod(name, namespace="other", scheduler_name="stellwerk", **spec)
+
+
+def room(world: InProcess, group: str) -> tuple[str, str]:
+    found = condition(world, group, ROOM_NOT_GRANTED)
+    return found.get("status", ""), found.get("message", "")
+
+
+def kept_nodes(world: InProcess) -> set[str]:
+    nominated = world.operator.world.nominator.by_node
+    return {name for name, pods in nominated.items() if pods}
+
+
+KEEPS = {"scheduling.stellwerk.dev/reserves-room": "true"}
+
+
+def hungry(name: str, size: int) -> list[JsonObject]:
+    """A group that asks for whole nodes, and for room."""
+    members = [make_member(f"{name}-{n}", name, cpu="4") for n in range(size)]
+    return [make_group(name, size, KEEPS), *members]
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        pytest.param({}, "grants no room: pluginConfig", id="nothing is granted by default"),
+        pytest.param(
+            granting(), "which is granted 2 of 20", id="more is asked for than is granted"
+        ),
+        pytest.param(
+            granting(namespaces={"matchLabels": {"trusted": "yes"}}, maxNodes="100%"),
+            'grants no room to the namespace "default"',
+            id="it is granted to others",
+        ),
+    ],
+)
+def test_a_group_keeps_no_node_from_others_that_was_not_granted(
+    profile: dict[str, Any], reason: str
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(*(make_node(f"n{n}", cpu="4") for n in range(20)))
+        world.apply(make_pod("in-the-way", cpu="100m", node_name="n0"), *hungry("g", 20))
+        await asyncio.sleep(3)
+        world.apply(*(foreign(f"f{n}", cpu="100m") for n in range(10)))
+        await asyncio.sleep(1)
+        paths = [f"/api/v1/namespaces/other/pods/f{n}" for n in range(10)]
+        assert all(world.client.objects[path]["spec"].get("nodeName") for path in paths)
+        assert kept_nodes(world) == set()
+        status, message = room(world, "g")
+        assert (status, reason in message) == ("True", True)
+
+    story(play, **profile)
+
+
+def test_groups_that_are_made_anew_keep_no_more_than_the_share_of_their_namespace() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(*(make_node(f"n{n}", cpu="4") for n in range(20)))
+        world.apply(*(make_pod(f"v{n}", cpu="3", node_name=f"n{n}") for n in range(20)))
+        kept_seconds = 0
+        for second in range(150):
+            if second % 10 == 0:
+                for name in (f"{turn}-{second - 10}" for turn in range(3)):
+                    if second:
+                        world.delete("PodGroup", name)
+                        world.delete("Pod", f"{name}-0")
+                for turn in range(3):
+                    world.apply(*hungry(f"{turn}-{second}", 1))
+            await asyncio.sleep(1)
+            kept = kept_nodes(world)
+            assert len(kept) <= 2
+            kept_seconds += bool(kept)
+        # 30 s are granted in each 90.
+        assert 40 <= kept_seconds <= 62
+
+    story(play, **granting(maxSeconds=30, cooldownSeconds=60))
+
+
+def test_a_group_may_ask_for_room_for_less_time_than_is_granted_and_never_for_more() -> None:
+    assert [
+        reservation_limit_seconds(
+            GroupWorld().served,
+            replace(parse_pod_group(make_group("g", 1)), schedule_timeout_seconds=seconds),
+        )
+        for seconds in (None, 60, 2**31 - 1)
+    ] == [300, 60, 300]
 
 
 def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:

@@ -14,6 +14,7 @@ from tests.support.in_process import InProcess, make_profile, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.skipped_time import run_skipping
 
+ROOM = {"maxNodes": "100%", "maxSeconds": 100_000}
 QUEUE = {"scheduling.stellwerk.dev/queue": "training"}
 
 
@@ -21,7 +22,7 @@ def story(play: Callable[[InProcess], Awaitable[None]], *, strict: bool = True) 
     """Run a story on one node of four cores."""
 
     async def run(clock: VirtualClock) -> None:
-        args = [{"name": "GangScheduling", "args": {"strictQueues": strict}}]
+        args = [{"name": "GangScheduling", "args": {"strictQueues": strict, "reservation": ROOM}}]
         async with running(clock) as world:
             world.apply(make_profile("stellwerk", gangScheduling=True, pluginConfig=args))
             world.apply(make_node("n", cpu="4", labels={"zone": "z"}))
