@@ -68,6 +68,7 @@ DIFFERENT: dict[str, dict[str, str]] = {
         '[{"type": "PodScheduled"}]': _RESTS,
     },
     "gang-two-profiles": {
+        "pods two left": _SAYS_SO,
         "groups refused": "20: what is wrong is said of the group, too",
         "request: added": "20: what is wrong is said of the group, too",
     },

@@ -169,6 +169,10 @@ class FastLane:
 
     async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
         """Look again and again for kinds that kopf does not watch: absent ones may appear."""
+        for delivery in list(self._deliveries.values()):
+            if delivery.watched.may_be_absent:
+                # Where it is absent the barrier need not wait until kopf has looked.
+                await self._availability.is_there(delivery)
         for pause_seconds in self._availability.pauses():
             # At first, kopf is just looking itself.
             with suppress(TimeoutError):
