@@ -17,7 +17,6 @@ from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.connection import Fence
@@ -94,6 +93,7 @@ from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, announced, run_together
+from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.cases.decide import CaseError, decide
 from stellwerk.errors import ProfileError
 from stellwerk.framework.events import QUEUE, QUEUE_SKIP, Action, ClusterChange, Resource
@@ -21,6 +20,7 @@ from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.gangs.group_conditions import ScheduledCondition, conditions_patch
 from stellwerk.world.gangs.group_request import why_disagreeing
+from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.pod_status import SCHEDULER_ERROR
 from tests.support.builders import pod_info
 from tests.support.corpus_of_1_37 import both_releases, cases, differences

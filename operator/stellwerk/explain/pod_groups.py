@@ -9,7 +9,6 @@ from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.group import (
@@ -27,6 +26,7 @@ from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
+from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import (
     gang_args,
     in_order,

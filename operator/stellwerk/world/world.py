@@ -13,7 +13,6 @@ from typing import Self
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
@@ -29,6 +28,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.snapshot.trial import Trial
+from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 
 

@@ -21,7 +21,6 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.models.json_values import JsonObject
@@ -32,6 +31,7 @@ from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGr
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
+from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
 

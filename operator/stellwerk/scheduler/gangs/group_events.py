@@ -14,7 +14,6 @@ from contextvars import Context
 from typing import Final
 from urllib.parse import quote
 
-from stellwerk.backend.pod_groups import FinishedMember, GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.services import ClusterClient
@@ -30,6 +29,7 @@ from stellwerk.models.pod_group_key import (
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
+from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
 from stellwerk.world.gangs.queue_order import activate_admissible, after_change
 from stellwerk.world.world import World
 

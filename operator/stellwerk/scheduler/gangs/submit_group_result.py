@@ -17,7 +17,6 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import Conflict, NotFound, SchedulerError
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
@@ -46,6 +45,7 @@ from stellwerk.world.gangs.group_decision import (
     reserve_nodes,
 )
 from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
+from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile

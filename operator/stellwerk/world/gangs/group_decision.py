@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
@@ -49,6 +48,7 @@ from stellwerk.world.gangs.placements import (
     placement_sums,
     sums,
 )
+from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import (
     asks_for_room,
     is_first,

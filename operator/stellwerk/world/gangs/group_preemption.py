@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from stellwerk.backend.pod_groups import priority_of
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
@@ -35,6 +34,7 @@ from stellwerk.world.gangs.group_attempt import (
 )
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.member_orders import try_other_orders
+from stellwerk.world.gangs.pod_groups import priority_of
 from stellwerk.world.world import World
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."

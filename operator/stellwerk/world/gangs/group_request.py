@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import WORKLOAD_API
 from stellwerk.world.gangs.group_attempt import GroupAttempt
+from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import (
     gang_args,
     member_position,

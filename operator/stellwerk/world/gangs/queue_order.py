@@ -12,13 +12,13 @@ import math
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
-from stellwerk.backend.pod_groups import GroupMembers, GroupQueue, KeptRoom
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.json_values import text_map
 from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.world.gangs.pod_groups import GroupMembers, GroupQueue, KeptRoom
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
