@@ -15,7 +15,10 @@ from stellwerk.snapshot.columns import Changes
 
 
 class Nominator(Nominations):
-    """Nominated pods by node, those in memory and those that the API has."""
+    """Nominated pods by node, those in memory and those that the API has.
+
+    Which of them count against a pod is said by `Nominations.against`.
+    """
 
     def __init__(self) -> None:
         self.by_node: dict[str, dict[str, PodInfo]] = {}

@@ -592,7 +592,10 @@ class RowFilters(FilterRunner):
         return cached, others
 
     def _nominated_pods(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
-        """(position, nominated pod) for the pods that count against this one."""
+        """(position, nominated pod) for the pods that count against this one.
+
+        `Nominations.against` compares the priorities.
+        """
         nominations, snapshot = self._nominations, nodes.snapshot
         named = nominations.by_node
         if not named:

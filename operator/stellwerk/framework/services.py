@@ -128,7 +128,10 @@ class Nominations(Protocol):
     def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
 
     def against(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
-        """Return the pods nominated to a node that a pod may not preempt."""
+        """Return the pods nominated to a node whose room a pod may not take.
+
+        Those of equal or higher priority, itself excepted.
+        """
         return [
             other
             for other in self.pods_for_node(node_name)

@@ -113,7 +113,7 @@ class PodInfo:
 
     @property
     def priority(self) -> int:
-        """spec.priority, 0 when unset."""
+        """spec.priority, 0 when unset; the name of its priority class is not kept."""
         return self.spec.priority
 
     @property

@@ -99,7 +99,8 @@ class Failure:
     def not_bound(cls, status: Status) -> "Failure":
         """PreBind or Bind did not succeed: as its status says, an error mostly.
 
-        Another attempt follows after a backoff; no hint is asked.
+        It names no plugins, and the pod is past its cycle: to the queue it is an error, so that
+        another attempt follows after a backoff, and no hint is asked.
         """
         return cls(status.message, rejected=status.rejected)
 

@@ -379,7 +379,7 @@ class PlacementChoice:
     ) -> None:
         self._context, self._found = context, found
         self._resources = _resources(context, members)
-        self._chosen: list[FeasiblePlacement] = []
+        self._feasible: list[FeasiblePlacement] = []
         self.closest = GroupAttempt()
         """The attempt that placed most, the first of them."""
         many = len(found.placements) > MOST_TRIED
@@ -406,7 +406,7 @@ class PlacementChoice:
         here = Domains((found.placements[index],), of_row)
         placed = [each.assumed for each in attempt.results if each.assumed is not None]
         count = np.array([scheduled + len(placed)], np.int64)
-        self._chosen.append(
+        self._feasible.append(
             FeasiblePlacement(
                 attempt.placement,
                 [each.pod for each in attempt.results],
@@ -416,11 +416,11 @@ class PlacementChoice:
         )
 
     def best(self) -> FeasiblePlacement | None:
-        """The best placement that holds the group; None: there is none."""
-        if not self._chosen:
+        """The placement of the highest score, of equal ones the first that was tried; None: none."""
+        if not self._feasible:
             return None
-        return self._chosen[
-            int(self._scores(joined_placements([each.sums for each in self._chosen])).argmax())
+        return self._feasible[
+            int(self._scores(joined_placements([each.sums for each in self._feasible])).argmax())
         ]
 
     def _scores(self, placements: PlacementSums) -> IntColumn:
