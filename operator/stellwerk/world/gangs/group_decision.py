@@ -416,7 +416,7 @@ class PlacementChoice:
         )
 
     def best(self) -> FeasiblePlacement | None:
-        """The placement of the highest score, of equal ones the first that was tried; None: none."""
+        """The placement of the highest score, the first that was tried of equal ones, if any."""
         if not self._feasible:
             return None
         return self._feasible[
