@@ -50,7 +50,12 @@ class Cost(IntEnum):
 
 @runtime_checkable
 class Change(Protocol):
-    """One change; equal changes compare equal."""
+    """One change; equal changes compare equal.
+
+    A plugin yields it from `propose`, and the search tries it. A new kind is a class with these
+    members here, with its place in `Cost` where none of those fits; its fields in `ChangeFields`
+    (`models.answers.suggestion`) where it has others; and its name in `stellwerk.plugin_api`.
+    """
 
     cost: ClassVar[Cost]
     """How dear it is."""

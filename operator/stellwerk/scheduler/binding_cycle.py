@@ -209,8 +209,10 @@ class BindingCycle:
     def _undo(self, attempt: BindingAttempt, failure: Failure) -> None:
         """Undo a binding that failed, and report it (`handleBindingCycleError`).
 
-        `undo_binding` has the order: Unreserve, forget, wake others, back to the queue. Then an
-        event and a condition say why (`FailureHandler.carry_out`).
+        `undo_binding` has the order: Unreserve of each plugin, the cache forgets the pod, others
+        are woken as by its end, and it goes to podErrorBackoffQ, or to the unschedulable ones where
+        Permit rejected it. Then `FailureHandler.carry_out` records the event FailedScheduling and
+        puts the condition PodScheduled=False, whose reason is SchedulerError after an error.
         """
         profile = attempt.profile
         failure.nomination = NominatingInfo("", in_any_case=attempt.announced)

@@ -100,8 +100,8 @@ class Evictor:
     waiting_pods: PreemptiblePods
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    def count(self, victims: Sequence[PodInfo]) -> None:
-        """Count the victims of one preemption, which begins."""
+    def observe_preemption(self, victims: Sequence[PodInfo]) -> None:
+        """Observe the number of victims of one preemption; each by itself goes through `evict`."""
         self.metrics.preemption_victims.labels().observe(len(victims))
 
     async def evict(self, victim: PodInfo, reason: EvictionReason) -> VictimOutcome:
@@ -214,7 +214,7 @@ class PreemptionExecutor:
     def start(self, eviction: Eviction) -> None:
         """Evict the victims, in place of whatever is under way for the same preemptor."""
         pod = eviction.preemptor
-        self.evictor.count(eviction.candidate.victims)
+        self.evictor.observe_preemption(eviction.candidate.victims)
         replaced = self._forget(pod.uid)
         if replaced is not None:
             replaced.cancel()

@@ -50,7 +50,7 @@ class GroupEvictions:
 
     def start(self, eviction: GroupEviction) -> None:
         """Evict the victims; the members are gated from here on until that is done."""
-        self.evictor.count(eviction.victims)
+        self.evictor.observe_preemption(eviction.victims)
         self.world.preempting.update(pod.uid for pod in eviction.members)
         task = asyncio.get_running_loop().create_task(
             self._carry_out(eviction), name=f"preempt for {eviction.group.key.shown}"
