@@ -13,7 +13,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from tests.support.answers import written
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, case, claim, device, held, request
 
 PROFILE: JsonObject = {"metadata": {"name": "p"}, "spec": {"schedulerName": "default-scheduler"}}
@@ -35,8 +35,8 @@ def test_two_pods_that_are_moved_do_not_get_one_device() -> None:
     spare = {"driver": DRIVER, "nodeName": "b", "pool": pool, "devices": [device("gpu-0")]}
     written["resourceslices"].append({"metadata": {"name": "b"}, "spec": spare})
     written["pods"] = [
-        claiming("p1", "one", node_name="a"),
-        claiming("p2", "two", node_name="a"),
+        owned(claiming("p1", "one", node_name="a")),
+        owned(claiming("p2", "two", node_name="a")),
     ]
     answer = answered(Case(written), Supposition(drain="a", profile=PROFILE))
     assert [each["node"] for each in answer["placed"]] == ["b"]
@@ -140,7 +140,7 @@ def test_a_profile_beyond_the_limit_is_refused() -> None:
 def test_an_answer_out_of_time_has_what_was_decided_until_then(at: int) -> None:
     written_case = case(claim("mine", request()), devices=[])
     written_case["pods"] = [
-        make_pod(f"p{each}", uid=f"p{each}", node_name="a") for each in range(6)
+        owned(make_pod(f"p{each}", uid=f"p{each}", node_name="a")) for each in range(6)
     ]
     steps = what_if(Case(written_case).world, Supposition(drain="a", profile=PROFILE))
     for _ in range(at):
@@ -161,7 +161,9 @@ def cluster(*pods: JsonObject, nodes: int = 3) -> Case:
 
 
 def test_several_nodes_are_drained_at_once() -> None:
-    loaded = cluster(make_pod("a", cpu="2", node_name="n1"), make_pod("b", cpu="3", node_name="n2"))
+    loaded = cluster(
+        owned(make_pod("a", cpu="2", node_name="n1")), owned(make_pod("b", cpu="3", node_name="n2"))
+    )
     answer = answered(loaded, Supposition(drain=["n1", "n2", "n1"], profile=PROFILE))
     assert answer["drained"] == ["n1", "n2"]
     assert [each["node"] for each in answer["placed"]] == ["n3"], "the other one has no room there"
@@ -172,7 +174,7 @@ def test_several_nodes_are_drained_at_once() -> None:
 
 
 def test_drained_pods_are_decided_before_the_supposed_one() -> None:
-    loaded = cluster(make_pod("a", cpu="3", node_name="n1"), nodes=2)
+    loaded = cluster(owned(make_pod("a", cpu="3", node_name="n1")), nodes=2)
     supposed = Supposition(pod=make_pod("new", cpu="3"), drain="n1", profile=PROFILE)
     answer = answered(loaded, supposed)
     assert [(each["pod"], each["node"]) for each in answer["placed"]] == [("default/a", "n2")]
