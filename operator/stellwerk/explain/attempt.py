@@ -14,6 +14,7 @@ from stellwerk.framework.extension_points import PERMIT
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.pod import PluginLeftOut
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.decide import Decision, Failure, decide
 from stellwerk.world.extenders import is_interested
 from stellwerk.world.gangs.group_attempt import decided_at_once
@@ -23,7 +24,7 @@ from stellwerk.world.gangs.group_decision import (
     decide_group,
     member_failures,
 )
-from stellwerk.world.gangs.group_request import request_for
+from stellwerk.world.gangs.group_request import request_for, why_different
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import in_order, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
@@ -65,6 +66,8 @@ def attempt(
     """
     if pod.spec.too_complex:
         return Attempt(message=pod.spec.too_complex, is_own=False)
+    if pod.terminating:
+        return Attempt(message="it is being deleted", is_own=False)
     if profile.places_groups:
         members = world.pod_groups.of_member(pod.uid)
         if members is not None:
@@ -152,9 +155,15 @@ def _with_group(
     held = closed or (why_inadmissible(live, known) if known is not None else "")
     if held:
         return Attempt(message=held, is_own=False)
-    pending = [each for each in members.pods.values() if _is_pending(world, each)]
-    if members.group is None or not any(each.uid == pod.uid for each in pending):
+    pending = [each for each in members.pods.values() if _is_pending(world, each, live)]
+    group = members.group
+    if group is None or not any(each.uid == pod.uid for each in pending):
         return _alone(world, pod, profile)
+    held = why_different(world, profile, members, pending)
+    if not held and len(pending) + world.pod_groups.placed(members) < group.min_count:
+        held = f"{len(pending)} members of its group can be tried, and {group.min_count} have to be"
+    if held:
+        return Attempt(message=held, is_own=False)
     request = request_for(world, profile, members, in_order(live, pending))
     ties: dict[str, Sequence[str]] = {}
     deciding = decide_group(world, profile, request)
@@ -220,6 +229,9 @@ def _one_of(results: dict[str, Attempt], pod: PodInfo) -> Attempt:
     return own
 
 
-def _is_pending(world: World, pod: PodInfo) -> bool:
-    in_cache = world.cache.pod(pod.uid) is not None
-    return not (in_cache or pod.terminating or pod.spec.scheduling_gates)
+def _is_pending(world: World, pod: PodInfo, live: World) -> bool:
+    """Whether a member is decided with the others: it has no node, and no plugin keeps it back."""
+    if world.cache.pod(pod.uid) is not None or pod.terminating or pod.spec.scheduling_gates:
+        return False
+    entry = live.queue.entries.get(pod.uid)
+    return entry is None or entry.gating_plugin in {"", GANG_SCHEDULING}

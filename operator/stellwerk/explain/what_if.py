@@ -145,7 +145,7 @@ class _Answers:
             return
         self.not_asked |= dict.fromkeys(not_asked(profile, pod))
         yield
-        held_back = _held_back(world, pod) or self._throttled(pod, profile)
+        held_back = _held_back(pod, profile) or self._throttled(pod, profile)
         tried = self._with_group.pop(pod.uid, None)
         if tried is None and pod is self._explained:
             tried = yield from self._explain(pod, profile)
@@ -173,13 +173,19 @@ class _Answers:
             return Attempt(message=str(failure))
 
 
-def _held_back(world: World, pod: PodInfo) -> str:
+def _held_back(pod: PodInfo, profile: ServedProfile) -> str:
     """The plugin that keeps a pod from the queue, and why; empty: none does."""
-    status = world.profiles.pre_enqueue(pod, "")
-    if status.ok or status.plugin == GANG_SCHEDULING:  # of groups `attempt` knows more
-        return ""
-    reasons = ", ".join(status.reasons)
-    return f"held back by {status.plugin}{': ' if reasons else ''}{reasons}"
+    for plugin in profile.pre_enqueues:
+        if plugin.name == GANG_SCHEDULING:  # of groups `attempt` knows more
+            continue
+        try:
+            status = plugin.pre_enqueue(pod)
+        except Exception as failure:  # noqa: BLE001 whatever a plugin raises gates the pod
+            return f"held back by {plugin.name}: {type(failure).__name__}: {failure}"
+        if not status.ok:
+            reasons = ", ".join(status.reasons)
+            return f"held back by {plugin.name}{': ' if reasons else ''}{reasons}"
+    return ""
 
 
 def _unplaced(pod: PodInfo, tried: Attempt, held_back: str) -> UnplacedPod:

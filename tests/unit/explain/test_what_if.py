@@ -217,3 +217,83 @@ def test_pods_and_drains_are_lists(body: JsonObject, message: str | None) -> Non
         return
     with pytest.raises(ConfigurationError, match=message):
         Supposition.of(body)
+
+
+def budget(allowed: int, **status: Any) -> JsonObject:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+
+
+def running(name: str, *, cpu: str = "1", node: str = "n1", **fields: Any) -> JsonObject:
+    pod = make_pod(name, cpu=cpu, node_name=node, labels={"app": "web"}, **fields)
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return {**pod, "status": ready}
+
+
+def drained(allowed: int, *pods: JsonObject, nodes: int = 3) -> Any:
+    loaded = cluster(*pods, nodes=nodes)
+    loaded.world.objects.set("PodDisruptionBudget", budget(allowed))
+    return answered(loaded, Supposition(drain="n1", profile=PROFILE))
+
+
+def test_a_pod_without_a_controller_is_lost() -> None:
+    answer = answered(cluster(running("hello")), Supposition(drain="n1", profile=PROFILE))
+    assert answer["lost"] == ["default/hello"]
+    assert answer["placed"] == []
+
+
+def test_a_budget_without_disruptions_holds_the_drain_up() -> None:
+    answer = drained(0, owned(running("a")), running("bare"))
+    assert answer["placed"] == []
+    assert "lost" not in answer
+    assert answer["staying"] == [
+        {
+            "pod": f"default/{name}",
+            "node": "n1",
+            "budget": "default/web",
+            "message": "it allows no disruption now",
+        }
+        for name in ("bare", "a")
+    ]
+
+
+def test_a_budget_is_made_good_by_each_pod_that_gets_a_node() -> None:
+    pods = [owned(running(name)) for name in "abc"]
+    answer = drained(1, *pods)
+    assert [each["pod"] for each in answer["placed"]] == [f"default/{name}" for name in "abc"]
+    assert "staying" not in answer
+
+
+def test_a_budget_is_used_up_by_a_pod_that_gets_none() -> None:
+    pods = [owned(running(name, cpu="3")) for name in ("a",)]
+    full = [make_pod(f"full-{node}", cpu="2", node_name=node) for node in ("n2", "n3")]
+    answer = drained(1, *pods, owned(running("b")), *full)
+    assert [each["pod"] for each in answer["unplaced"]] == ["default/a"]
+    assert [each["pod"] for each in answer["staying"]] == ["default/b"]
+
+
+def test_an_answer_has_one_preemption() -> None:
+    pods = [
+        owned(make_pod(f"low-{node}", cpu="3", node_name=node, priority=1)) for node in ("n1", "n2")
+    ]
+    loaded = cluster(*pods, nodes=2)
+    supposed = Supposition(pod=make_pod("high", cpu="3", priority=9), profile=PROFILE)
+    answer = answered(loaded, supposed)
+    (unplaced,) = answer["unplaced"]
+    told = answer["explanation"]["preemption"]
+    assert unplaced["wouldPreempt"]["node"] == told["node"]
+    assert unplaced["wouldPreempt"]["victims"] == [each["pod"] for each in told["victims"]]
+
+
+def test_a_pod_that_a_gate_holds_back_is_not_placed() -> None:
+    gated = make_pod("gated", cpu="1", schedulingGates=[{"name": "wait"}])
+    answer = answered(cluster(), Supposition(pods=[gated, make_pod("p")], profile=PROFILE))
+    assert [each["pod"] for each in answer["placed"]] == ["default/p"]
+    (unplaced,) = answer["unplaced"]
+    assert unplaced["heldBack"] is True
+    assert unplaced["message"].startswith("held back by SchedulingGates")
