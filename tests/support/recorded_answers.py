@@ -11,10 +11,13 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from rich.console import Console
 
 from stellwerk.cases.decide import Case
+from stellwerk.clock import VirtualClock
+from stellwerk.commands import tables
 from stellwerk.commands.tables import (
     print_explanation,
     print_group,
@@ -28,7 +31,7 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 from tests.support.explaining_port import ExplainingPort, explaining_port, two_nodes
 from tests.support.gpu_cluster import gpu_node, gpu_pod
@@ -74,11 +77,18 @@ async def answers_of(story: Story) -> dict[str, Any]:
 def printed_answer(path: str, answer: Any) -> str:
     """The answer as the command that asks for it prints it; empty: none does."""
     output = io.StringIO()
-    for beginning, kind, show in _TABLES:
-        if path.startswith(beginning):
-            show(codec(kind).read(answer), Console(file=output, width=100))
-            break
+    with patch.object(tables, "SystemClock", _a_minute_later):
+        for beginning, kind, show in _TABLES:
+            if path.startswith(beginning):
+                show(codec(kind).read(answer), Console(file=output, width=100))
+                break
     return output.getvalue()
+
+
+def _a_minute_later() -> VirtualClock:
+    clock = VirtualClock()
+    clock.advance(60)
+    return clock
 
 
 def recorded(name: str) -> str:
@@ -397,7 +407,7 @@ async def of_devices(port: ExplainingPort) -> Sequence[Question]:
         named = [{"name": each, "resourceClaimName": each} for each in claims]
         return of_ours(name, cpu="1", resourceClaims=named, **fields)
 
-    world.apply(using("holder", "held", node_name="a"))
+    world.apply(owned(using("holder", "held", node_name="a")))
     world.apply(using("waiting", "mine"), using("of-none", "absent"))
     await quiet(200)
     together = ("smaller", "failing", "alternatives", "bound-together", "everything")
