@@ -36,6 +36,7 @@ from tests.support.device_cases import DRIVER, case, claim, device, held, reques
 from tests.support.explaining_port import ExplainingPort, explaining_port, two_nodes
 from tests.support.gpu_cluster import gpu_node, gpu_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet
+from tests.support.json_schema import described
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.repository import ROOT
 from tests.support.storage import claim_volume, make_claim, make_class, make_volume
@@ -522,6 +523,9 @@ STORIES: Final[Mapping[str, Story]] = {
 async def _record() -> None:
     for name, story in STORIES.items():
         (_DATA / f"{name}.json").write_text(as_text(await answers_of(story)), encoding="utf-8")
+    async with explaining_port() as port:
+        _, document = await port.get("/openapi/v3")
+    (_DATA / "openapi.json").write_text(as_text(described(document)), encoding="utf-8")
 
 
 if __name__ == "__main__":
