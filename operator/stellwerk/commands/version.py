@@ -72,12 +72,12 @@ async def _server_version(options: argparse.Namespace) -> str:
 
 
 def _print(versions: Versions, form: str) -> None:
-    if form == "table":
+    if form in {"table", "wide", "name"}:
         sys.stdout.write(f"Client Version: v{versions.client}\n")
         if versions.server is not None:
             sys.stdout.write(f"Server Version: {printable(versions.server)}\n")
     else:
         from stellwerk.commands.tables import write_for_programs  # noqa: PLC0415 rich
 
-        write_for_programs(versions.as_json(), form)
+        write_for_programs(versions.as_json(), form, "Version")
     sys.stdout.flush()
