@@ -36,7 +36,7 @@ EXAMPLES: Final = (
 )
 
 
-_KINDS: Final[Mapping[str, str]] = {
+KINDS: Final[Mapping[str, str]] = {
     "pod": "pod",
     "pods": "pod",
     "po": "pod",
@@ -60,6 +60,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "job": "job",
     "jobs": "job",
 }
+"""Words for a kind, and the kind."""
 _WORKLOADS: Final = {
     "deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
     "replicaset": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",
@@ -114,13 +115,13 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
     if len(words) == 1:
         kind, _, name = words[0].partition("/")
     kind = kind.lower()
-    if kind not in _KINDS:
-        known = sorted(set(_KINDS.values()))
-        near = suggestion(kind, _KINDS) or f"; {', '.join(known)} are"
+    if kind not in KINDS:
+        known = sorted(set(KINDS.values()))
+        near = suggestion(kind, KINDS) or f"; {', '.join(known)} are"
         raise ConfigurationError(f"{kind!r} is not explained{near}")
     if len(words) > len(("KIND", "NAME")) or not name:
         raise ConfigurationError(f"explain {' '.join(words)}: expected one name of a {kind}")
-    return _KINDS[kind], name
+    return KINDS[kind], name
 
 
 async def _explain(

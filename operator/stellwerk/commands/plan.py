@@ -5,6 +5,7 @@ cluster is done here and in `moving`.
 """
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.live_objects import read_live_objects
@@ -33,7 +34,19 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
+    if options.plan == "fit":
+        _check_files(options)
     return plan(options, read_live_objects, _carry_out, show_answer)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuse fields that do not exist, where files hold manifests."""
+    from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
+    from stellwerk_simulation.manifests import SUFFIXES  # noqa: PLC0415 the scheduler
+
+    for option, file in (("--for", Path(options.pods)), ("--shapes", options.shapes)):
+        if file.suffix in SUFFIXES and file.is_file():
+            check_file(option, file)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

@@ -26,7 +26,18 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
+    _check_files(options)
     return simulate(options, read_live_objects, _replay, show_answer)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuse fields that do not exist, where files hold manifests."""
+    from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
+    from stellwerk_simulation.manifests import SUFFIXES  # noqa: PLC0415 the scheduler
+
+    for option, file in (("--nodes", options.nodes), ("--pods", options.pods)):
+        if file is not None and file.suffix in SUFFIXES and file.is_file():
+            check_file(option, file)
 
 
 def _replay(options: argparse.Namespace) -> int:

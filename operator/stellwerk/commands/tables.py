@@ -55,6 +55,7 @@ from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines
+from stellwerk.waiting_line import waiting_for
 
 _UNBROKEN: Final = 10_000
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
@@ -769,7 +770,8 @@ async def show(
     """
     before: Json | None = None
     while True:
-        answer = await ask()
+        with waiting_for("waiting for the answer"):
+            answer = await ask()
         if _without_times(answer) != before:
             show_written(answer, form, shown)
         if not watch:
