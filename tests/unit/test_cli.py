@@ -1,6 +1,7 @@
 """What the command line understands, and how it refuses the rest."""
 
 import argparse
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -212,3 +213,64 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
     program = f"import sys, stellwerk.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found = [parser]
+    for action in parser._actions:  # noqa: SLF001 argparse tells it nowhere else
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 as above
+            for each in action.choices.values():
+                found += _parsers(each)
+    return found
+
+
+def test_an_option_that_is_given_again_adds_up_or_is_refused() -> None:
+    refused = 0
+    for parser in _parsers(build_parser()):
+        for option in parser._actions:  # noqa: SLF001 as above
+            if not option.option_strings or option.nargs in {0, "?"}:
+                continue
+            adds_up = isinstance(option, argparse._AppendAction)  # noqa: SLF001 as above
+            once = type(option).__name__ == "_Once"
+            assert adds_up or once, f"{parser.prog} {option.option_strings}"
+            refused += once
+    assert refused > 100
+
+
+def test_the_second_value_is_not_taken_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "pod", "a", "-n", "one", "-n", "two"])
+    assert ended.value.code == USAGE_ERROR
+    assert "-n/--namespace: is given twice" in capsys.readouterr().err
+
+
+def test_no_parser_takes_an_abbreviation_and_each_help_has_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in _parsers(build_parser()):
+        assert not parser.allow_abbrev
+        text = parser.format_help()
+        for line in text.splitlines():
+            assert len(line) <= 80 or line.startswith("  stellwerk "), f"{parser.prog}: {line}"
+
+
+def test_every_command_has_examples_whose_options_exist() -> None:
+    parser = build_parser()
+    for words in _examples(parser):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "exit", _no_exit)
+            parser.parse_args(words)
+
+
+def _examples(parser: argparse.ArgumentParser) -> list[list[str]]:
+    found = []
+    for each in _parsers(parser):
+        lines = (each.epilog or "").splitlines()
+        found += [shlex.split(line)[1:] for line in lines if line.startswith("  stellwerk ")]
+    assert len(found) > 30
+    return found
+
+
+def _no_exit(status: int = 0) -> None:
+    pytest.fail(f"an example is a usage error: {status}")

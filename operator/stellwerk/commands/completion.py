@@ -146,11 +146,17 @@ def _arguments(
             return names(KINDS[before[-1]], namespace)
         return sorted(set(KINDS.values()))
     if command in _NAMED or path[:1] == ["profile"]:
-        given = [each for action in at._actions for each in action.choices or ()]  # noqa: SLF001 as above
+        given = _choices(at)
         if given and before[-1] not in given and not before[-1].startswith("-"):
             return given
         return names("schedulerprofile", None)
-    return [str(each) for action in at._actions for each in action.choices or ()]  # noqa: SLF001 as above
+    return _choices(at)
+
+
+def _choices(parser: argparse.ArgumentParser) -> list[str]:
+    """The words among which arguments without a dash choose."""
+    actions = [each for each in parser._actions if not each.option_strings]  # noqa: SLF001 as above
+    return [str(choice) for action in actions for choice in action.choices or ()]
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
