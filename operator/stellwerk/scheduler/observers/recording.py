@@ -158,7 +158,9 @@ class Recording:
 
     def _nominated(self, pod: PodInfo, node_name: str) -> None:
         if not self._is_followed:
-            self.put(Nominated(self.seconds(), pod.uid, node_name))
+            until, now = self._world.nominator.kept_until.get(pod.uid), self._world.nominator.now()
+            kept_seconds = 0.0 if until is None else until - now
+            self.put(Nominated(self.seconds(), pod.uid, node_name, kept_seconds))
 
     def _hold(self, kind: str, obj: JsonObject) -> None:
         self._held[_identity(kind, obj)] = obj
@@ -356,6 +358,7 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         request.reserves_capacity,
         None if request.ending is None else sorted(request.ending),
         dict(request.finished_by_role),
+        None if request.known_to_end is None else sorted(request.known_to_end),
     )
 
 

@@ -66,6 +66,10 @@ WAITING_FOR_OTHERS: Final = (
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 NO_PLACEMENTS: Final = "no feasible placements found"
+TOO_FEW_END: Final = (
+    "too few pods in its way are known to end in time: they are neither terminating nor have an "
+    "activeDeadlineSeconds that ends while room may be kept"
+)
 MOST_TRIED: Final = 10
 """Of more placements, only so many are tried: the best by what their rows could hold."""
 _FIT: Final = "NodeResourcesFit"
@@ -328,9 +332,13 @@ def reserve_nodes(
     if preemption is None:
         members.reserved_since = None
         if asks_for_room(world, members):
-            members.room_refused = why_no_room(world, profile, members)
+            refused = why_no_room(world, profile, members)
+            is_asked = decision.request.known_to_end is not None and not members.lacks_placement
+            members.room_refused = refused or (TOO_FEW_END if is_asked else "")
         return None
     now, since = world.clock.monotonic(), members.reserved_since
+    for uid in preemption.nodes:
+        world.nominator.kept_until.pop(uid, None)
     if not preemption.is_reservation:
         if since is None or preemption.victims:
             members.reserved_since = since = now
@@ -347,6 +355,11 @@ def reserve_nodes(
     if group is not None and group.schedule_timeout_seconds:
         left_seconds = min(left_seconds, since + group.schedule_timeout_seconds - now)
     is_kept = left_seconds > 0
+    if is_kept:
+        kept_until = world.nominator.kept_until
+        for uid in [uid for uid, until in kept_until.items() if until <= now]:
+            del kept_until[uid]
+        kept_until.update(dict.fromkeys(preemption.nodes, now + left_seconds))
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)
 
 
