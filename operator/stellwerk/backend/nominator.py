@@ -6,7 +6,7 @@ held here is its newest.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from typing_extensions import override
 
@@ -83,6 +83,18 @@ class Nominator(Nominations):
             self.by_node.setdefault(node_name, {})[pod.uid] = pod
             self._changes.append(node_name)
         self.on_nominated(pod, node_name)
+
+    def keep_until(self, uids: Iterable[str], seconds: float) -> None:
+        """Note when the room is free again that is kept for some pods; what is over is dropped."""
+        now = self.now()
+        for uid in [uid for uid, until in self.kept_until.items() if until <= now]:
+            del self.kept_until[uid]
+        self.kept_until.update(dict.fromkeys(uids, seconds))
+
+    def left_seconds(self, uid: str) -> float:
+        """How long the room of a pod is kept that others may use meanwhile; 0: they may not."""
+        until = self.kept_until.get(uid)
+        return 0.0 if until is None else max(0.0, until - self.now())
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a pod's update.

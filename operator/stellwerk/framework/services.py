@@ -140,7 +140,7 @@ class Nominations(Protocol):
 
     def depends_on_deadline(self, pod: PodInfo) -> bool:
         """Return whether `against` differs between pods like this one by when they end."""
-        return False
+        ...
 
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to; empty: none."""

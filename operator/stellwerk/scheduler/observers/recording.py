@@ -157,9 +157,8 @@ class Recording:
             self.put(Forgotten(self.seconds(), uid))
 
     def _nominated(self, pod: PodInfo, node_name: str) -> None:
-        if not self._is_followed:
-            until, now = self._world.nominator.kept_until.get(pod.uid), self._world.nominator.now()
-            kept_seconds = 0.0 if until is None else until - now
+        if not self._is_followed and self._world is not None:
+            kept_seconds = self._world.nominator.left_seconds(pod.uid)
             self.put(Nominated(self.seconds(), pod.uid, node_name, kept_seconds))
 
     def _hold(self, kind: str, obj: JsonObject) -> None:

@@ -332,9 +332,9 @@ def reserve_nodes(
     if preemption is None:
         members.reserved_since = None
         if asks_for_room(world, members):
-            refused = why_no_room(world, profile, members)
             is_asked = decision.request.known_to_end is not None and not members.lacks_placement
-            members.room_refused = refused or (TOO_FEW_END if is_asked else "")
+            too_few_end = TOO_FEW_END if is_asked else ""
+            members.room_refused = why_no_room(world, profile, members) or too_few_end
         return None
     now, since = world.clock.monotonic(), members.reserved_since
     for uid in preemption.nodes:
@@ -356,10 +356,7 @@ def reserve_nodes(
         left_seconds = min(left_seconds, since + group.schedule_timeout_seconds - now)
     is_kept = left_seconds > 0
     if is_kept:
-        kept_until = world.nominator.kept_until
-        for uid in [uid for uid, until in kept_until.items() if until <= now]:
-            del kept_until[uid]
-        kept_until.update(dict.fromkeys(preemption.nodes, now + left_seconds))
+        world.nominator.keep_until(preemption.nodes, now + left_seconds)
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)
 
 

@@ -791,7 +791,7 @@ def test_groups_that_are_made_anew_keep_no_more_than_the_share_of_their_namespac
     async def play(world: InProcess) -> None:
         world.apply(*(make_node(f"n{n}", cpu="4") for n in range(20)))
         # They end within the time for which room may be kept, whenever that is.
-        spec = {"cpu": "3", "activeDeadlineSeconds": 1}
+        spec: dict[str, Any] = {"cpu": "3", "activeDeadlineSeconds": 1}
         world.apply(*(make_pod(f"v{n}", node_name=f"n{n}", **spec) for n in range(20)))
         kept_seconds = 0
         for second in range(150):
@@ -822,7 +822,7 @@ def test_groups_that_are_made_anew_keep_no_more_than_the_share_of_their_namespac
     ],
 )
 def test_room_is_kept_only_where_what_is_in_the_way_is_known_to_end(
-    in_the_way: dict[str, Any], is_kept: bool
+    in_the_way: dict[str, Any], *, is_kept: bool
 ) -> None:
     async def play(world: InProcess) -> None:
         deadline = {name: each for name, each in in_the_way.items() if name != "terminating"}
@@ -861,7 +861,7 @@ def test_what_is_deleted_by_others_keeps_no_room_that_is_not_granted() -> None:
     ],
 )
 def test_pods_of_others_may_use_room_that_is_kept_if_they_end_before(
-    namespace: str, seconds: int | None, is_bound: bool
+    namespace: str, seconds: int | None, *, is_bound: bool
 ) -> None:
     async def play(world: InProcess) -> None:
         world.apply(make_node("n0", cpu="4"), ending("v", "n0", 250, cpu="1"), *hungry("g", 1))
@@ -869,8 +869,8 @@ def test_pods_of_others_may_use_room_that_is_kept_if_they_end_before(
         world.apply(foreign("before", cpu="2"))
         await asyncio.sleep(10)
         assert kept_nodes(world) == {"n0"}
-        deadline = {} if seconds is None else {"activeDeadlineSeconds": seconds}
-        spec = {"cpu": "2", "scheduler_name": "stellwerk", **deadline}
+        deadline: dict[str, Any] = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+        spec: dict[str, Any] = {"cpu": "2", "scheduler_name": "stellwerk", **deadline}
         world.apply(make_pod("filling", namespace=namespace, **spec))
         await asyncio.sleep(5)
         found = world.client.objects[f"/api/v1/namespaces/{namespace}/pods/filling"]
