@@ -154,7 +154,7 @@ def _remove_leaving(world: World, priority: int | None = None) -> bool:
     """Take terminating pods off their nodes; returns whether there are any.
 
     With the priority of a preemptor only those that may be victims: what is deleted otherwise keeps
-    no room for whoever waits.
+    no room for a group that waits.
     """
     leaving = [
         pod
