@@ -24,7 +24,7 @@ from tests.support.machine_speed import addition_seconds
 
 NODES: Final = 5000
 MOST_STEPS: Final = 300
-"""What a question goes on with is like what it began with, and the port ends it after two seconds."""
+"""Of one answer: what comes later is alike, and the port ends it after two seconds."""
 _USUAL_ADDITION_SECONDS: Final = 40e-9
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -164,7 +164,7 @@ async def test_no_step_of_an_answer_takes_long_at_5000_nodes() -> None:
                 large[name] = resident_mib() - before
                 turns = [took]
                 while max(map(min, zip(*turns, strict=True))) > 0.005 and len(turns) < 3:
-                    # Other work on the machine may have had the caches, or garbage was collected.
+                    # Others may have had the processor's caches, or garbage was collected.
                     turns.append(steps_of(world, body)[0])
                 long[name] = 1000 * max(map(min, zip(*turns, strict=True))) / speed
         finally:
