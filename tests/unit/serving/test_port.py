@@ -17,10 +17,9 @@ from cryptography.x509.oid import NameOID
 from stellwerk.client.renewable_context import fingerprint
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
-from stellwerk.serving import port as port_module
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
 from stellwerk.serving.http import LOG_LEVEL_PATH, HttpServer, Probes
-from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
+from stellwerk.serving.port import PortOptions, client_authority, guarded_port, log_level_routes
 from stellwerk.serving.self_signed import self_signed
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
 
@@ -294,7 +293,7 @@ async def test_the_authority_that_the_cluster_publishes_is_followed_within_a_per
         changed = asyncio.Event()
         certificate.on_new_authority = changed.set
         fresh = asyncio.create_task(
-            certificate.keep_fresh(lambda: port_module._authority(None, client), 0.01)
+            certificate.keep_fresh(lambda: client_authority(None, client), 0.01)
         )
         # Added, another one beside it, one of the two taken away, emptied, back, gone altogether.
         for text, trusted in ((one, 1), (one + other, 2), (other, 1), ("", 0), (one, 1), (None, 0)):
