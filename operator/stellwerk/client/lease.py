@@ -30,7 +30,7 @@ _API_VERSION: Final = "coordination.k8s.io/v1"
 URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"
 """The operator's port on this machine, where its holder is the one that the URL names."""
 PUBLIC_KEY_ANNOTATION: Final = "scheduling.stellwerk.dev/public-key"
-"""The fingerprint of the key with which the holder's port answers: whoever may write the lease."""
+"""The fingerprint of the key with which the holder's port answers."""
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
 

@@ -67,8 +67,8 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
             f"to know the port of {pod}, as that of an older operator: no token is sent there "
             "without --insecure-skip-tls-verify"
         )
-    # Whoever answers on the forwarded port, and whatever its certificate says: only the holder of
-    # the lease has the key whose fingerprint it wrote there, and the API server vouches for that.
+    # Anything may answer on the forwarded port, with any certificate: only the holder of the lease
+    # has the key whose fingerprint stands there, and the API server vouches for that.
     async with (
         _forwarded(address, pod) as number,
         _port_at(address, f"https://127.0.0.1:{number}", verify=False, expected=expected) as port,
