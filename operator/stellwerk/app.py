@@ -305,6 +305,7 @@ class Operator:
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
+            schedule_one.throttled,
             max_pod_complexity,
         )
         return Scheduler(
