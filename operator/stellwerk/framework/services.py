@@ -172,8 +172,11 @@ class GroupClaims:
 class PodGroups(Protocol):
     """The pods that belong together."""
 
-    def why_gated(self, pod: PodInfo) -> str:
-        """Return why a member's group is not worth an attempt; empty if it is."""
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is.
+
+        `as_upstream`: in the words of kube-scheduler 1.37, where it has any for it.
+        """
         ...
 
     def lacks_placement(self, pod: PodInfo) -> bool:

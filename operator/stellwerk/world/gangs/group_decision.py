@@ -16,6 +16,7 @@ import numpy as np
 
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -30,6 +31,7 @@ from stellwerk.world.gangs.group_attempt import (
     GroupAttempt,
     GroupContext,
     MemberResult,
+    Quorum,
     Steps,
     capacity,
     is_about_spec,
@@ -105,7 +107,7 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     """
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
-    context = GroupContext(world, profile, obstacle)
+    context = GroupContext(world, profile, obstacle, _quorum(profile, request))
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
@@ -123,6 +125,12 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     else:
         decision.preemption = found
     return decision
+
+
+def _quorum(profile: ServedProfile, request: GroupRequest) -> Quorum | None:
+    if ReleaseRule.STOP_IN_VAIN not in profile.compatibility:
+        return None
+    return Quorum(max(1, request.group.min_count), len(request.scheduled) + request.finished)
 
 
 def _levels(profile: ServedProfile, group: PodGroup) -> Sequence[Sequence[str]]:
@@ -195,7 +203,8 @@ def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> G
         return GroupDecision(request, attempt, placed=True, placements=count)
     if attempt.broken:
         return GroupDecision(request, attempt, message=attempt.broken, placements=count)
-    message = f"0/{count} placements are available, first placement status: {UNSCHEDULABLE_GROUP}"
+    why = attempt.in_vain or UNSCHEDULABLE_GROUP
+    message = f"0/{count} placements are available, first placement status: {why}"
     return GroupDecision(request, attempt, message=message, placements=count)
 
 
