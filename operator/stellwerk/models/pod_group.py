@@ -120,7 +120,7 @@ class PodGroup:
     def is_worth_retrying_after(self, before: "PodGroup") -> bool:
         """Whether members that found no node may do better than when the object was `before`.
 
-        It asks for fewer members, or for something else; more members alone help nobody.
+        It asks for fewer members, or for something else; to ask for more is no help.
         """
         asks, asked = self.asks_for, before.asks_for
         fewer = asks.min_count < asked.min_count
