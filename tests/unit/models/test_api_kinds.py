@@ -8,7 +8,7 @@ from stellwerk.models.api_kinds import newest_form, own_form
 
 EXACT = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
 ALTERNATIVES = [{"name": "a", "deviceClassName": "large"}, {"name": "b", "deviceClassName": "gpu"}]
-STATUS = {"allocation": {"devices": {"results": []}}}
+STATUS: dict[str, Any] = {"allocation": {"devices": {"results": []}}}
 
 
 def claim(version: str, *requests: dict[str, Any]) -> dict[str, Any]:
