@@ -95,6 +95,10 @@ class ObjectStore(Protocol):
         """Return the objects that one of the kind's indexes finds by a value."""
         ...
 
+    def why_unseen(self, kind: str) -> str:
+        """Return why further objects of a kind cannot be seen; empty: they can."""
+        ...
+
     def changes(self, kind: str) -> Changes[tuple[str, str]]:
         """Return the log of changes of that kind, by namespace and name."""
         ...

@@ -21,11 +21,11 @@ from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRu
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
 from stellwerk.plugins.dynamic_resources.claims import (
-    RESOURCE_CLAIM,
     AllocationRequest,
     DeviceClaim,
     RequestData,
