@@ -430,9 +430,9 @@ def test_pods_whose_claims_cannot_be_seen_say_why_they_wait(
                     "resourceVersion": "1",
                 }
             }
-            claim |= {"spec": {}, "status": {"allocation": {"devices": {"results": []}}}}
-            claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-            world.client.objects[f"{claims}/gpu"] = claim
+            users = [{"uid": f"uid-default-{name}"} for name in ("before", "after")]
+            status = {"allocation": {"devices": {"results": []}}, "reservedFor": users}
+            claim |= {"spec": {}, "status": status}
             handlers.on_object("ResourceClaim", "ADDED", claim)
             handlers.on_lack("ResourceClaim", None)
             await asyncio.sleep(15)
