@@ -406,7 +406,7 @@ def test_pods_whose_claims_cannot_be_seen_say_why_they_wait(
         async with running(clock) as world:
             handlers, operator = world.operator.handlers, world.operator
             references = [{"name": "c", "resourceClaimName": "gpu"}]
-            pod = {"scheduler_name": "stellwerk", "resourceClaims": references}
+            pod: dict[str, Any] = {"scheduler_name": "stellwerk", "resourceClaims": references}
             world.apply(make_profile("stellwerk"), make_node("n"), make_pod("before", **pod))
             await asyncio.sleep(1)
             assert world.condition("before") is None  # a claim may come at any time
@@ -432,7 +432,7 @@ def test_pods_whose_claims_cannot_be_seen_say_why_they_wait(
             }
             users = [{"uid": f"uid-default-{name}"} for name in ("before", "after")]
             status = {"allocation": {"devices": {"results": []}}, "reservedFor": users}
-            claim |= {"spec": {}, "status": status}
+            claim.update(spec={}, status=status)
             handlers.on_object("ResourceClaim", "ADDED", claim)
             handlers.on_lack("ResourceClaim", None)
             await asyncio.sleep(15)
