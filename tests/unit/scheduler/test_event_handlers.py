@@ -431,8 +431,8 @@ def test_pods_whose_claims_cannot_be_seen_say_why_they_wait(
                 }
             }
             users = [{"uid": f"uid-default-{name}"} for name in ("before", "after")]
-            status = {"allocation": {"devices": {"results": []}}, "reservedFor": users}
-            claim.update(spec={}, status=status)
+            allocation: JsonObject = {"devices": {"results": []}}
+            claim["spec"], claim["status"] = {}, {"allocation": allocation, "reservedFor": users}
             handlers.on_object("ResourceClaim", "ADDED", claim)
             handlers.on_lack("ResourceClaim", None)
             await asyncio.sleep(15)
