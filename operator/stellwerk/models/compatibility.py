@@ -349,6 +349,9 @@ class ReleaseRule(StrEnum):
     GROUP_PRIORITY_AGREES = "Members have the group's priority, which is 0 where it has none"
     GATES_SPEAK_AS_UPSTREAM = "Members that wait for their group say so in upstream's words"
     STOP_IN_VAIN = "A group's attempt ends when too few of its members can be placed any more"
+    GROUP_PREEMPTS_ONCE = (
+        "A group is placed once without its victims, which return while its members stay there"
+    )
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
@@ -386,6 +389,7 @@ ROWS: Final = (
     Row(ReleaseRule.GROUP_PRIORITY_AGREES, Sort.BEHAVIOUR, source="validatePodGroup"),
     Row(ReleaseRule.GATES_SPEAK_AS_UPSTREAM, Sort.BEHAVIOUR, source="preEnqueue"),
     Row(ReleaseRule.STOP_IN_VAIN, Sort.BEHAVIOUR, source="PlacementFeasible"),
+    Row(ReleaseRule.GROUP_PREEMPTS_ONCE, Sort.BEHAVIOUR, source="PodGroupPostFilter, #139980"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),

@@ -432,7 +432,8 @@ def test_pods_whose_claims_cannot_be_seen_say_why_they_wait(
             }
             users = [{"uid": f"uid-default-{name}"} for name in ("before", "after")]
             allocation: JsonObject = {"devices": {"results": []}}
-            claim["spec"], claim["status"] = {}, {"allocation": allocation, "reservedFor": users}
+            status: JsonObject = {"allocation": allocation, "reservedFor": users}
+            claim["spec"], claim["status"] = {}, status
             handlers.on_object("ResourceClaim", "ADDED", claim)
             handlers.on_lack("ResourceClaim", None)
             await asyncio.sleep(15)
