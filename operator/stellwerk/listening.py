@@ -409,6 +409,10 @@ def within_limits(use: PortUse, gate: Gate, probes: frozenset[str] = frozenset()
                     use.identified(accepted)
                 with use.request_of(user):
                     return await _written(request, handler)
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(
+                text=f"the body cannot be read: {in_words(error)}\n"
+            ) from error
         except TimeoutError:
             if not limit.expired():
                 raise
