@@ -887,14 +887,17 @@ class _OneDevice(_Frame):
             self._hopeless |= {dead_ends.kind(self.position - 1)}
 
     def _takes(self, candidate: DeviceInPool) -> bool:
+        """Take the candidate if it can be; dead ends leave out those that are not for it."""
         allocator, claim_index, wanted = self.allocator, self.claim_index, self.wanted
         device = candidate[0]
         return (
-            allocator.free(claim_index, wanted, device)
-            and allocator.selects(claim_index, wanted, device)
-            and allocator.allocating.has_room(device, wanted.choice.capacity)
-            and allocator.allocate_device(claim_index, wanted, candidate, must=False)
-        )
+            allocator.dead_ends is not None
+            or (
+                allocator.free(claim_index, wanted, device)
+                and allocator.selects(claim_index, wanted, device)
+                and allocator.allocating.has_room(device, wanted.choice.capacity)
+            )
+        ) and allocator.allocate_device(claim_index, wanted, candidate, must=False)
 
     def _go_on_with(self, candidate: DeviceInPool) -> _Step:
         """Search for the rest after taking a device, which is given back where that fails."""
