@@ -208,6 +208,7 @@ class ProfileHandle(Handle):
         self.pod_groups = services.pod_groups
         self.worker = services.worker
         self.sources = services.sources
+        self.guard = services.guard
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

@@ -20,6 +20,7 @@ from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import offline_services
+from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard, Unaccounted
 from stellwerk.framework.services import PodGroups
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
@@ -115,6 +116,7 @@ class World:
                     fork.clock,
                     pod_groups,
                     compatibility=profiles.compatibility,
+                    guard=Unaccounted(each.framework.handle.guard),
                 )
                 for each in served
             ],
@@ -141,10 +143,12 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     *,
     worker: Worker | None = None,
     compatibility: Compatibility = AS_RECORDED,
+    guard: PluginGuard = UNLIMITED,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
-    `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`.
+    `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`; `guard`
+    limits the time of plugins that do not come with Stellwerk.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
@@ -152,6 +156,8 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     services = offline_services(
         cache.snapshot, objects, nominator, random, clock.now, pod_groups, compatibility
     )
+    if guard is not UNLIMITED:
+        services = replace(services, guard=guard)
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
