@@ -129,6 +129,15 @@ class PodGroup:
         """The group without what is said of it: another one is to be tried anew."""
         return replace(self, resource_version="", conditions=(), status={})
 
+    def is_worth_retrying_after(self, before: "PodGroup") -> bool:
+        """Whether members that found no node may do better than when the object was `before`.
+
+        It asks for fewer members, or for something else; to ask for more is no help.
+        """
+        asks, asked = self.asks_for, before.asks_for
+        fewer = asks.min_count < asked.min_count
+        return fewer or replace(asks, min_count=asked.min_count) != asked
+
     @property
     def was_placed(self) -> bool:
         """Whether members were placed before, as its status says; what it says is never undone.

@@ -55,10 +55,14 @@ class GroupEvents:
 
     def on_pod(self, pod: PodInfo) -> None:
         """A pod that is or was a member, before the queue sees it."""
+        is_new = pod.group is not None and self._book.key_of.get(pod.uid) != pod.group
         left = self._book.put_pod(pod, pod.group)
         if left is not None:
             self._conditions.check_later(left)
         if pod.group is not None:
+            if is_new and pod.node_name:
+                # Its group needs one less; a new one without a node brings the others along.
+                self._activate_one(pod.group)
             self._changed(pod.group)
 
     def on_pod_gone(self, uid: str, obj: JsonObject) -> None:
@@ -103,7 +107,9 @@ class GroupEvents:
     def _activate_one(self, key: PodGroupKey) -> None:
         """The group has another size: have it tried, were it but for one that it waited for."""
         members, entries = self._book.groups.get(key), self._world.queue.entries
-        for uid, pod in members.pods.items() if members is not None else ():
+        if members is None or not members.pending.total():
+            return
+        for uid, pod in members.pods.items():
             entry = entries.get(uid)
             if entry is not None and entry.place is Place.UNSCHEDULABLE:
                 self._world.activate([pod])
@@ -146,7 +152,7 @@ class GroupEvents:
             before = members.group if members is not None else None
             queue = self._book.queues.of(before) if before is not None else None
             self._book.put_group(parsed)
-            if before is not None and before.asks_for != parsed.asks_for:
+            if before is not None and parsed.is_worth_retrying_after(before):
                 self._activate_one(key)
                 activate_admissible(self._world, queue)
         self._changed(key)

@@ -10,7 +10,7 @@ neither an object nor pods is not kept, nor is a queue without groups.
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 
+_IN_QUEUE: Final = "to appear in scheduling queue"
 ProfileName: TypeAlias = Callable[[PodInfo], str]
 """The schedulerName of the profile that serves a pod."""
 QueueKey: TypeAlias = tuple[str, str]
@@ -310,9 +311,16 @@ class PodGroupBook(PodGroups):
         return queue is not None and members.key in queue.inadmissible
 
     @override
-    def why_gated(self, pod: PodInfo) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
         members = self.groups.get(pod.group) if pod.group is not None else None
-        return "" if members is None else self.why_closed(members)
+        if members is None:
+            return ""
+        group = members.group
+        if as_upstream and group is None and members.key.api not in self.lacks:
+            return f'waiting for pods\'s pod group "{members.key.name}" {_IN_QUEUE}'
+        if as_upstream and group is not None and self.existing(members) < group.min_count:
+            return f"waiting for minCount pods from a gang {_IN_QUEUE}"
+        return self.why_closed(members)
 
     @override
     def lacks_placement(self, pod: PodInfo) -> bool:
