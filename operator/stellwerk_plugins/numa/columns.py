@@ -6,8 +6,8 @@ Invariant: a row's columns equal its topology in force less the pods counted int
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from stellwerk.plugin_api import (
     units,
 )
 from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
-from stellwerk_plugins.numa.fingerprint import fingerprint
+from stellwerk_plugins.numa.fingerprint import fingerprint, require_hashes
 from stellwerk_plugins.numa.requests import is_exclusive
 from stellwerk_plugins.numa.topology import KIND, POD, SINGLE_NUMA_NODE, Topology, parse_topology
 from stellwerk_plugins.numa.zone_book import ZoneBook
@@ -30,10 +30,13 @@ from stellwerk_plugins.numa.zone_book import ZoneBook
 ZoneColumn = npt.NDArray[np.int64]
 """(P, N) or (P, n)."""
 ZoneMask = npt.NDArray[np.bool_]
+Distances: TypeAlias = tuple[tuple[int, ...], ...]
+"""Between the zones of a node, by position."""
 
 _MOST_RESOURCES: Final = 64
 """Columns of so many resources are kept, those that were asked for last."""
 _LARGEST: Final = 1 << 62
+_FEW_MATRICES: Final = 1000
 _ALWAYS_OFFERED: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
@@ -49,12 +52,18 @@ class ZoneAmounts:
         """(N,) bool, whether the node's allocatable names it."""
         self.whole: ZoneColumn = np.zeros((positions, rows), np.int64)
         """(P, N) int64, what is available in whole units: cores rounded up."""
+        self.whole_float: npt.NDArray[np.float64] = np.zeros((positions, rows), np.float64)
+        """(P, N) float64, the same."""
+        self.largest = 0
+        """No whole amount is or was above it."""
 
 
 class Zones:
     """The topologies of all nodes, as the arguments of one profile let them count."""
 
     def __init__(self, handle: Handle, args: NodeResourceTopologyMatchArgs) -> None:
+        if args.over_reserves:
+            require_hashes()
         self._handle = handle
         self._args = args
         self.book = handle.snapshot.book(ZoneBook)
@@ -83,6 +92,10 @@ class Zones:
         self.as_pod: Mask = np.zeros(rows, np.bool_)
         """(N,) bool, where it aligns the pod as one."""
         self.most_zones: IntColumn = np.zeros(rows, np.int64)
+        self.distance_id: IntColumn = np.zeros(rows, np.int64)
+        """(N,) int64, the number of the matrix of distances between the zones."""
+        self._matrices: list[Distances] = [()]
+        self._matrix_ids: dict[Distances, int] = {(): 0}
         self._amounts.clear()
 
     # --- what plugins read ----------------------------------------------------------------------
@@ -103,14 +116,11 @@ class Zones:
         """The topology in force of a row; None: there is none."""
         return self._in_force.get(row)
 
-    def distances(self, rows: RowColumn) -> Mapping[tuple[tuple[int, ...], ...], list[int]]:
-        """The positions in `rows` by the matrix of distances between zones."""
-        found: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for position, row in enumerate(rows.tolist()):
-            topology = self._in_force.get(row)
-            if topology is not None:
-                found.setdefault(topology.distances, []).append(position)
-        return found
+    def distances(self, rows: RowColumn) -> Iterator[tuple[Distances, RowColumn]]:
+        """Each matrix of distances between zones, with the positions in `rows` that have it."""
+        ids = self.distance_id[rows]
+        for number in np.unique(ids).tolist():
+            yield self._matrices[number], np.flatnonzero(ids == number)
 
     # --- following the cluster ------------------------------------------------------------------
 
@@ -235,11 +245,27 @@ class Zones:
         self.aligned[row] = shown.policy == SINGLE_NUMA_NODE
         self.as_pod[row] = shown.scope == POD
         self.most_zones[row] = shown.most_zones
+        self.distance_id[row] = self._matrix_id(shown.distances)
         self.present[:, row] = False
         self.present[: len(shown.zones), row] = True
         taken = self.book.taken(row) if self._args.over_reserves else {}
         for resource, amounts in self._amounts.items():
             self._write_amounts(row, resource, amounts, taken)
+
+    def _matrix_id(self, distances: Distances) -> int:
+        """The number of a matrix; those that no row has any more are forgotten now and then."""
+        found = self._matrix_ids.get(distances)
+        if found is None:
+            if len(self._matrices) > 2 * len(self.distance_id) + _FEW_MATRICES:
+                self._forget_matrices()
+            found = self._matrix_ids[distances] = len(self._matrices)
+            self._matrices.append(distances)
+        return found
+
+    def _forget_matrices(self) -> None:
+        used, self.distance_id[:] = np.unique(self.distance_id, return_inverse=True)
+        self._matrices = [self._matrices[number] for number in used.tolist()]
+        self._matrix_ids = {each: number for number, each in enumerate(self._matrices)}
 
     def _write_amounts(
         self,
@@ -255,14 +281,17 @@ class Zones:
         offered = node is not None and resource in node.allocatable
         amounts.offered[row] = offered or resource in _ALWAYS_OFFERED
         amounts.reported[:, row] = False
-        amounts.available[:, row] = amounts.whole[:, row] = 0
+        amounts.available[:, row] = amounts.whole[:, row] = amounts.whole_float[:, row] = 0
         for position, zone in enumerate(topology.zones if topology is not None else ()):
             available = zone.available.get(resource)
             if available is not None:
                 amounts.reported[position, row] = True
                 left = max(0, available - taken.get(resource, 0))
                 amounts.available[position, row] = whole_below(resource, left)
-                amounts.whole[position, row] = units(left)
+                whole = amounts.whole[position, row] = amounts.whole_float[position, row] = units(
+                    left
+                )
+                amounts.largest = max(amounts.largest, whole)
 
     def _is_fresh(self, row: int, topology: Topology | None) -> bool:
         if self._args.discard_reserved_nodes:
