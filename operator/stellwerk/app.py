@@ -68,6 +68,7 @@ from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
     Gauges,
+    PluginFamilies,
     ProfileMetricsRecorder,
     QueueMetrics,
     StaleWatches,
@@ -248,6 +249,7 @@ class Operator:
             volume_counts=VolumeCounters(metrics),
             device_counts=DeviceCounters(metrics),
             sources=self.inputs,
+            metrics=PluginFamilies(metrics),
         )
 
     def _scheduler(

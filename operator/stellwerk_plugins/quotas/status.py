@@ -15,6 +15,7 @@ from stellwerk.plugin_api import (
     ObjectReference,
     ObjectStore,
     PeriodicTask,
+    PluginMetrics,
     Recorder,
 )
 from stellwerk_plugins.quotas.amounts import amount_as_text
@@ -35,15 +36,27 @@ class QuotaStatus(PeriodicTask):
     period_seconds = PERIOD_SECONDS
 
     def __init__(
-        self, objects: ObjectStore, quotas: Quotas, use: NamespaceUse, recorder: Recorder
+        self,
+        objects: ObjectStore,
+        quotas: Quotas,
+        use: NamespaceUse,
+        recorder: Recorder,
+        metrics: PluginMetrics,
     ) -> None:
         self._objects = objects
         self._quotas = quotas
         self._use = use
         self._recorder = recorder
+        self._amounts = metrics.gauge(
+            "stellwerk_elastic_quota",
+            "Amounts of elastic quotas, in cores or whole units: used, min or max.",
+            *("namespace", "resource", "amount"),
+        )
+        self._shown: set[tuple[str, str, str]] = set()
 
     @override
     async def run(self, client: ClusterClient) -> None:
+        self._show()
         for obj, patch in list(self._due())[:_MOST_WRITES]:
             metadata = obj["metadata"]
             namespace, name = metadata.get("namespace") or "default", metadata["name"]
@@ -52,6 +65,21 @@ class QuotaStatus(PeriodicTask):
             for condition in patch.get("conditions") or ():
                 if condition["status"] == "False":
                     self._warn(obj, condition)
+
+    def _show(self) -> None:
+        """Set the metric of every quota that counts, and drop those of quotas that are gone."""
+        now: dict[tuple[str, str, str], int] = {}
+        for namespace, quota in self._quotas.by_namespace().items():
+            used = self._use.used.get(namespace, {})
+            for amount, amounts in (("used", used), ("min", quota.min), ("max", quota.max or {})):
+                for resource, value in amounts.items():
+                    now[namespace, resource, amount] = value
+        for gone in self._shown - now.keys():
+            self._amounts.remove(*gone)
+        for (namespace, resource, amount), value in now.items():
+            shown = value / 1000 if resource == "cpu" else float(value)
+            self._amounts.set(shown, namespace, resource, amount)
+        self._shown = set(now)
 
     def _due(self) -> Iterable[tuple[JsonObject, JsonObject]]:
         """The objects whose status says something else than it should, with what it lacks."""
