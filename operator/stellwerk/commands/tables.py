@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, NoReturn, TextIO
 
 import orjson
@@ -423,7 +424,8 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
 # --- lists --------------------------------------------------------------------------------------
 
 
-_MOST_ROWS: Final = 500
+MOST_ROWS: Final = 500
+"""Of a list, in a table."""
 
 
 def print_queue(answer: QueuePage, to: Console) -> None:
@@ -440,7 +442,7 @@ def print_queue(answer: QueuePage, to: Console) -> None:
         for each in answer.items
     )
     titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
-    _print_list("No pod waits.", titles, rows, to)
+    _print_list("No pod waits.", titles, rows, answer.total, to)
 
 
 def print_decisions(answer: DecisionsPage, to: Console) -> None:
@@ -457,7 +459,7 @@ def print_decisions(answer: DecisionsPage, to: Console) -> None:
         for each in answer.items
     )
     titles = ("POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS")
-    _print_list("No pod has got a node yet.", titles, rows, to)
+    _print_list("No pod has got a node yet.", titles, rows, answer.total, to)
 
 
 def print_nodes(answer: NodesPage, to: Console) -> None:
@@ -481,24 +483,24 @@ def print_nodes(answer: NodesPage, to: Console) -> None:
         for each in answer.items
     )
     titles = ("NODE", "CPU", "MEMORY GiB", "PODS", "TAINTS")
-    _print_list("There is no node.", titles, rows, to)
+    _print_list("There is no node.", titles, rows, answer.total, to)
 
 
 def _print_list(
-    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], to: Console
+    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], total: int, to: Console
 ) -> None:
-    listed = list(rows)
+    listed = list(islice(rows, MOST_ROWS))
     if not listed:
         to.print(none)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, overflow="fold")
-    for row in listed[:_MOST_ROWS]:
+    for row in listed:
         table.add_row(*(Text(printable(cell)) for cell in row))
     to.print(table)
-    if len(listed) > _MOST_ROWS:
-        to.print(f"{len(listed) - _MOST_ROWS} more: -o json has all")
+    if total > len(listed):
+        to.print(f"{total - len(listed)} more: -o json has all")
 
 
 def _age(since: str) -> str:
@@ -597,14 +599,20 @@ def _without_times(answer: Json) -> Json:
 
 def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
     """Print an answer that is there, as JSON of the operator."""
+    if form == "table":
+        shown.table(codec(shown.kind).read(answer), console())
+    else:
+        write_for_programs(answer, form)
+    sys.stdout.flush()
+
+
+def write_for_programs(answer: Json, form: str) -> None:
+    """Write an answer unchanged, as `json` or `yaml`; controls in it are escaped."""
     if form == "json":
         text = orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
         sys.stdout.write(json_escaped(text) + "\n")
-    elif form == "yaml":
-        text = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
-        if printable_lines(text) != text:  # then escapes say the same
-            text = yaml.safe_dump(dict(answer), sort_keys=False)
-        sys.stdout.write(text)
-    else:
-        shown.table(codec(shown.kind).read(answer), console())
-    sys.stdout.flush()
+        return
+    text = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
+    if printable_lines(text) != text:  # then escapes say the same
+        text = yaml.safe_dump(dict(answer), sort_keys=False)
+    sys.stdout.write(text)

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 from fnmatch import fnmatch
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import yaml
 
 from stellwerk.cli import main
 from stellwerk.commands import run
-from stellwerk.convert.conversion import NOT_IN_PROFILES, convert, convert_text, render
+from stellwerk.convert.conversion import (
+    NOT_IN_PROFILES,
+    convert,
+    convert_command,
+    convert_text,
+    render,
+)
 from stellwerk.convert.draft import normal_extender
 from stellwerk.convert.plugins import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
 from stellwerk.errors import ConfigurationError, ProfileError
@@ -500,3 +507,33 @@ def test_the_policy_file_of_an_old_configuration_is_read_if_it_is_there(
     assert ("convert policy.json" in captured.err) is not there
     (manifest,) = yaml.safe_load_all(captured.out)
     assert ("plugins" in manifest["spec"]) is there
+
+
+def test_flags_that_files_and_addresses_of_extenders_need_are_printed(tmp_path: Path) -> None:
+    source = tmp_path / "scheduler.yaml"
+    source.write_text("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders:
+- urlPrefix: http://user:word@127.0.0.1:8888/scheduler/
+  filterVerb: filter
+- urlPrefix: https://gpu.tools.svc:8443/scheduler
+  filterVerb: filter
+  enableHTTPS: true
+  tlsConfig: {certFile: /etc/ssl/tls/a.crt, keyFile: /etc/ssl/tls/a.key, caFile: /etc/ssl/ca.crt}
+""")
+    remarks, output = StringIO(), StringIO()
+    assert convert_command(str(source), output, remarks) == 0
+    line = remarks.getvalue().splitlines()[-1]
+    assert line == (
+        f"{source}: in a cluster, stellwerk run needs "
+        "--extender-allow=http://127.0.0.1:8888/scheduler --extender-files-dir=/etc/ssl"
+    )
+
+
+def test_a_service_by_name_needs_no_flag() -> None:
+    converted = convert_text(
+        "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, "
+        "extenders: [{urlPrefix: 'http://gpu.tools:80', filterVerb: filter}]}"
+    )
+    assert not converted.flags
