@@ -167,7 +167,7 @@ class Operator:
         dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
-        self.web = WebClient(destinations=options.destinations)
+        self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
         self.inputs = PluginInputs(
             client,
             self.web,

@@ -42,6 +42,7 @@ class PluginHandle:
     objects: IndexedObjectStore = field(default_factory=IndexedObjectStore)
     nominations: Nominator = field(default_factory=Nominator)
     client: Any = None
+    recorder: Any = None
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
     worker: Worker = field(default_factory=NoWorker)

@@ -259,17 +259,21 @@ class Web(Protocol):
         query: Mapping[str, str] | None = None,
         token: str = "",
         verify: bool = True,
+        take: Callable[[object], object] | None = None,
     ) -> object:
-        """Return the parsed JSON that a GET request answers.
+        """Return the parsed JSON that a GET request answers, or what `take` makes of it.
 
         Args:
             url: with http or https.
             query: added to it.
             token: sent as a bearer token; empty: none.
             verify: whether the server's certificate is checked.
+            take: what is kept of the answer, and small; a function of a module or a partial of one,
+                since a long answer is read in a process of its own.
 
         Raises:
             SchedulerError: it cannot be had; says why.
+            ValueError: `take` refuses it.
         """
         ...
 

@@ -24,7 +24,7 @@ the means and deviations by which risk is reckoned (NaN: there is no number of t
 FULL_PERCENT: Final = 100.0
 _HALF: Final = 0.5
 _NAMED: Final = 3
-_MOST_NODES: Final = 50_000
+MOST_NODES: Final = 50_000
 _MOST_METRICS: Final = 64
 _LARGEST_PERCENT: Final = 1e9
 _AVERAGE: Final = "AVG"
@@ -52,8 +52,8 @@ def checked_usage(answer: object) -> JsonObject:
     columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
     refused = 0
     for name, of_node in (by_node or {}).items() if isinstance(by_node or {}, Mapping) else ():
-        if len(nodes) == _MOST_NODES:
-            raise ValueError(f"more than {_MOST_NODES} nodes")
+        if len(nodes) == MOST_NODES:
+            raise ValueError(f"more than {MOST_NODES} nodes")
         metrics = of_node.get("metrics") if isinstance(of_node, Mapping) else None
         listed = metrics[:_MOST_METRICS] if isinstance(metrics, list) else ()
         good = [each for each in listed if _is_metric(each)]

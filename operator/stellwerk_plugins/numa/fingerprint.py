@@ -2,7 +2,7 @@
 
 XXH64 of the pods' hashes in order, where a pod's hash is that of its name, seeded with that of its
 namespace (version 001 of the format that exporters write). The hash is of the package xxhash, of
-the extra `plugins`: without it, nobody may ask for a fingerprint.
+the extra `plugins`.
 """
 
 import importlib.util
