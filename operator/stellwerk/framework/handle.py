@@ -107,7 +107,7 @@ class NoPodGroups(PodGroups):
     """No pod is a member of any group: for decisions on pods alone."""
 
     @override
-    def why_gated(self, pod: PodInfo) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
         return ""
 
     @override
@@ -248,6 +248,7 @@ class ProfileHandle(Handle):
         self.worker = services.worker
         self.sources = services.sources
         self.metrics = services.metrics
+        self.guard = services.guard
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:
