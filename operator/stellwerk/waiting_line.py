@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from stellwerk.models.untrusted_text import terminal
+
 LINE_SECONDS: Final = 1.0
 """After so long there is a line,"""
 BAR_SECONDS: Final = 3.0
@@ -22,13 +24,13 @@ _WIDTH: Final = 20
 @contextmanager
 def waiting_for(what: str, output: TextIO | None = None) -> Iterator[None]:
     """Say what is waited for while inside, in a thread of its own."""
-    terminal = output or sys.stderr
-    if not terminal.isatty():
+    stream = terminal(output or sys.stderr)
+    if not stream.isatty():
         yield
         return
     over = threading.Event()
     thread = threading.Thread(
-        target=_write, args=(what, terminal, over), name="waiting line", daemon=True
+        target=_write, args=(what, stream, over), name="waiting line", daemon=True
     )
     thread.start()
     try:
@@ -38,17 +40,17 @@ def waiting_for(what: str, output: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _write(what: str, terminal: TextIO, over: threading.Event) -> None:
+def _write(what: str, stream: TextIO, over: threading.Event) -> None:
     began, shown = time.monotonic(), False
     wait_seconds = LINE_SECONDS
     while not over.wait(wait_seconds):
         seconds = time.monotonic() - began
-        terminal.write(f"\r{line_after(what, seconds)}\x1b[K")
-        terminal.flush()
+        stream.write(f"\r{line_after(what, seconds)}\x1b[K")
+        stream.flush()
         shown, wait_seconds = True, _PERIOD_SECONDS
     if shown:
-        terminal.write("\r\x1b[K")
-        terminal.flush()
+        stream.write("\r\x1b[K")
+        stream.flush()
 
 
 def line_after(what: str, seconds: float) -> str:

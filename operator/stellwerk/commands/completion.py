@@ -72,13 +72,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def for_kubectl() -> int:
-    """`kubectl_complete-stellwerk`: kubectl hands over the words after `kubectl stellwerk`."""
-    from stellwerk.cli import main  # noqa: PLC0415 the command line imports this module
-
-    return main([REQUEST, *sys.argv[1:]])
-
-
 def print_candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Print what may come in place of the last word; returns the exit status."""
     found = candidates(parser, words, names_in_cluster)

@@ -59,12 +59,9 @@ def test_recorded_answers_are_printed_as_described(
     for path, found in json.loads(recorded(story)).items():
         if found["status"] != 200:
             continue
-        kind: Any = (
-            GROUP if "/podgroups/" in path else POD if path.startswith("/explain/") else None
-        )
-        kind = kind or next(
-            (each for prefix, each in shown.items() if path.startswith(prefix)), None
-        )
+        kind: Any = next((each for prefix, each in shown.items() if path.startswith(prefix)), None)
+        if path.startswith("/explain/"):
+            kind = GROUP if "/podgroups/" in path else POD
         if kind is None or path.startswith("/queue/"):
             continue
         show_written(found["answer"], "json", kind)
