@@ -103,7 +103,7 @@ class NoPodGroups(PodGroups):
     """No pod is a member of any group: for decisions on pods alone."""
 
     @override
-    def why_gated(self, pod: PodInfo) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
         return ""
 
     @override

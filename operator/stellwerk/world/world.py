@@ -26,6 +26,8 @@ from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.snapshot.trial import Trial
@@ -61,6 +63,16 @@ class World:
             ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None),
             self.clock.monotonic(),
             except_uid=assumed.uid if except_itself else "",
+        )
+
+    def misses(self, kind: str) -> bool:
+        """Whether pods name objects of a kind that cannot be seen."""
+        if kind in GROUP_KINDS:
+            return self.pod_groups.misses(GROUP_KINDS[kind])
+        return (
+            kind == RESOURCE_CLAIM
+            and kind in self.lacks
+            and any(each.pod.spec.resource_claims for each in self.queue.entries.values())
         )
 
     def trial(self) -> Trial:
