@@ -122,6 +122,7 @@ soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit o
 lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
 	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
 
 SUPPLY := build/supply
