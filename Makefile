@@ -143,6 +143,29 @@ sbom: $(SUPPLY)/.ready ## what the image contains, as CycloneDX: build/stellwerk
 audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages (needs a network)
 	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements.lock
 
+SITE := build/site
+
+# Sphinx in a virtual environment of its own, with what the documented modules import.
+$(SITE)/.ready: requirements-docs.lock $(READY)
+	@$(BIN)/python -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-docs.lock
+	@touch $@
+
+.PHONY: docs-reference
+docs-reference: $(SITE)/.ready
+	@$(BIN)/python docs/reference_pages.py docs/reference/made
+
+SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto
+
+.PHONY: docs
+docs: docs-reference ## the site, without a network: build/docs/index.html; a link that leads nowhere is an error
+	@$(SPHINX) --builder html docs build/docs
+	@echo build/docs/index.html
+
+.PHONY: docs-links
+docs-links: docs-reference ## do the links that lead out of the site still lead anywhere? (needs a network)
+	@$(SPHINX) --builder linkcheck docs build/docs-links
+
 .PHONY: wheel
 wheel: $(READY) ## the package, in dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

@@ -5,6 +5,7 @@ one that the code has.
 """
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,6 +145,10 @@ def _head(title: str, text: str) -> Iterator[str]:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The rows as Markdown, without a last column in which nothing stands."""
+    rows = list(rows)
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in rows:
@@ -167,7 +172,7 @@ def _fields(properties: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, s
     for name, schema in properties.items():
         path = f"{prefix}{name}"
         kind, inner, suffix = _type_of(schema)
-        default = f"`{schema['default']}`" if "default" in schema else ""
+        default = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
         yield f"`{path}`", kind, default, schema.get("description", "")
         yield from _fields(inner, f"{path}{suffix}.")
 
@@ -226,7 +231,7 @@ def _properties(schema: Mapping[str, Any]) -> Iterator[str]:
     definitions = schema.get("$defs", {})
     rows = []
     for name, field in schema.get("properties", {}).items():
-        default = f"`{field['default']}`" if field.get("default") is not None else ""
+        default = f"`{json.dumps(field['default'])}`" if field.get("default") is not None else ""
         rows.append(
             (f"`{name}`", _json_type(field, definitions), default, field.get("description", ""))
         )
