@@ -29,6 +29,7 @@ from stellwerk.client.extender import ExtenderReach
 from stellwerk.client.extender_tls import ExtenderFiles
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
 from stellwerk.client.web import WebClient
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.errors import ApiError
@@ -304,6 +305,7 @@ class Operator:
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
+            schedule_one.throttled,
             max_pod_complexity,
         )
         return Scheduler(
@@ -440,6 +442,12 @@ def _server(
     )
 
 
+def _published(guard: Guard) -> dict[str, str]:
+    """The annotations of the lease: by which key clients know that the port is this process's."""
+    certificate = guard.certificate
+    return {PUBLIC_KEY_ANNOTATION: certificate.public_key} if certificate is not None else {}
+
+
 def _listen_to_signals(operator: Operator) -> None:
     """SIGALRM, which cuts plugins off, and SIGUSR2; `handlers` takes those that end the process."""
     operator.guard.install()
@@ -501,6 +509,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         stack.callback(operator.worker.close)
         stack.push_async_callback(operator.inputs.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
+        leadership.published = partial(_published, guard)
         server = _server(operator, leadership, clock, guard, options.port.limits)
         on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)

@@ -55,6 +55,8 @@ class Access:
     certificate: Pem | None = None
     key: Pem | None = None
     verify: bool = True
+    public_key: str = ""
+    """The fingerprint of the key that the server must show, by any authority; empty: any."""
     tls_server_name: str | None = None
     proxy: str | None = None
     stale_after_seconds: float | None = None

@@ -49,8 +49,9 @@ def add_port_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--insecure-skip-tls-verify",
         action="store_true",
-        help="do not verify the certificate of --url; the operator makes its own unless it is "
-        "given one",
+        help="send your token to whatever answers: do not verify the certificate of --url (the "
+        "operator makes its own unless it is given one), nor, without --url, the key that the "
+        "lease names",
     )
 
 

@@ -103,7 +103,7 @@ class NoPodGroups(PodGroups):
     """No pod is a member of any group: for decisions on pods alone."""
 
     @override
-    def why_gated(self, pod: PodInfo) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
         return ""
 
     @override
@@ -208,6 +208,7 @@ class ProfileHandle(Handle):
         self.pod_groups = services.pod_groups
         self.worker = services.worker
         self.sources = services.sources
+        self.guard = services.guard
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

@@ -95,6 +95,10 @@ class ObjectStore(Protocol):
         """Return the objects that one of the kind's indexes finds by a value."""
         ...
 
+    def why_unseen(self, kind: str) -> str:
+        """Return why further objects of a kind cannot be seen; empty: they can."""
+        ...
+
     def changes(self, kind: str) -> Changes[tuple[str, str]]:
         """Return the log of changes of that kind, by namespace and name."""
         ...
@@ -172,8 +176,11 @@ class GroupClaims:
 class PodGroups(Protocol):
     """The pods that belong together."""
 
-    def why_gated(self, pod: PodInfo) -> str:
-        """Return why a member's group is not worth an attempt; empty if it is."""
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is.
+
+        `as_upstream`: in the words of kube-scheduler 1.37, where it has any for it.
+        """
         ...
 
     def lacks_placement(self, pod: PodInfo) -> bool:

@@ -28,6 +28,7 @@ from stellwerk.framework.types import CODE_NAMES, Code, CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.scheduler.binding_cycle import BindingTasks
 from stellwerk.series import Counter, Gauge, Histogram
@@ -234,8 +235,8 @@ class Gauges:
                 held = "turn" if book.is_inadmissible(members) else "room"
                 waiting["pods" if book.why_closed(members) else held] += 1
                 longest = max(longest, now - members.waiting_since)
-        for kind, api in GROUP_KINDS.items():
-            self._metrics.kind_missed.labels(kind).set(book.misses(api))
+        for kind in (*GROUP_KINDS, RESOURCE_CLAIM):
+            self._metrics.kind_missed.labels(kind).set(self._world.misses(kind))
         for what, count in waiting.items():
             self._metrics.podgroups_waiting.labels(what).set(count)
         self._metrics.podgroup_longest_wait.labels().set(longest)

@@ -18,7 +18,6 @@ from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.models.answers.listings import ProfileCondition, ProfileObject
 from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
@@ -297,7 +296,7 @@ def objects_seen(
         kind: lack
         for kind, lack in world.lacks.items()
         if serving is not None and _DEPENDS_ON.get(kind) in serving.plugins.names
-        if lack.unreadable or (kind in GROUP_KINDS and world.pod_groups.misses(GROUP_KINDS[kind]))
+        if lack.unreadable or world.misses(kind)
     }
     if not lacks:
         known = any(each.get("type") == OBJECTS_SEEN for each in before.get("conditions") or ())
