@@ -6,7 +6,8 @@ the code, so that a new one needs its line.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +26,13 @@ STATUSES: Final = {"unschedulable": slice(1, None), "unresolvable": slice(1, Non
 
 
 class Strings:
-    """The strings that expressions of a module may be, with `…` for what differs."""
+    """The strings that expressions of a module may be, with `…` for what differs.
 
-    def __init__(self, module: ast.Module) -> None:
+    A name that the module does not define is a constant that it imports.
+    """
+
+    def __init__(self, module: ast.Module, imported: Mapping[str, list[str]]) -> None:
+        self.imported = imported
         self.constants: dict[str, list[str]] = {}
         for statement in module.body:
             match statement:
@@ -43,7 +48,7 @@ class Strings:
             case ast.Constant(value=str(text)):
                 return [text]
             case ast.Name(id=name):
-                return self.constants.get(name, [])
+                return self.constants.get(name) or self.imported.get(name, [])
             case ast.IfExp(body=body, orelse=otherwise):
                 return [*self.of(body), *self.of(otherwise)]
             case ast.JoinedStr(values=values):
@@ -55,16 +60,32 @@ class Strings:
 
     def _part(self, node: ast.expr) -> str:
         if isinstance(node, ast.FormattedValue):
-            (text,) = self.of(node.value) or ["…"]
-            return text
+            texts = self.of(node.value)
+            return texts[0] if len(texts) == 1 else "…"
         return self.of(node)[0]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def public_constants() -> dict[str, list[str]]:
+    """The constants of all modules."""
+    found: dict[str, list[str]] = {}
+    for path in (OPERATOR / "stellwerk").rglob("*.py"):
+        for name, texts in Strings(parsed(path), {}).constants.items():
+            if not name.startswith("_"):
+                found.setdefault(name, []).extend(texts)
+    return found
 
 
 def modules(*folders: Path) -> Iterator[tuple[ast.Module, Strings]]:
     for folder in folders:
         for path in sorted(folder.rglob("*.py") if folder.is_dir() else [folder]):
-            module = ast.parse(path.read_text(encoding="utf-8"))
-            yield module, Strings(module)
+            module = parsed(path)
+            yield module, Strings(module, public_constants())
 
 
 def calls(*folders: Path) -> Iterator[tuple[str, ast.Call, Strings]]:
