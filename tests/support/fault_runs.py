@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 EXAMPLES = ROOT / "docs" / "faults"
 _START_SECONDS = 120.0
-_JUMPING_CLOCK = ("-m", "tests.support.jumping_clock")
+_JUMPING_CLOCK = "tests.support.jumping_clock"
 _SHADOW = {
     "metadata": {"name": "shadow"},
     "spec": {"shadowOf": PROFILE, "plugins": {"score": {"disabled": [{"name": "*"}]}}},
