@@ -69,3 +69,23 @@ def require_tool() -> Callable[[str], str]:
         pytest.skip(reason)
 
     return find
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which part of a run the flows were: on two cores it is to stay below three minutes."""
+    reports = [each for found in terminalreporter.stats.values() for each in found]
+    seconds = [
+        (each.duration, each.nodeid.startswith("tests/flows/"))
+        for each in reports
+        if isinstance(each, pytest.TestReport)
+    ]
+    flows, all_tests = (
+        sum(each for each, is_flow in seconds if is_flow),
+        sum(each for each, _ in seconds),
+    )
+    workers = terminalreporter.config.getoption("numprocesses", None) or 1
+    if flows:
+        terminalreporter.write_line(
+            f"tests/flows: {flows / workers:.0f} s of {all_tests / workers:.0f} s "
+            f"in each of {workers} processes"
+        )
