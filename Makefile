@@ -124,9 +124,13 @@ soak: $(READY) ## the long runs under faults; half an hour writes docs/reliabili
 soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit of each round (MINUTES=10)
 	@PYTHONPATH=operator $(BIN)/python -m tests.soak.gang_churn --minutes $(MINUTES)
 
+.PHONY: soak-explanations
+soak-explanations: $(READY) ## 500 random clusters: what explanations say that pods would get is what they get
+	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py
+
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)
-	$(PIP_COMPILE) --output-file requirements.lock pyproject.toml
+	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
 	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
 

@@ -10,8 +10,9 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from stellwerk import __version__
 from stellwerk.backend.cache import Cache
@@ -19,12 +20,16 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.client.access import destinations_from
 from stellwerk.client.connection import Fence
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
+from stellwerk.client.extender import ExtenderReach
+from stellwerk.client.extender_tls import ExtenderFiles
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
 from stellwerk.client.web import WebClient
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.errors import ApiError
@@ -48,6 +53,7 @@ from stellwerk.models.compatibility import (
     release_of_server,
 )
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
+from stellwerk.models.destinations import EVERYWHERE, Destinations, UrlPrefix
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks, StatusReports
 from stellwerk.scheduler.binding_cycle import (
@@ -68,6 +74,7 @@ from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
     Gauges,
+    PluginFamilies,
     ProfileMetricsRecorder,
     QueueMetrics,
     StaleWatches,
@@ -122,6 +129,12 @@ class RunOptions:
     """The journal that takes down events and decisions; None: there is none."""
     gates: FeatureGates = NO_GATES
     """Feature gates, as kube-scheduler has them."""
+    extender_files_dir: Path | None = None
+    """Files of extenders lie below it; None: none is read."""
+    extender_allow: tuple[UrlPrefix, ...] = ()
+    """What profiles may have called beside Services by name, which are in a cluster alone."""
+    destinations: Destinations = EVERYWHERE
+    """The meaning of `extender_allow` where the process runs; `run` works it out."""
     history_namespace: str | None = None
     """The namespace that keeps the history of profiles; None: the pod's own, outside a cluster
     none."""
@@ -155,7 +168,7 @@ class Operator:
         dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
-        self.web = WebClient()
+        self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
         self.inputs = PluginInputs(
             client,
             self.web,
@@ -165,7 +178,14 @@ class Operator:
             lambda: fence is None or fence.is_open,
         )
         self.extenders = ExtenderPool(
-            client, self.raw, self.world.cache, clock, metrics, self.budget, fence
+            client,
+            self.raw,
+            self.world.cache,
+            clock,
+            metrics,
+            self.budget,
+            fence,
+            ExtenderReach(ExtenderFiles(options.extender_files_dir), options.destinations),
         )
         self.predicates = Predicates()
         self.without_profile = PodsWithoutProfile(self.world, dispatcher)
@@ -248,6 +268,7 @@ class Operator:
             volume_counts=VolumeCounters(metrics),
             device_counts=DeviceCounters(metrics),
             sources=self.inputs,
+            metrics=PluginFamilies(metrics),
         )
 
     def _scheduler(
@@ -286,6 +307,7 @@ class Operator:
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
+            schedule_one.throttled,
             max_pod_complexity,
         )
         return Scheduler(
@@ -422,6 +444,12 @@ def _server(
     )
 
 
+def _published(guard: Guard) -> dict[str, str]:
+    """The annotations of the lease: by which key clients know that the port is this process's."""
+    certificate = guard.certificate
+    return {PUBLIC_KEY_ANNOTATION: certificate.public_key} if certificate is not None else {}
+
+
 def _listen_to_signals(operator: Operator) -> None:
     """SIGALRM, which cuts plugins off, and SIGUSR2; `handlers` takes those that end the process."""
     operator.guard.install()
@@ -452,6 +480,8 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
     clock, metrics = SystemClock(), Metrics()
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
+    destinations = destinations_from(credentials.access, options.extender_allow)
+    options = replace(options, destinations=destinations)
     async with AsyncExitStack() as stack:
         stack.enter_context(announced(__version__))
         client = await stack.enter_async_context(
@@ -479,9 +509,9 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator.loader.follow(compatibility)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
-        stack.push_async_callback(operator.web.close)
         stack.push_async_callback(operator.inputs.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
+        leadership.published = partial(_published, guard)
         server = _server(operator, leadership, clock, guard, options.port.limits)
         on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)

@@ -57,6 +57,10 @@ class UnknownPluginError(ProfileError):
     """It names a plugin that is not installed, or not yet."""
 
 
+class DestinationError(ProfileError):
+    """A profile names an address that the operator may not call."""
+
+
 class ExtenderError(SchedulerError):
     """An extender refused a call, did not answer in time, or answered nonsense."""
 

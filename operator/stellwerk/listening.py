@@ -15,8 +15,8 @@ import logging
 import math
 import re
 import socket
-import ssl
 import time
+from asyncio import sslproto
 from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -30,6 +30,7 @@ from typing_extensions import override
 from stellwerk.errors import in_words
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from aiohttp.typedefs import Middleware
@@ -520,24 +521,67 @@ class LimitedSite(web.TCPSite):
         task.add_done_callback(self._handshakes.discard)
 
     async def _shake_hands(self, accepted: _Accepted) -> None:
-        server, limits, with_tls = self._runner.server, self._use.limits, dict[str, Any]()
+        server, loop = self._runner.server, asyncio.get_running_loop()
         if server is None:
             raise RuntimeError("the runner is not set up")
         context = None if self._tls is None else self._tls()
-        if context is not None:
-            # The end of TLS is not waited for any longer than its beginning.
-            seconds = limits.handshake_seconds
-            with_tls = {"ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
         accepted.sock.setblocking(False)  # noqa: FBT003 as socket has it
         connection = _Connection(server, self._use, accepted)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, accepted.sock, ssl=context, **with_tls
-            )
-        except (OSError, ssl.CertificateError):
+            if context is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted.sock)
+            else:
+                seconds = self._use.limits.handshake_seconds
+                await _TLSConnection.begin(loop, connection, context, accepted.sock, seconds)
+        except OSError as error:
+            logger.debug("a peer has gone: %s", error)
+        if accepted.connection is None:
             connection.let_go()
             if self._use.gone(accepted):
                 self._use.refused("handshake")
+
+
+class _TLSConnection(sslproto.SSLProtocol):
+    """TLS of one connection that reads a record at a time.
+
+    uvloop's own has a buffer of 256 KiB for each connection and as much again for what it decrypts,
+    so that 64 peers who send without end fill 50 MiB.
+    """
+
+    max_size = 16 << 10
+
+    @classmethod
+    async def begin(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        connection: _Connection,
+        context: ssl.SSLContext,
+        sock: socket.socket,
+        seconds: float,
+    ) -> None:
+        """Shake hands, or fail to; neither that nor the end of TLS takes longer than `seconds`.
+
+        The error of a failed handshake is not raised: this frame would be in its traceback, and the
+        error in this frame, a cycle for each of thousands of peers; cycles are sought seldom.
+
+        Raises:
+            OSError: the socket cannot be read.
+        """
+        shaken = loop.create_future()
+        protocol = cls(
+            loop,
+            connection,
+            context,
+            shaken,
+            server_side=True,
+            ssl_handshake_timeout=seconds,  # type: ignore[arg-type]  # any number of seconds
+            ssl_shutdown_timeout=seconds,
+        )
+        await loop.connect_accepted_socket(lambda: protocol, sock)
+        await asyncio.wait([shaken])
+        error = shaken.exception()
+        if error is not None:
+            logger.debug("a handshake failed: %s", in_words(error))
 
 
 class _Listening:

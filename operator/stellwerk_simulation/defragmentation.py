@@ -14,16 +14,12 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.gpu import DEVICES, gpu_request
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk_simulation.current_placement import CurrentPlacement, Rescheduled
-from stellwerk_simulation.eviction_rules import (
-    EvictionBudgets,
-    MoveRules,
-    reason_to_stay,
-    stays_with_its_node,
-)
+from stellwerk_simulation.eviction_rules import MoveRules, reason_to_stay, stays_with_its_node
 
 SEEDS: Final = 5
 """A plan holds however ties are broken, as far as so many seeds show."""
@@ -105,6 +101,8 @@ class Defragmentation:
         self._placement, self._goal = placement, goal
         self._most_moves, self._cordon = most_moves, cordon
         self._budgets = EvictionBudgets(placement.world.objects.list("PodDisruptionBudget"))
+        if self._budgets.malformed:
+            raise ConfigurationError(self._budgets.malformed)
         self._pods = list(placement.world.cache.pods())
         self._why = {
             pod.uid: reason_to_stay(pod, placement.manifests[pod.uid], rules, self._budgets)

@@ -5,7 +5,6 @@ What does not end it, however long it lasts, is an API server that refuses or sa
 """
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +16,6 @@ import pytest
 
 from stellwerk.cli import UNREACHABLE
 from stellwerk.clock import SystemClock
-from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.scheduler.observers.instruments import StaleWatches
 from stellwerk.supervision import ENDED_AT_ONCE
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -79,30 +77,6 @@ async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
                     operator.process.terminate()  # two at once may arrive as one
                     await asyncio.wait({ended}, timeout=0.5)
             assert ended.result() == ENDED_AT_ONCE
-
-
-async def test_a_file_that_never_ends_is_refused_and_does_not_hold_up_the_end(
-    tmp_path: Path,
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    async with cluster_for_operator(tmp_path) as (cluster, arguments):
-        config = {"caFile": str(tmp_path / "pipe")}
-        call = {"urlPrefix": "https://127.0.0.1:1", "filterVerb": "filter", "tlsConfig": config}
-        profiles = cluster.api.kinds.resource(PLURAL, GROUP)
-        cluster.api.create(profiles, "", make_profile("piped", extenders=[call]))
-        async with running(tmp_path / "run.log", "run", *arguments) as operator:
-            await until(lambda: is_active(cluster, "piped"))
-            pods = cluster.api.kinds.resource("pods")
-            cluster.api.create(pods, "default", make_pod("web", scheduler_name="piped"))
-
-            def is_refused() -> bool:
-                pod = cluster.api.find("pods", "default", "web") or {}
-                said = [each["message"] for each in pod["status"].get("conditions") or ()]
-                return any("pipe is no regular file" in each for each in said)
-
-            await until(is_refused)
-            operator.process.terminate()
-            assert await asyncio.wait_for(operator.process.wait(), 5) == 0
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk.client.lease import Lease, public_key
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_node
 from tests.support.in_process import make_profile
@@ -51,6 +52,13 @@ def flags(lease_seconds: float, renew_seconds: float, retry_seconds: float) -> t
 SHORT = flags(LEASE_SECONDS, RENEW_SECONDS, 2)
 
 
+def key_in_lease(history: History) -> str:
+    """By which key users know the port of the holder."""
+    api = history.cluster.api
+    leases = api.kinds.resource("leases", "coordination.k8s.io")
+    return public_key(Lease.of(api.get(leases, "stellwerk", "stellwerk").obj))
+
+
 async def test_a_clean_stop_hands_over_at_once(history: History, tmp_path: Path) -> None:
     lease = flags(LONG_SECONDS, 60, 40)
     async with (
@@ -59,6 +67,7 @@ async def test_a_clean_stop_hands_over_at_once(history: History, tmp_path: Path)
     ):
         tasks.create_task(history.create_steadily(pod_names(0, PODS), 0.012))
         await history.until(lambda: len(history.bound) > PODS // 6)
+        first_key = key_in_lease(history)
         first.signal(signal.SIGTERM)
         assert await first.ended() == 0
         await history.until(lambda: len(history.holders) == 3, second.process)
@@ -67,6 +76,8 @@ async def test_a_clean_stop_hands_over_at_once(history: History, tmp_path: Path)
         assert taken_at - released_at < LOAD_SECONDS
         await history.until(lambda: len(history.bound) == PODS, second.process)
         assert history.first_binding_after(taken_at) - taken_at < LOAD_SECONDS
+        assert first_key.startswith("sha256:")
+        assert key_in_lease(history) not in {"", first_key}, "the new holder says its own"
     history.check(PODS)
 
 

@@ -93,6 +93,12 @@ def make_pod(
     return pod
 
 
+def owned(pod: JsonObject, name: str = "web", kind: str = "ReplicaSet") -> JsonObject:
+    """The pod as a controller makes it."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": True}
+    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}}
+
+
 def pod_info(name: str, **fields: Any) -> PodInfo:
     """`make_pod`, parsed."""
     return parse_pod(make_pod(name, **fields))

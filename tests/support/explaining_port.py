@@ -15,7 +15,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.serving.explanations import COMPUTED_SECONDS, SLICE_SECONDS, ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.in_process import InProcess, make_profile, quiet, running
 
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -71,7 +71,7 @@ async def two_nodes(answers: ExplainingPort) -> None:
     world = answers.world
     world.apply(make_profile("stellwerk"))
     world.apply(make_node("small", cpu="2"), make_node("tainted", cpu="8", taints=[TAINT]))
-    world.apply(make_pod("web", cpu="1", scheduler_name="stellwerk"))
+    world.apply(owned(make_pod("web", cpu="1", scheduler_name="stellwerk")))
     world.apply(make_pod("large", cpu="4", scheduler_name="stellwerk"))
     world.apply(make_pod("other", cpu="1", scheduler_name="stelwerk"))
     await quiet(100)

@@ -15,11 +15,12 @@ from tests.support.in_process import InProcess, make_profile
 class GroupWorld(InProcess):
     """An operator that decides nothing by itself; groups are decided on what it was shown."""
 
-    def __init__(self, *objects: JsonObject) -> None:
+    def __init__(self, *objects: JsonObject, compatibility: str = "auto") -> None:
         # Ties are broken in the same way in each run.
         super().__init__(numbers=lambda _: Random(1))
         # The profile last: without one, groups are nothing to write about.
-        self.apply(*objects, make_profile("stellwerk", gangScheduling=True))
+        profile = make_profile("stellwerk", gangScheduling=True, compatibility=compatibility)
+        self.apply(*objects, profile)
         self.world = self.operator.world
         self.served = self.world.profiles.served["stellwerk"]
 

@@ -27,6 +27,7 @@ _PATHS = {
     "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",
     "PodGroup": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/{name}",
     KIND: f"/apis/{API_VERSION}/{PLURAL}/{{name}}",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}",
 }
 
 

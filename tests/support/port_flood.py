@@ -16,16 +16,17 @@ _FIELD = b"X-Y: " + b"y" * 8000 + b"\r\n"
 _HALF = b"\x16\x03\x01\x02\x00\x01\x00"
 
 
-async def flood(port: LimitedPort, seconds: float) -> int:
-    """Return how many connections were opened."""
+async def flood(port: LimitedPort, seconds: float) -> tuple[int, int]:
+    """Return how many connections were tried, and how many came through their handshake."""
     end_seconds = time.monotonic() + seconds
-    opened = 0
+    tried = opened = 0
 
     async def peer(number: int) -> None:
-        nonlocal opened
+        nonlocal opened, tried
         kind = number % 7
         while time.monotonic() < end_seconds:
             with contextlib.suppress(OSError):
+                tried += 1
                 address = f"127.0.1.{number % 4 + 1}"
                 reader, writer = await port.connect(address, handshake=kind < 5)
                 opened += 1
@@ -39,10 +40,10 @@ async def flood(port: LimitedPort, seconds: float) -> int:
             await asyncio.sleep(1)
 
     await asyncio.gather(*map(peer, range(PEERS)))
-    return opened
+    return tried, opened
 
 
 if __name__ == "__main__":
     number, seconds = int(sys.argv[1]), float(sys.argv[2])
-    opened = asyncio.run(flood(LimitedPort(number, tls=True, live="/livez"), seconds))
-    sys.stdout.write(f"peers {PEERS}, connections {opened}\n")
+    tried, opened = asyncio.run(flood(LimitedPort(number, tls=True, live="/livez"), seconds))
+    sys.stdout.write(f"peers {PEERS}, connections tried {tried}, opened {opened}\n")

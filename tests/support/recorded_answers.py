@@ -11,10 +11,13 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from rich.console import Console
 
 from stellwerk.cases.decide import Case
+from stellwerk.clock import VirtualClock
+from stellwerk.commands import tables
 from stellwerk.commands.tables import (
     print_explanation,
     print_group,
@@ -28,11 +31,12 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 from tests.support.explaining_port import ExplainingPort, explaining_port, two_nodes
 from tests.support.gpu_cluster import gpu_node, gpu_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet
+from tests.support.json_schema import described
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.repository import ROOT
 from tests.support.storage import claim_volume, make_claim, make_class, make_volume
@@ -74,11 +78,18 @@ async def answers_of(story: Story) -> dict[str, Any]:
 def printed_answer(path: str, answer: Any) -> str:
     """The answer as the command that asks for it prints it; empty: none does."""
     output = io.StringIO()
-    for beginning, kind, show in _TABLES:
-        if path.startswith(beginning):
-            show(codec(kind).read(answer), Console(file=output, width=100))
-            break
+    with patch.object(tables, "SystemClock", _a_minute_later):
+        for beginning, kind, show in _TABLES:
+            if path.startswith(beginning):
+                show(codec(kind).read(answer), Console(file=output, width=100))
+                break
     return output.getvalue()
+
+
+def _a_minute_later() -> VirtualClock:
+    clock = VirtualClock()
+    clock.advance(60)
+    return clock
 
 
 def recorded(name: str) -> str:
@@ -397,7 +408,7 @@ async def of_devices(port: ExplainingPort) -> Sequence[Question]:
         named = [{"name": each, "resourceClaimName": each} for each in claims]
         return of_ours(name, cpu="1", resourceClaims=named, **fields)
 
-    world.apply(using("holder", "held", node_name="a"))
+    world.apply(owned(using("holder", "held", node_name="a")))
     world.apply(using("waiting", "mine"), using("of-none", "absent"))
     await quiet(200)
     together = ("smaller", "failing", "alternatives", "bound-together", "everything")
@@ -512,6 +523,9 @@ STORIES: Final[Mapping[str, Story]] = {
 async def _record() -> None:
     for name, story in STORIES.items():
         (_DATA / f"{name}.json").write_text(as_text(await answers_of(story)), encoding="utf-8")
+    async with explaining_port() as port:
+        _, document = await port.get("/openapi/v3")
+    (_DATA / "openapi.json").write_text(as_text(described(document)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -119,6 +119,8 @@ class IndexedObjectStore(ObjectStore):
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
+        self.unseen: dict[str, str] = {}
+        """Kinds whose objects cannot be seen, with the reason."""
         self.assumptions = 0
         """How many were made so far."""
         self._latest: deque[_Assumed] = deque(maxlen=_LATEST_ASSUMED)
@@ -188,6 +190,10 @@ class IndexedObjectStore(ObjectStore):
         if namespace is None:
             return table.objects.values()
         return [obj for key, obj in table.objects.items() if key[0] == namespace]
+
+    @override
+    def why_unseen(self, kind: str) -> str:
+        return self.unseen.get(kind, "")
 
     @override
     def list_by(self, kind: str, index: str, value: str) -> Iterable[JsonObject]:
@@ -279,6 +285,7 @@ class IndexedObjectStore(ObjectStore):
         """A store of the same objects and assumptions; neither side sees what the other changes."""
         fork = IndexedObjectStore()
         fork._tables = {kind: table.fork() for kind, table in self._tables.items()}
+        fork.unseen = self.unseen.copy()
         return fork
 
     def _table(self, kind: str) -> _Table:

@@ -23,11 +23,13 @@ from typing_extensions import override
 
 from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.destinations import EVERYWHERE, Destinations, cluster_domain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from stellwerk.clock import Clock
+    from stellwerk.models.destinations import UrlPrefix
 
 REREAD_SECONDS: Final = 60.0
 """Token and certificate files rotate; kubelet replaces a token long before the old one ends."""
@@ -53,6 +55,8 @@ class Access:
     certificate: Pem | None = None
     key: Pem | None = None
     verify: bool = True
+    public_key: str = ""
+    """The fingerprint of the key that the server must show, by any authority; empty: any."""
     tls_server_name: str | None = None
     proxy: str | None = None
     stale_after_seconds: float | None = None
@@ -60,7 +64,7 @@ class Access:
     valid_seconds: float = 0.0
     """How long requests may go on with these while a look that takes its time is under way."""
     namespace: str | None = None
-    """The one of the pod that we run in; None: outside a cluster."""
+    """The one of the pod that we run in; None: outside a cluster, or it is not known."""
 
     def __post_init__(self) -> None:
         """Refuse a server that cannot be one.
@@ -121,6 +125,42 @@ class InCluster(Source):
             return (self._directory / "namespace").read_text(encoding="utf-8").strip() or None
         except (OSError, UnicodeDecodeError):
             return None
+
+
+def destinations_from(
+    access: Access,
+    granted: Sequence[UrlPrefix],
+    account: Path = _SERVICE_ACCOUNT,
+    resolver: Path = Path("/etc/resolv.conf"),
+) -> Destinations:
+    """What profiles may have called from here.
+
+    In a pod with a service account: Services by name, and what is granted. Elsewhere what is
+    granted, or everything where nothing is.
+    """
+    in_cluster = (account / "token").exists()
+    if not (in_cluster or granted):
+        return EVERYWHERE
+    server = urlsplit(access.server)
+    port = server.port or (443 if server.scheme == "https" else 80)
+    domain = namespace = ""
+    if in_cluster:
+        domain = cluster_domain(_read(resolver))
+        namespace = access.namespace or _read(account / "namespace").strip() or "default"
+    return Destinations(
+        granted=tuple(granted),
+        namespace=namespace,
+        domain=domain,
+        server=(server.hostname or "", port),
+    )
+
+
+def _read(path: Path) -> str:
+    """The text of a file; of one that cannot be read, none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 class Kubeconfig(Source):

@@ -21,11 +21,19 @@ import orjson
 from stellwerk import __version__
 from stellwerk.client.connection import fence_traces, open_fence
 from stellwerk.client.extender_answers import ExtenderAnswer
-from stellwerk.client.extender_tls import ExtenderFiles, extender_context
+from stellwerk.client.extender_tls import (
+    ExtenderFiles,
+    UnusableFileError,
+    extender_context,
+    named_files,
+)
+from stellwerk.client.web import connector_to, refused_address
 from stellwerk.clock import Clock
 from stellwerk.errors import ExtenderError, SchedulerError
+from stellwerk.models.destinations import EVERYWHERE, Destinations
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from stellwerk.client.connection import Fence
@@ -89,6 +97,14 @@ class OfferedVictims:
     """The pods as JSON, for an extender that does not keep nodes itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExtenderReach:
+    """The files and addresses that extenders of profiles may name."""
+
+    files: ExtenderFiles = field(default_factory=ExtenderFiles)
+    destinations: Destinations = EVERYWHERE
+
+
 @dataclass(slots=True)
 class _Connections:
     """The session of an extender, and how many calls use it."""
@@ -113,7 +129,7 @@ class HttpExtender:
         clock: Clock,
         metrics: Metrics,
         fence: Fence | None = None,
-        files: ExtenderFiles | None = None,
+        reach: ExtenderReach | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -123,12 +139,18 @@ class HttpExtender:
             clock: for durations.
             metrics: measures calls.
             fence: holds bindings back while the lease is not held; open by default.
-            files: reads certificates, for all extenders of a process.
+            reach: what all extenders of a process may read and call; the profile loader has asked
+                it about the URL.
         """
         self.spec = spec
         self._headers = {**_HEADERS, **_authorization(spec.user_info)}
         self._get_object = get_object
-        self._files = files or ExtenderFiles()
+        self._files = reach.files if reach else ExtenderFiles()
+        self._destinations = reach.destinations if reach else EVERYWHERE
+        self.unusable_files = ""
+        """The reason why its files could not be read when they were tried last."""
+        self.refused_address = ""
+        """The reason why an address was not called that its name led to last."""
         self._clock = clock
         self._metrics = metrics
         self._fence = fence or open_fence()
@@ -226,6 +248,7 @@ class HttpExtender:
                 content = await self._post(purpose, verb, url, body)
             answer: object = orjson.loads(content)
             result = "success"
+            self.refused_address = ""
         except TimeoutError as error:
             result = "timeout"
             self._circuit_breaker.timed_out()
@@ -295,18 +318,62 @@ class HttpExtender:
         connections = self._connections
         async with connections.opening:
             if connections.session is None:
-                context = await extender_context(self.spec, self._get_object, self._files)
+                context = await self._context()
                 connections.session = aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(
-                        limit=0, ssl=context or True, keepalive_timeout=_IDLE_SECONDS
+                    connector=connector_to(
+                        self.name,
+                        self._destinations,
+                        context=context,
+                        limit=0,
+                        keepalive_seconds=_IDLE_SECONDS,
+                        refused=self._refuse,
                     ),
                     # The whole call has a deadline; of its parts none has one of its own.
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                    trust_env=True,
+                    trust_env=self._destinations.by_proxy(self.name),
                     auto_decompress=False,
                     trace_configs=fence_traces(self._fence),
                 )
             return connections.session
+
+    async def _context(self) -> ssl.SSLContext | None:
+        try:
+            context = await extender_context(self.spec, self._get_object, self._files)
+        except UnusableFileError as error:
+            self.unusable_files = str(error)
+            raise
+        self.unusable_files = ""
+        return context
+
+    def _refuse(self, reason: str) -> None:
+        self.refused_address = reason
+
+    @property
+    def is_to_be_checked(self) -> bool:
+        """Whether something can be known before the first call: of files, or of its address."""
+        return any(self._named_files) or self._destinations.restricted
+
+    @property
+    def _named_files(self) -> tuple[str, ...]:
+        config = self.spec.tls_config
+        has_tls = config is not None and self.name.startswith("https")
+        return named_files(config) if has_tls and config is not None else ()
+
+    async def check(self) -> None:
+        """Find out, without a call, what is to be said of files and address."""
+        try:
+            await self._files.read(self._named_files)
+        except UnusableFileError as error:
+            self.unusable_files = str(error)
+        if not self._destinations.restricted:
+            return
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                self.refused_address = await refused_address(self.name, self._destinations)
+        except (OSError, ValueError):
+            # It may be there later; the calls will tell. A name that may be another's than a
+            # Service's is worth a word.
+            self.refused_address = self._destinations.unknown(self.name)
 
     async def close(self) -> None:
         """Close the connections as soon as no call needs them, for good."""

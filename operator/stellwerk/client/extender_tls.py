@@ -16,6 +16,7 @@ import stat
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -32,7 +33,14 @@ _ROOTS: Final = "ca.crt"
 LARGEST_FILE_BYTES: Final = 1 << 20
 FILE_SECONDS: Final = 2.0
 """So long the files of an extender may take to be read."""
+_AT_ONCE: Final = 2
 _MOST_READINGS: Final = 16
+FILES_FLAG: Final = "--extender-files-dir"
+_STEP: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class UnusableFileError(ValueError):
+    """A file that an extender names cannot be read, or may not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,47 +53,60 @@ class TlsMaterial:
 
 
 class ExtenderFiles:
-    """Reads the files that extenders name, each extender's in a thread of its own.
+    """Reads the files that extenders name, two at a time, in threads of their own.
 
-    A file system that does not answer holds up neither other extenders nor the end of the process:
-    these threads are not waited for. There are few of them, however often a profile is tried.
+    They lie below one folder, which the operator's owner names. A file system that does not answer
+    holds up neither other extenders nor the end of the process: who is late is waited for no
+    longer, and another thread takes the place. There are few of them, however often one tries.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder`: files may lie below it; None: none may be read."""
+        self._folder = folder
         self._under_way: set[tuple[str, ...]] = set()
+        self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self, paths: Sequence[str]) -> list[bytes]:
         """The contents of files; of none where there is no path.
 
         Raises:
-            OSError, ValueError: one cannot be read, or is none that may be.
+            UnusableFileError: one cannot be read, or is none that may be.
         """
         key = tuple(paths)
         named = " and ".join(filter(None, paths))
         if not named:
             return [b""] * len(key)
+        if self._folder is None:
+            raise UnusableFileError(
+                f"{named}: no file is read unless {FILES_FLAG} of stellwerk run names its folder"
+            )
         if key in self._under_way or len(self._under_way) >= _MOST_READINGS:
-            raise ValueError(f"{named}: an earlier attempt to read files has not ended yet")
-        self._under_way.add(key)
+            raise UnusableFileError(f"{named}: an earlier attempt to read files has not ended yet")
+        async with self._places:
+            try:
+                async with asyncio.timeout(FILE_SECONDS):
+                    return await self._in_thread(key, self._folder)
+            except TimeoutError as error:
+                message = f"{named}: not read within {FILE_SECONDS:g} s"
+                raise UnusableFileError(message) from error
+
+    def _in_thread(self, paths: tuple[str, ...], folder: Path) -> asyncio.Future[list[bytes]]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[bytes]] = loop.create_future()
 
         def read() -> None:
+            found: list[bytes] | Exception
             try:
-                found: list[bytes] | Exception = [_file(path) if path else b"" for path in paths]
-            except (OSError, ValueError) as error:
+                found = [_file(folder, path) if path else b"" for path in paths]
+            except UnusableFileError as error:
                 found = error
-            self._under_way.discard(key)
+            self._under_way.discard(paths)
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_settle, done, found)
 
-        threading.Thread(target=read, name=f"extender files {named}", daemon=True).start()
-        try:
-            async with asyncio.timeout(FILE_SECONDS):
-                return await done
-        except TimeoutError as error:
-            reason = f"not read within {FILE_SECONDS:g} s" if done.cancelled() else str(error)
-            raise ValueError(f"{named}: {reason}") from error
+        self._under_way.add(paths)
+        threading.Thread(target=read, name="extender files", daemon=True).start()
+        return done
 
 
 def _settle(done: asyncio.Future[list[bytes]], found: list[bytes] | Exception) -> None:
@@ -97,22 +118,63 @@ def _settle(done: asyncio.Future[list[bytes]], found: list[bytes] | Exception) -
         done.set_result(found)
 
 
-def _file(path: str) -> bytes:
-    """A regular file of no more than LARGEST_FILE_BYTES."""
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _file(folder: Path, path: str) -> bytes:
+    """A regular file of no more than LARGEST_FILE_BYTES, as long as its file system says it is.
+
+    Raises:
+        UnusableFileError: it is something else, or cannot be read.
+    """
     try:
-        status = os.fstat(opened)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{path} is no regular file")
-        content = b""
-        if status.st_size <= LARGEST_FILE_BYTES:
-            while len(content) <= LARGEST_FILE_BYTES and (part := os.read(opened, 1 << 16)):
+        opened = _opened_below(folder, path)
+        try:
+            status = os.fstat(opened)
+            if not stat.S_ISREG(status.st_mode):
+                raise UnusableFileError(f"{path} is no regular file")
+            if status.st_size > LARGEST_FILE_BYTES:
+                raise UnusableFileError(f"{path} is larger than {LARGEST_FILE_BYTES >> 20} MiB")
+            content = b""
+            while len(content) <= status.st_size and (part := os.read(opened, 1 << 16)):
                 content += part
-        if max(status.st_size, len(content)) > LARGEST_FILE_BYTES:
-            raise ValueError(f"{path} is larger than {LARGEST_FILE_BYTES >> 20} MiB")
-        return content
+            if len(content) > status.st_size:
+                # What the kernel makes up as it is read, /proc/self/environ for one, has no size.
+                raise UnusableFileError(f"{path} is no file of a known size")
+            return content
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise UnusableFileError(f"{path}: {error.strerror}") from error
+
+
+def _opened_below(folder: Path, path: str) -> int:
+    """A file descriptor of what a path below the folder names.
+
+    Links may lead from one place below the folder to another, as those of mounted Secrets do, and
+    nowhere else. Each step is opened by itself, so that none can be replaced by a link meanwhile.
+
+    Raises:
+        UnusableFileError: it does not lie below the folder.
+        OSError: it cannot be opened.
+    """
+    outside = UnusableFileError(f"{path} does not lie below {folder}, which {FILES_FLAG} names")
+    if "\0" in path or ".." in Path(path).parts:
+        raise outside
+    root = Path(os.path.realpath(folder))
+    named = folder / path
+    if not (named.is_relative_to(folder) or named.is_relative_to(root)):
+        raise outside
+    place = Path(os.path.realpath(named))
+    if place == root or not place.is_relative_to(root):
+        raise outside
+    *steps, last = place.relative_to(root).parts
+    at = os.open(root, _STEP)
+    try:
+        for step in steps:
+            below = os.open(step, _STEP, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(last, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     finally:
-        os.close(opened)
+        os.close(at)
 
 
 async def extender_context(
@@ -153,9 +215,18 @@ async def _material(
         (config.key_data, config.key_file),
         (config.ca_data, config.ca_file),
     )
-    read = await files.read(["" if data else file for data, file in sources])
+    read = await files.read(named_files(config))
     return TlsMaterial(
         *(_decoded(data) or content for (data, _), content in zip(sources, read, strict=True))
+    )
+
+
+def named_files(config: ExtenderTLSConfig) -> tuple[str, str, str]:
+    """The files that are read of an extender: certificate, key, roots; empty: none."""
+    return (
+        "" if config.cert_data else config.cert_file,
+        "" if config.key_data else config.key_file,
+        "" if config.ca_data else config.ca_file,
     )
 
 

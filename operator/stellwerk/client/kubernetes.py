@@ -116,9 +116,14 @@ class KubernetesClient(ClusterClient, EventSink):
             ) from error
         return str(version.get("gitVersion", "unknown"))
 
-    def lease(self, namespace: str, name: str) -> ApiLease:
-        """Return the lease of that name, whether it exists or not."""
-        return ApiLease(self._transport, namespace, name)
+    def lease(
+        self, namespace: str, name: str, annotations: Callable[[], Mapping[str, str]] = dict
+    ) -> ApiLease:
+        """Return the lease of that name, whether it exists or not.
+
+        `annotations` are what the holder writes into it, as of the moment of each write.
+        """
+        return ApiLease(self._transport, namespace, name, annotations)
 
     # What scheduling needs.
 

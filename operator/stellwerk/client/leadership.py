@@ -17,7 +17,7 @@ from stellwerk.client.connection import Fence, open_fence
 from stellwerk.client.elector import Elector
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from stellwerk.client.election import LeaderElectionOptions
     from stellwerk.client.kubernetes import KubernetesClient
@@ -43,6 +43,8 @@ class Leadership:
         """Stand for nothing yet; without an elector the process leads from the start."""
         self._elector = elector
         self._fence = fence
+        self.published: Callable[[], Mapping[str, str]] = dict
+        """The annotations of the lease while this process holds it."""
         self.leading = asyncio.Event()
         """Set from the moment in which writes may be sent."""
         if elector is None:
@@ -67,8 +69,14 @@ class Leadership:
         if not options.leader_elect:
             return cls(None, fence)
         options.check()
-        elector = Elector(
-            client.lease(options.resource_namespace, options.resource_name),
+        leadership = cls(None, fence)
+        leadership.leading.clear()
+        leadership._elector = Elector(
+            client.lease(
+                options.resource_namespace,
+                options.resource_name,
+                leadership._annotations,
+            ),
             options,
             f"{socket.gethostname()}_{uuid4()}",
             fence=fence,
@@ -76,7 +84,7 @@ class Leadership:
             metrics=metrics,
             jitter=jitter,
         )
-        return cls(elector, fence)
+        return leadership
 
     @property
     def is_leading(self) -> bool:
@@ -89,6 +97,9 @@ class Leadership:
         if self.is_leading:
             return None
         return "" if self._elector is None else self._elector.holder
+
+    def _annotations(self) -> Mapping[str, str]:
+        return self.published()
 
     def watchdog(self) -> str | None:
         """Return what is wrong with the election, for the health check; None: nothing is."""

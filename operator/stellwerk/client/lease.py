@@ -20,7 +20,7 @@ from stellwerk.client.transport import ApiRequest, Lane
 from stellwerk.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from datetime import datetime
 
     from stellwerk.client.transport import Transport
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _API_VERSION: Final = "coordination.k8s.io/v1"
 URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"
 """The operator's port on this machine, where its holder is the one that the URL names."""
+PUBLIC_KEY_ANNOTATION: Final = "scheduling.stellwerk.dev/public-key"
+"""The fingerprint of the key with which the holder's port answers."""
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
 
@@ -77,6 +79,12 @@ class Lease:
             ),
             obj,
         )
+
+
+def public_key(lease: Lease) -> str:
+    """The fingerprint that the holder's port has to show; empty: the lease has none."""
+    annotations = (lease.obj.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(PUBLIC_KEY_ANNOTATION) or "")
 
 
 def local_url(lease: Lease, server: str) -> str | None:
@@ -136,9 +144,16 @@ class LeaseApi(Protocol):
 class ApiLease(LeaseApi):
     """A Lease behind an API server."""
 
-    def __init__(self, transport: Transport, namespace: str, name: str) -> None:
-        """Name the lease; nothing is asked yet."""
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        name: str,
+        annotations: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """Name the lease, and what its holder says in annotations; nothing is asked yet."""
         self._transport = transport
+        self._annotations = annotations
         self._namespace = namespace
         self._name = name
         self._collection = f"/apis/{_API_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
@@ -162,15 +177,27 @@ class ApiLease(LeaseApi):
         body = {
             "kind": "Lease",
             "apiVersion": _API_VERSION,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": self._said({"name": self._name, "namespace": self._namespace}),
             "spec": record.spec(),
         }
         return await self._write("POST", self._collection, body, f"create lease {self.key}")
 
     @override
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        body = {**lease.obj, "spec": record.spec()}
+        metadata = self._said(lease.obj.get("metadata") or {})
+        body = {**lease.obj, "metadata": metadata, "spec": record.spec()}
         return await self._write("PUT", self._path, body, f"update lease {self.key}")
+
+    def _said(self, metadata: Mapping[str, Any]) -> JsonObject:
+        """Metadata with this process's annotations, without those of a holder before it."""
+        others = {
+            key: text
+            for key, text in (metadata.get("annotations") or {}).items()
+            if key != PUBLIC_KEY_ANNOTATION
+        }
+        annotations = {**others, **self._annotations()}
+        said = {key: value for key, value in metadata.items() if key != "annotations"}
+        return {**said, "annotations": annotations} if annotations else said
 
     async def _write(self, method: str, path: str, body: JsonObject, act: str) -> Lease:
         request = ApiRequest(method, path, body, act=act, fenced=False)

@@ -7,10 +7,11 @@ and an authority that is no longer there is no longer trusted.
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -20,6 +21,39 @@ from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from stellwerk.client.access import Access, Pem
+
+
+def fingerprint(certificate: bytes) -> str:
+    """The SHA-256 of the public key (SubjectPublicKeyInfo) of a certificate in DER.
+
+    Raises:
+        ValueError: it is no certificate.
+    """
+    _, start, end = _element(certificate, 0)
+    _, start, end = _element(certificate[:end], start)
+    # TBSCertificate: version [0] where it is not 1, serialNumber, signature, issuer, validity,
+    # subject, subjectPublicKeyInfo.
+    tag, _, after = _element(certificate[:end], start)
+    for _ in range(6 if tag == _VERSION else 5):
+        start, (_, _, after) = after, _element(certificate[:end], after)
+    return f"sha256:{hashlib.sha256(certificate[start:after]).hexdigest()}"
+
+
+_VERSION: Final = 0xA0
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """The tag of an element of DER, where its content starts, and where it ends."""
+    header = der[at : at + 2]
+    if len(header) < 2:  # noqa: PLR2004 tag and length
+        raise ValueError("not a certificate")
+    start, length = at + 2, header[1]
+    if length >= 0x80:  # noqa: PLR2004 the length is in the bytes that follow
+        start += length - 0x80
+        length = int.from_bytes(der[at + 2 : start], "big")
+    if start + length > len(der):
+        raise ValueError("not a certificate")
+    return header[0], start, start + length
 
 
 class RenewableContext(ssl.SSLContext):
@@ -53,10 +87,12 @@ class RenewableContext(ssl.SSLContext):
         authority = _read("certificate authority", trusted)
         certificate = _read("client certificate", access.certificate)
         key = _read("client certificate", access.key)
-        made_of = (authority, certificate, key, access.verify)
+        made_of = (authority, certificate, key, access.verify, access.public_key)
         if made_of == self._made_of:
             return
         newest = _verifying(authority, access.authority) if access.verify else _trusting()
+        if access.public_key:
+            newest.sslobject_class = _expecting(access.public_key)
         if certificate is not None:
             _show(newest, certificate, key, access.certificate)
         self._newest, self._made_of = newest, made_of
@@ -98,6 +134,22 @@ def _trusting() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _expecting(public_key: str) -> type[ssl.SSLObject]:
+    """TLS that ends in the handshake, before anything is sent, where the server has another key."""
+
+    class Expecting(ssl.SSLObject):
+        @override
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            shown = self.getpeercert(binary_form=True)
+            if shown is None or fingerprint(shown) != public_key:
+                raise ssl.SSLCertVerificationError(
+                    "the certificate has another public key than the one that is expected"
+                )
+
+    return Expecting
 
 
 def _show(

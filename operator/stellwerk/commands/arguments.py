@@ -22,6 +22,7 @@ from stellwerk.models.quantity import whole_units
 
 if TYPE_CHECKING:
     from stellwerk.journal.writer import JournalOptions
+    from stellwerk.models.destinations import UrlPrefix
 
 
 _LAST_PORT: Final = 65535
@@ -77,6 +78,23 @@ def at_least_one(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text[:9]) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text[:9])
+
+
+def absolute(text: str) -> Path:
+    """An absolute path."""
+    if not text.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an absolute path")
+    return Path(text)
+
+
+def url_prefix(text: str) -> "UrlPrefix":
+    """A URL that others may begin with."""
+    from stellwerk.models.destinations import UrlPrefix  # noqa: PLC0415
+
+    try:
+        return UrlPrefix.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def truth(text: str) -> bool:

@@ -69,22 +69,27 @@ class ListCommand:
         self, address: PortAddress, namespace: str | None, options: argparse.Namespace
     ) -> None:
         from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-        from stellwerk.commands.tables import LISTS, show  # noqa: PLC0415
+        from stellwerk.commands.tables import LISTS, MOST_ROWS, show  # noqa: PLC0415
 
+        # A table of everything needs no more than its rows; what -n leaves out is known here alone.
+        is_whole = options.output == "table" and namespace is None
+        most = MOST_ROWS if is_whole else None
         async with open_port(address) as port:
             await show(
-                lambda: _all(port, self.path, namespace),
+                lambda: _entries(port, self.path, namespace, most),
                 options.output,
                 LISTS[self.path],
                 watch=options.watch,
             )
 
 
-async def _all(port: OperatorPort, path: str, namespace: str | None) -> Mapping[str, Any]:
-    """All pages as one answer, with the pods of one namespace or of all."""
-    first = await port.written(f"{path}?limit={_PAGE}")
+async def _entries(
+    port: OperatorPort, path: str, namespace: str | None, most: int | None = None
+) -> Mapping[str, Any]:
+    """All pages as one answer, or the first entries; the pods of one namespace, or of all."""
+    first = await port.written(f"{path}?limit={most or _PAGE}")
     items = list(first["items"])
-    while len(items) < first["total"]:
+    while most is None and len(items) < first["total"]:
         more = (await port.written(f"{path}?limit={_PAGE}&offset={len(items)}"))["items"]
         if not more:
             break

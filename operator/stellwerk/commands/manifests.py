@@ -11,12 +11,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.yaml_file import read_yaml
+from stellwerk.models.yaml_file import parse_yaml, read_yaml
 
 _REPLICAS: Final = {
     "Deployment": "replicas",
@@ -88,13 +86,7 @@ def pods_of(option: str, objects: Sequence[JsonObject], namespace: str) -> list[
 
 
 def _documents(file: str) -> list[object]:
-    if file != "-":
-        return read_yaml(Path(file))
-    try:
-        return list(yaml.safe_load_all(sys.stdin.read()))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        found = " ".join(str(error).split())
-        raise ConfigurationError(f"standard input: not YAML: {found}") from error
+    return parse_yaml("standard input", sys.stdin) if file == "-" else read_yaml(Path(file))
 
 
 def _items(document: Any) -> list[Any]:  # noqa: ANN401 whatever stands in a file
@@ -132,9 +124,10 @@ def _pods(obj: JsonObject, namespace: str) -> list[JsonObject]:
 
 def _replicas(kind: str, spec: JsonObject) -> int:
     """So many pods of the controller run at once; 1 where it does not say."""
-    wanted = int(spec.get(_REPLICAS[kind], 1))
-    most = int(spec.get("completions", wanted)) if kind == "Job" else wanted
-    return max(0, min(wanted, most))
+    wanted = spec.get(_REPLICAS[kind])
+    most = spec.get("completions") if kind == "Job" else None
+    count = 1 if wanted is None else int(wanted)
+    return max(0, count if most is None else min(count, int(most)))
 
 
 def _either(kinds: Sequence[str]) -> str:

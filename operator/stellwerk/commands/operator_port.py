@@ -4,7 +4,8 @@
 the replica that leads anew when it is lost. The API server's proxy strips credentials, so that a
 port is forwarded to the pod that holds the lease, by kubectl, which knows every kind of kubeconfig.
 Invariant: a token is never sent over plain HTTP, nor to an address whose certificate was to be
-verified and could not be.
+verified and could not be, nor to a forwarded port that does not show the key that the lease names,
+unless the user says so.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ import aiohttp
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.client.lease import Lease, local_url
+from stellwerk.client.lease import Lease, local_url, public_key
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
@@ -59,22 +60,35 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
         return
     pod = lease.record.holder_identity
     pod = pod.rpartition("_")[0] or pod
-    # The API server has led us to the pod; the certificate is the pod's own.
+    expected = public_key(lease) if address.verify else ""
+    if address.verify and not expected:
+        raise UnreachableError(
+            f"the lease {address.lease_namespace}/{address.lease_name} does not say by which key "
+            f"to know the port of {pod}, as that of an older operator: no token is sent there "
+            "without --insecure-skip-tls-verify"
+        )
+    # Anything may answer on the forwarded port, with any certificate: only the holder of the lease
+    # has the key whose fingerprint stands there, and the API server vouches for that.
     async with (
         _forwarded(address, pod) as number,
-        _port_at(address, f"https://127.0.0.1:{number}", verify=False) as port,
+        _port_at(address, f"https://127.0.0.1:{number}", verify=False, expected=expected) as port,
     ):
         yield port
 
 
 @asynccontextmanager
-async def _port_at(address: PortAddress, url: str, *, verify: bool) -> AsyncIterator[OperatorPort]:
-    """Yield the port at a URL; over TLS with the user's token, renewed when it expires."""
+async def _port_at(
+    address: PortAddress, url: str, *, verify: bool, expected: str = ""
+) -> AsyncIterator[OperatorPort]:
+    """Yield the port at a URL; over TLS with the user's token, renewed when it expires.
+
+    `expected` is the fingerprint of the key that it has to show; empty: any.
+    """
     authorization, connector = None, None
     if url.startswith("https"):
         credentials = await load_credentials(address.kubeconfig, address.context)
         authorization = credentials.authorization
-        access = replace(credentials.access, server=url, verify=verify)
+        access = replace(credentials.access, server=url, verify=verify, public_key=expected)
         context = RenewableContext.of(access)
         connector = aiohttp.TCPConnector(ssl=context) if context is not None else None
     timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)

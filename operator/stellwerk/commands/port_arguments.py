@@ -23,11 +23,16 @@ class PortAddress:
     verify: bool = True
 
 
+def add_access_arguments(parser: argparse._ActionsContainer) -> None:
+    """The cluster, as kubectl finds it."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+
+
 def add_port_arguments(parser: argparse.ArgumentParser) -> None:
     """The address of the operator's port."""
     group = parser.add_argument_group("where the operator is")
-    group.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
-    group.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    add_access_arguments(group)
     group.add_argument(
         "--url",
         default=os.environ.get("STELLWERK_URL", ""),
@@ -44,8 +49,9 @@ def add_port_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--insecure-skip-tls-verify",
         action="store_true",
-        help="do not verify the certificate of --url; the operator makes its own unless it is "
-        "given one",
+        help="send your token to whatever answers: do not verify the certificate of --url (the "
+        "operator makes its own unless it is given one), nor, without --url, the key that the "
+        "lease names",
     )
 
 

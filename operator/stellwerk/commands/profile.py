@@ -8,7 +8,11 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
-from stellwerk.commands.port_arguments import add_output_arguments, operator_namespace
+from stellwerk.commands.port_arguments import (
+    add_access_arguments,
+    add_output_arguments,
+    operator_namespace,
+)
 from stellwerk.models.untrusted_text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -44,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="the operator's own, in which it keeps the history (default: %(default)s; "
             "$STELLWERK_NAMESPACE names another)",
         )
-        each.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
-        each.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+        add_access_arguments(each)
     parser.set_defaults(log_level="warning")
 
 

@@ -8,6 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
+from stellwerk.commands.port_arguments import add_access_arguments
 from stellwerk.models.untrusted_text import printable_lines
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the profile and its cluster."""
     parser.add_argument("name", help="the SchedulerProfile with spec.shadowOf")
     add_write_arguments(parser)
-    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
-    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    add_access_arguments(parser)
     parser.set_defaults(log_level="warning")
 
 

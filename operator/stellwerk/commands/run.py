@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.arguments import (
+    absolute,
     add_journal_arguments,
     add_scheduler_gates,
     at_least_one,
@@ -17,6 +18,7 @@ from stellwerk.commands.arguments import (
     seconds_or_none,
     share,
     truth,
+    url_prefix,
 )
 from stellwerk.errors import ConfigurationError
 from stellwerk.garbage import collect_seldom
@@ -69,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scheduler_gates(parser)
     _add_port(parser)
     _add_limits(parser)
+    _add_extenders(parser)
     _add_leader_election(parser)
     _add_journal(parser)
 
@@ -180,6 +183,29 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_extenders(parser: argparse.ArgumentParser) -> None:
+    """Arguments for what profiles may make the operator read and call."""
+    group = parser.add_argument_group("files and addresses in profiles")
+    group.add_argument(
+        "--extender-files-dir",
+        metavar="DIRECTORY",
+        type=absolute,
+        help="certificate files of extenders may lie below it (default: none is read)",
+    )
+    group.add_argument(
+        "--extender-allow",
+        metavar="URL-PREFIX",
+        nargs="+",
+        action="extend",
+        type=url_prefix,
+        default=[],
+        help="what profiles may have called, as https://extender.example.com/v1; http:// and "
+        "https:// alone stand for every host, but never for link-local addresses and the API "
+        "server (default in a pod with a service account: Services by name, which are always "
+        "allowed there; elsewhere: everything)",
+    )
+
+
 def _add_leader_election(parser: argparse.ArgumentParser) -> None:
     """kube-scheduler's flags, with its defaults but for the first."""
     group = parser.add_argument_group("leader election")
@@ -258,6 +284,8 @@ def run(options: argparse.Namespace) -> int:
                 else journal_options(options.record, options),
                 history_namespace=options.profile_history_namespace,
                 gates=options.feature_gates,
+                extender_files_dir=options.extender_files_dir,
+                extender_allow=tuple(options.extender_allow),
             )
         )
     )

@@ -12,12 +12,15 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 from typing import Any, Final, Generic, NoReturn, TextIO
 
 import orjson
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -42,14 +45,14 @@ from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.name_syntax import duration_text
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines
 
 _UNBROKEN: Final = 10_000
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
 _MOST_NODES: Final = 10
 _TIE: Final = 2
-_NODE_WIDTH: Final = 30
-"""What rank, name and total of a node take."""
+_MOST_TIED: Final = 5
 _MOST_DIFFERENCES: Final = 50
 _WORD: Final = re.compile(r"[A-Z]+[a-z0-9]*|[^A-Z]+")
 
@@ -125,7 +128,7 @@ def _headline(explanation: PodExplanation) -> Text:
 
 def _print_preempted(victim: PreemptedBy, to: Console) -> None:
     text = (
-        f"Preempted at {victim.decided_at} on {victim.node} by {victim.by}, which has "
+        f"Preempted {_ago(victim.decided_at)} on {victim.node} by {victim.by}, which has "
         f"priority {victim.by_priority}; its own is {victim.priority}."
     )
     to.print(f"[red]{escape(text)}[/]")
@@ -134,16 +137,16 @@ def _print_preempted(victim: PreemptedBy, to: Console) -> None:
 def _print_last_preemption(last: LastPreemption, to: Console) -> None:
     to.print(
         escape(
-            f"At {last.decided_at} it preempted {_victims(last.victims)} on {last.node}, one of "
-            f"{last.candidates} candidates, with {last.budget_violations} violations of "
-            "disruption budgets."
+            f"It preempted {_victims(last.victims)} on {last.node} {_ago(last.decided_at)}, one of "
+            f"{counted(last.candidates, 'candidate')}, with "
+            f"{counted(last.budget_violations, 'violation')} of disruption budgets."
         )
     )
     if last.nominated_node != last.node:
         to.print(escape(f"It is nominated to {last.nominated_node or 'no node'} now."))
     for each in last.took_place or ():
         got = "got" if each.bound else "was nominated to"
-        text = f"{each.pod}, of priority {each.priority}, {got} that node at {each.decided_at}."
+        text = f"{each.pod}, of priority {each.priority}, {got} that node {_ago(each.decided_at)}."
         to.print(escape(text))
 
 
@@ -154,44 +157,72 @@ def _victims(victims: Iterable[VictimFields]) -> str:
 def _print_decision(decision: DecisionFields, chosen: str, to: Console) -> None:
     tie = "no tie" if decision.tied < 2 else f"a tie of {decision.tied}"  # noqa: PLR2004 two
     to.print(
-        f"Decided at {decision.decided_at}: {decision.feasible} of {decision.nodes} nodes "
-        f"feasible, {tie}, attempt {decision.attempts}."
+        f"Decided {_ago(decision.decided_at)}: {decision.feasible} of "
+        f"{counted(decision.nodes, 'node')} feasible, {tie}, attempt {decision.attempts}."
     )
     best = decision.best[:_MOST_NODES]
     if best:
-        to.print(_score_table(best, chosen, to.width))
-        to.print("[dim]raw → normalised × weight = weighted[/]")
+        _print_scores(best, decision.tied, chosen, to)
     elif decision.nominated:
         to.print("It went to the node that it was nominated to; no other was looked at.")
     else:
         to.print("There was one feasible node, and nothing to score.")
     if decision.others is not None:
         others = decision.others
-        to.print(f"Why the others were not, counted at {others.counted_at}:")
+        to.print(f"Why the others were not, counted {_ago(others.counted_at)}:")
         to.print(
             _reason_table((each.plugin, each.nodes, each.reasons, ()) for each in others.reasons)
         )
 
 
-def _score_table(best: Sequence[RankedNode], chosen: str, width: int) -> Table:
-    """Nodes in rows, plugins in columns; their names on several lines where they are too wide."""
+def _print_scores(best: Sequence[RankedNode], tied: int, chosen: str, to: Console) -> None:
+    """The best nodes with their points, the steps to these where the terminal is wide enough."""
+    steps = _score_table(best, chosen, _score_steps)
+    if _natural_width(steps, to) <= to.width:
+        to.print(steps)
+        to.print("[dim]raw → normalised × weight = weighted[/]")
+    else:
+        to.print(_score_table(best, chosen, _score_points, narrow=True))
+        to.print("[dim]weighted points; -o json has how they come about[/]")
+    total = best[0].total
+    left = tied - sum(node.total == total for node in best)
+    if left > 0 and tied >= _TIE:
+        to.print(f"{left:,} more with {total}")
+
+
+def _score_table(
+    best: Sequence[RankedNode],
+    chosen: str,
+    cell: Callable[[ScoreFields], str],
+    *,
+    narrow: bool = False,
+) -> Table:
+    """Nodes in rows, plugins in columns; `narrow`: their names on several lines."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("NODE", overflow="fold")
     table.add_column("TOTAL", justify="right")
     plugins = list(best[0].scores)
-    words = " " if sum(len(plugin) + 2 for plugin in plugins) < width - _NODE_WIDTH else "\n"
     for plugin in plugins:
-        name = plugin if words == " " else words.join(_WORD.findall(plugin)) or plugin
+        name = "\n".join(_WORD.findall(plugin)) or plugin if narrow else plugin
         table.add_column(escape(name), justify="right", overflow="fold")
     for node in best:
-        cells = [_score_text(node.scores[plugin]) for plugin in plugins]
+        cells = [cell(node.scores[plugin]) for plugin in plugins]
         style = "bold green" if node.node == chosen else ""
         table.add_row(f"{node.rank}", escape(node.node), f"{node.total}", *cells, style=style)
     return table
 
 
-def _score_text(score: ScoreFields) -> str:
+def _natural_width(table: Table, to: Console) -> int:
+    """The columns that a table takes if nothing in it is wrapped."""
+    return Measurement.get(to, to.options.update(width=_UNBROKEN), table).maximum
+
+
+def _score_points(score: ScoreFields) -> str:
+    return f"{score.weighted}"
+
+
+def _score_steps(score: ScoreFields) -> str:
     weight = score.weighted // score.normalized if score.normalized else 1
     if weight == 1 and score.raw == score.normalized:
         return f"{score.weighted}"
@@ -216,21 +247,21 @@ def _print_queue(explanation: PodExplanation, to: Console) -> None:
     queue, last = explanation.queue, explanation.last_attempt
     if queue is None:
         return
-    place = f"In {queue.queue} since {queue.since}"
+    place = f"In {queue.queue} for {_age(queue.since)}"
     if queue.position is not None:
-        place += f", {queue.position} pods before it"
-    place += f"; {queue.attempts} attempt{'' if queue.attempts == 1 else 's'}"
+        place += f", {counted(queue.position, 'pod')} before it"
+    place += f"; {counted(queue.attempts, 'attempt')}"
     if queue.next_retry is not None:
-        place += f", next at the latest at {queue.next_retry}"
+        place += f", next in {_age(queue.next_retry, ahead=True)} at the latest"
     to.print(escape(f"{place}."))
     if queue.gated_by is not None:
         to.print(f"[yellow]Held back by {escape(queue.gated_by)}.[/]")
     if last is not None:
         message = f": {last.message}" if last.message else ""
-        to.print(escape(f"Last attempt ended at {last.ended_at}{message}"))
-    if queue.woken_by:
-        events = ", ".join(each.event for each in queue.woken_by)
-        to.print(f"Woken by: [cyan]{escape(events)}[/]")
+        to.print(escape(f"Last attempt ended {_ago(last.ended_at)}{message}"))
+    events = dict.fromkeys(each.words for each in queue.woken_by or () if each.words)
+    if events:
+        to.print(f"It is tried again when [cyan]{escape(_either(list(events)))}[/].")
 
 
 # --- what is computed anew ----------------------------------------------------------------------
@@ -242,7 +273,7 @@ def _print_verdicts(
     verdicts = explanation.verdicts
     if verdicts is None:
         return
-    to.print(f"\nVerdicts, computed anew at {verdicts.recomputed_at}:")
+    to.print("\nVerdicts, computed anew:")
     if verdicts.error is not None:
         to.print(f"[red]{escape(verdicts.error)}[/]")
         return
@@ -260,11 +291,25 @@ def _print_verdicts(
     _print_devices(explanation, to)
     if explanation.would_get_node is not None:
         when = "if it were not held back" if held_back else "now"
-        to.print(f"[green]It would get {escape(explanation.would_get_node)} {when}.[/]")
+        to.print(f"[green]{escape(_would_get(explanation))} {when}.[/]")
+        return
+    if explanation.would_wait is not None:
+        to.print(f"[yellow]It would get no node now: {escape(explanation.would_wait)}[/]")
+    if explanation.would_fit is None and explanation.preemption is None:
         return
     if explanation.preemption is not None:
         _print_preemption(explanation.preemption, to)
     _print_suggestions(explanation.would_fit or (), to)
+
+
+def _would_get(explanation: PodExplanation | RecomputedExplanation) -> str:
+    """The node, or the nodes among which it is drawn."""
+    names, tied = explanation.tied_nodes, explanation.tied
+    if not names or tied is None:
+        return f"It would get {explanation.would_get_node}"
+    shown = ", ".join(names[:_MOST_TIED])
+    more = f" and {tied - _MOST_TIED:,} more" if tied > _MOST_TIED else ""
+    return f"It would get one of {tied:,} equal nodes ({shown}{more})"
 
 
 def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Console) -> None:
@@ -299,29 +344,46 @@ def _print_suggestions(suggestions: Sequence[Suggestion], to: Console) -> None:
 
 def print_what_if(answer: WhatIf, to: Console) -> None:
     """Pods with their nodes, and pods without one with the reason."""
-    if answer.drained is not None:
-        drained = answer.drained
-        names = drained if isinstance(drained, str) else ", ".join(drained)
-        to.print(escape(f"If {names} were drained:"))
+    _print_drains(answer, to)
     if answer.placed:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("POD", overflow="fold")
         table.add_column("NODE", overflow="fold")
         for placed in answer.placed:
-            table.add_row(escape(placed.pod), f"[green]{escape(placed.node)}[/]")
+            tie = f" (or {placed.tied - 1:,} equal)" if placed.tied else ""
+            table.add_row(escape(placed.pod), f"[green]{escape(placed.node)}[/]{tie}")
         to.print(table)
     for each in answer.unplaced:
         to.print(f"[red]{escape(each.pod)}[/] gets no node: {escape(each.message)}")
-        if each.would_preempt is not None:
+        if each.would_preempt is not None and answer.explanation is None:
             victims = ", ".join(each.would_preempt.victims)
             to.print(escape(f"  it would preempt {victims} on {each.would_preempt.node}"))
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
-        to.print(f"[yellow]{answer.left_out} more pods were not looked at{escape(why)}[/]")
-    elif not answer.placed and not answer.unplaced:
+        more = counted(answer.left_out, "more pod")
+        to.print(f"[yellow]{more} not looked at{escape(why)}[/]")
+    elif not (answer.placed or answer.unplaced or answer.lost or answer.staying):
         to.print("No pod waits." if answer.drained is None else "No pod has to move.")
     if answer.explanation is not None and answer.unplaced:
-        _print_verdicts(answer.explanation, to)
+        held_back = any(each.held_back for each in answer.unplaced)
+        _print_verdicts(answer.explanation, to, held_back=held_back)
+    else:
+        for left in answer.not_asked or ():
+            to.print(f"[yellow]Left out is {escape(left.plugin)}: {escape(left.reason)}[/]")
+
+
+def _print_drains(answer: WhatIf, to: Console) -> None:
+    if answer.drained is not None:
+        drained = answer.drained
+        names = drained if isinstance(drained, str) else ", ".join(drained)
+        to.print(escape(f"If {names} were drained:"))
+    for pod in answer.lost or ():
+        to.print(f"[red]{escape(pod)}[/] is lost: it has no controller that makes it anew")
+    for stays in answer.staying or ():
+        to.print(
+            f"[red]{escape(stays.pod)}[/] stays on {escape(stays.node)}: budget "
+            f"{escape(stays.budget)}: {escape(stays.message)}"
+        )
 
 
 # --- a group ------------------------------------------------------------------------------------
@@ -423,7 +485,8 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
 # --- lists --------------------------------------------------------------------------------------
 
 
-_MOST_ROWS: Final = 500
+MOST_ROWS: Final = 500
+"""Of a list, in a table."""
 
 
 def print_queue(answer: QueuePage, to: Console) -> None:
@@ -440,7 +503,7 @@ def print_queue(answer: QueuePage, to: Console) -> None:
         for each in answer.items
     )
     titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
-    _print_list("No pod waits.", titles, rows, to)
+    _print_list("No pod waits.", titles, rows, answer.total, to)
 
 
 def print_decisions(answer: DecisionsPage, to: Console) -> None:
@@ -457,7 +520,7 @@ def print_decisions(answer: DecisionsPage, to: Console) -> None:
         for each in answer.items
     )
     titles = ("POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS")
-    _print_list("No pod has got a node yet.", titles, rows, to)
+    _print_list("No pod has got a node yet.", titles, rows, answer.total, to)
 
 
 def print_nodes(answer: NodesPage, to: Console) -> None:
@@ -481,31 +544,47 @@ def print_nodes(answer: NodesPage, to: Console) -> None:
         for each in answer.items
     )
     titles = ("NODE", "CPU", "MEMORY GiB", "PODS", "TAINTS")
-    _print_list("There is no node.", titles, rows, to)
+    _print_list("There is no node.", titles, rows, answer.total, to)
 
 
 def _print_list(
-    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], to: Console
+    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], total: int, to: Console
 ) -> None:
-    listed = list(rows)
+    listed = list(islice(rows, MOST_ROWS))
     if not listed:
         to.print(none)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, overflow="fold")
-    for row in listed[:_MOST_ROWS]:
+    for row in listed:
         table.add_row(*(Text(printable(cell)) for cell in row))
     to.print(table)
-    if len(listed) > _MOST_ROWS:
-        to.print(f"{len(listed) - _MOST_ROWS} more: -o json has all")
+    if total > len(listed):
+        to.print(f"{total - len(listed)} more: -o json has all")
 
 
-def _age(since: str) -> str:
-    """The time since then, as kubectl writes ages."""
-    from stellwerk_cluster.apiserver.printers import age_text  # noqa: PLC0415 for lists alone
+def _age(moment: str, *, ahead: bool = False) -> str:
+    """The time since then, or until then, as kubectl writes ages."""
+    try:
+        seconds = (SystemClock().now() - datetime.fromisoformat(moment)).total_seconds()
+    except ValueError:
+        return moment
+    return duration_text(max(0.0, -seconds if ahead else seconds))
 
-    return age_text(since, SystemClock().now())
+
+def _ago(moment: str) -> str:
+    age = _age(moment)
+    return age if age == moment else f"{age} ago"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in the plural where it is not 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _either(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 # --- the history of a profile -------------------------------------------------------------------
@@ -531,8 +610,10 @@ def print_history(history: ProfileHistory, to: Console) -> None:
         cells = (
             f"{each.revision}",
             f"{each.generation or ''}",
-            each.accepted_at,
-            each.replaced_at or ("" if each is not revisions[0] else "in use"),
+            _ago(each.accepted_at),
+            _ago(each.replaced_at)
+            if each.replaced_at
+            else ("" if each is not revisions[0] else "in use"),
             f"{each.scheduled_pods}",
             _changed(former, each.spec),
         )
@@ -597,14 +678,20 @@ def _without_times(answer: Json) -> Json:
 
 def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
     """Print an answer that is there, as JSON of the operator."""
+    if form == "table":
+        shown.table(codec(shown.kind).read(answer), console())
+    else:
+        write_for_programs(answer, form)
+    sys.stdout.flush()
+
+
+def write_for_programs(answer: Json, form: str) -> None:
+    """Write an answer unchanged, as `json` or `yaml`; controls in it are escaped."""
     if form == "json":
         text = orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
         sys.stdout.write(json_escaped(text) + "\n")
-    elif form == "yaml":
-        text = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
-        if printable_lines(text) != text:  # then escapes say the same
-            text = yaml.safe_dump(dict(answer), sort_keys=False)
-        sys.stdout.write(text)
-    else:
-        shown.table(codec(shown.kind).read(answer), console())
-    sys.stdout.flush()
+        return
+    text = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
+    if printable_lines(text) != text:  # then escapes say the same
+        text = yaml.safe_dump(dict(answer), sort_keys=False)
+    sys.stdout.write(text)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk import __version__
-from stellwerk.commands.port_arguments import add_output_arguments
+from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
+from stellwerk.models.untrusted_text import printable
 
 HELP: Final = "print the versions of this program and of the cluster"
 EXAMPLES: Final = (
@@ -36,8 +37,7 @@ class Versions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the cluster, and for the form of the answer."""
     parser.add_argument("--client", action="store_true", help="of this program alone")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
-    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    add_access_arguments(parser)
     add_output_arguments(parser)
     parser.set_defaults(log_level="warning")
 
@@ -72,18 +72,12 @@ async def _server_version(options: argparse.Namespace) -> str:
 
 
 def _print(versions: Versions, form: str) -> None:
-    sys.stdout.write(_written(versions, form))
+    if form == "table":
+        sys.stdout.write(f"Client Version: v{versions.client}\n")
+        if versions.server is not None:
+            sys.stdout.write(f"Server Version: {printable(versions.server)}\n")
+    else:
+        from stellwerk.commands.tables import write_for_programs  # noqa: PLC0415 rich
+
+        write_for_programs(versions.as_json(), form)
     sys.stdout.flush()
-
-
-def _written(versions: Versions, form: str) -> str:
-    if form == "json":
-        import orjson  # noqa: PLC0415
-
-        return f"{orjson.dumps(versions.as_json(), option=orjson.OPT_INDENT_2).decode()}\n"
-    if form == "yaml":
-        import yaml  # noqa: PLC0415
-
-        return str(yaml.safe_dump(versions.as_json()))
-    server = "" if versions.server is None else f"Server Version: {versions.server}\n"
-    return f"Client Version: v{versions.client}\n{server}"

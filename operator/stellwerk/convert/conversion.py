@@ -5,6 +5,7 @@ that comes out passes `parse_spec`, and its built-in plugins' arguments validate
 source is dropped without a warning.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any, Final, TextIO
 
 import yaml
 from pydantic import ValidationError
+from yarl import URL
 
 from stellwerk.convert.draft import (
     NODE_PREFER_AVOID_PODS,
@@ -33,6 +35,8 @@ from stellwerk.convert.policy import apply_policy
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models import plugin_args
 from stellwerk.models.config_model import profile_error
+from stellwerk.models.destinations import FLAG as ALLOW_FLAG
+from stellwerk.models.destinations import Destinations
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
@@ -82,6 +86,9 @@ class Conversion:
     warnings: tuple[str, ...]
     """What has no counterpart, or means something else now."""
 
+    flags: tuple[str, ...] = ()
+    """The flags of `stellwerk run`, in a cluster, without which the manifests do not work."""
+
 
 def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Conversion:
     """Convert a file with one or more configurations, in YAML or JSON.
@@ -102,6 +109,7 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
     return Conversion(
         tuple(manifest for each in conversions for manifest in each.manifests),
         tuple(warning for each in conversions for warning in each.warnings),
+        tuple(dict.fromkeys(flag for each in conversions for flag in each.flags)),
     )
 
 
@@ -277,8 +285,31 @@ def _finish(drafts: list[ProfileDraft]) -> Conversion:
         _check(manifest)
         manifests.append(manifest)
     return Conversion(
-        tuple(manifests), tuple(warning for draft in drafts for warning in draft.warnings)
+        tuple(manifests),
+        tuple(warning for draft in drafts for warning in draft.warnings),
+        _flags(manifests),
     )
+
+
+def _flags(manifests: Iterable[JsonObject]) -> tuple[str, ...]:
+    """The flags that files and addresses of extenders need."""
+    files: list[str] = []
+    flags: dict[str, None] = {}
+    for manifest in manifests:
+        for extender in parse_spec(manifest["spec"]).extenders:
+            url = URL(extender.shown_url_prefix)
+            if _IN_SOME_CLUSTER.refusal(extender.shown_url_prefix):
+                flags[f"{ALLOW_FLAG}={url.origin()}{url.path.rstrip('/')}"] = None
+            tls = extender.tls_config
+            if tls is not None:
+                files += filter(None, (tls.cert_file, tls.key_file, tls.ca_file))
+    if files:
+        folders = [os.path.dirname(os.path.normpath(f"/{file}")) for file in files]  # noqa: PTH120
+        flags[f"--extender-files-dir={os.path.commonpath(folders)}".replace("=//", "=/")] = None
+    return tuple(flags)
+
+
+_IN_SOME_CLUSTER: Final = Destinations(namespace="stellwerk")
 
 
 def _check(manifest: JsonObject) -> None:
@@ -311,6 +342,8 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
         raise ConfigurationError(f"{path}: {error}") from error
     for warning in conversion.warnings:
         remarks.write(f"{path}: {warning}\n")
+    if conversion.flags:
+        remarks.write(f"{path}: in a cluster, stellwerk run needs {' '.join(conversion.flags)}\n")
     remarks.flush()
     output.write(render(conversion))
     output.flush()

@@ -14,9 +14,16 @@ from typing import Final
 from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.events import ACTION_NAMES, ClusterEventWithHint, Resource, resource_name
+from stellwerk.framework.events import (
+    ACTION_NAMES,
+    Action,
+    ClusterEventWithHint,
+    Resource,
+    resource_name,
+)
 from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
 from stellwerk.models.answers.pod import QueueFacts, WakingEvent
+from stellwerk.models.pod import PodInfo
 from stellwerk.world.world import World
 
 QUEUES: Final[Mapping[Place, str]] = {
@@ -43,7 +50,7 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
         next_retry=_next_retry(world, entry),
         gated_by=entry.gating_plugin or None,
         rejected_by=plugins or None,
-        woken_by=list(waking_events(world, entry, plugins)) if plugins else None,
+        woken_by=list(_waking_events(world, entry, plugins)) if plugins else None,
     )
 
 
@@ -57,35 +64,87 @@ def _next_retry(world: World, entry: QueuedPod) -> str | None:
     return None
 
 
-def waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[WakingEvent]:
+def _waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[WakingEvent]:
     """The kinds of events that a rejecting plugin registered, with the plugins."""
     hints = world.profiles.hints(entry.profile_name)
     plugins_of: dict[str, list[str]] = {}
+    words_of: dict[str, str | None] = {}
     for plugin in plugins:
         registered = hints.get(plugin)
-        names = ["any event"] if registered is None else _names(registered)
-        for name in names:
+        found = _ANY if registered is None else _names(registered, entry.newest)
+        words_of |= found
+        for name in found:
             plugins_of.setdefault(name, []).append(plugin)
     for name, asking in plugins_of.items():
-        yield WakingEvent(event=name, plugins=asking)
+        yield WakingEvent(event=name, plugins=asking, words=words_of[name])
 
 
-def _names(registered: Sequence[ClusterEventWithHint]) -> list[str]:
-    names = [
-        "any event" if each.resource is Resource.WILDCARD else name
-        for each in registered
-        for name in _names_of(each)
-    ]
-    return list(dict.fromkeys(names))
+_ANY: Final[Mapping[str, str | None]] = {"any event": "anything changes"}
 
 
-def _names_of(registered: ClusterEventWithHint) -> list[str]:
-    """One registration in kube-scheduler's names of events."""
-    return [
-        f"{resource_name(registered.resource)}{name}"
-        for action, name in ACTION_NAMES.items()
-        if action in registered.action
-    ]
+def _names(registered: Sequence[ClusterEventWithHint], pod: PodInfo) -> Mapping[str, str | None]:
+    """Registrations in kube-scheduler's names of events, and in words where they may help a pod."""
+    found: dict[str, str | None] = {}
+    for each in registered:
+        if each.resource is Resource.WILDCARD:
+            found |= _ANY
+            continue
+        may_help = _concerns(each.resource, pod)
+        for action, name in ACTION_NAMES.items():
+            if action in each.action:
+                words = _words(each.resource, action) if may_help else None
+                found[f"{resource_name(each.resource)}{name}"] = words
+    return found
+
+
+_DEVICES: Final = frozenset(
+    {Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS}
+)
+_VOLUMES: Final = frozenset(
+    {
+        Resource.PERSISTENT_VOLUME,
+        Resource.PERSISTENT_VOLUME_CLAIM,
+        Resource.STORAGE_CLASS,
+        Resource.CSI_NODE,
+        Resource.CSI_DRIVER,
+        Resource.CSI_STORAGE_CAPACITY,
+        Resource.VOLUME_ATTACHMENT,
+    }
+)
+_PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
+_WORDS: Final[Mapping[Action, str]] = {
+    Action.UPDATE_NODE_ALLOCATABLE: "a node offers more",
+    Action.UPDATE_NODE_LABEL: "a node's labels change",
+    Action.UPDATE_NODE_TAINT: "a node loses a taint",
+    Action.UPDATE_NODE_CONDITION: "a node's condition changes",
+    Action.UPDATE_NODE_ANNOTATION: "a node's annotations change",
+    Action.UPDATE_NODE_DECLARED_FEATURE: "a node declares a feature",
+    Action.UPDATE_POD_LABEL: "a pod's labels change",
+    Action.UPDATE_POD_SCALE_DOWN: "a pod asks for less",
+    Action.UPDATE_POD_TOLERATION: "the pod gets a toleration",
+    Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "the pod loses its scheduling gates",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "the pod's claims are made",
+}
+
+
+def _concerns(resource: Resource | str, pod: PodInfo) -> bool:
+    """Whether objects of a kind can matter to a pod at all."""
+    if resource in _DEVICES:
+        return bool(pod.spec.resource_claims or pod.extended_requests)
+    return resource not in _VOLUMES or bool(pod.volumes)
+
+
+def _words(resource: Resource | str, action: Action) -> str:
+    """An event in words."""
+    known = _WORDS.get(action)
+    if known is not None:
+        return known
+    if resource in _PODS:
+        done = {Action.ADD: "comes", Action.DELETE: "leaves"}
+        return f"a pod {done.get(action, 'changes')}"
+    name = "node" if resource is Resource.NODE else resource_name(resource)
+    done = {Action.ADD: "is added", Action.DELETE: "is deleted"}
+    return f"a {name} {done.get(action, 'changes')}"
 
 
 def at(clock: Clock, monotonic_seconds: float) -> str:

@@ -181,6 +181,9 @@ class DecisionRecords:
         kept: Sequence[KeptScore] = ()
         if scores is not None and total is not None:
             positions = self._best(search.profile.scheduler_name, total, decision.best)
+            chosen = decision.position
+            if len(total) > _MOST and chosen >= 0 and not (positions == chosen).any():
+                positions[-1] = chosen
             total = total[positions]
             names = _names(search, scores, positions)
             kept = [_kept(score, positions) for score in scores.by_plugin]

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
+from stellwerk.explain.attempt import Attempt, attempt, not_asked
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
@@ -55,7 +56,7 @@ from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.explain import claim_states
 from stellwerk.plugins.gpu.explain import held_gpus
-from stellwerk.world.decide import Decision, decide
+from stellwerk.world.decide import Decision
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -81,6 +82,8 @@ class Explanations:
     """Every SchedulerProfile with its conditions."""
     shadow: Callable[[str], ShadowDiff | None]
     """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
+    throttled: Callable[[PodInfo, ServedProfile], str]
+    """Why a pod would leave time to others now; empty: it would not."""
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Of pods and profiles that are supposed, as of those from the API."""
 
@@ -138,7 +141,7 @@ class Explanations:
             feasible=record.feasible,
             tied=record.tied,
             nominated=record.nominated,
-            best=[_ranked(record, *each) for each in enumerate(record.ranked(), start=1)],
+            best=[_ranked(record, position) for position in record.ranked()],
             others=others,
         )
 
@@ -165,13 +168,20 @@ class Explanations:
         served = fork.profiles.of(pod)
         if served is None:
             return result
-        found = yield from explain_on(fork, pod, served)
+        throttled = self.throttled(pod, profile)
+        found = yield from explain_on(fork, pod, served, world)
+        if throttled and found.would_get_node is not None:
+            found = replace(found, would_get_node=None, tied_nodes=None, tied=None)
+            found = replace(found, would_wait=throttled)
         return replace(
             result,
             verdicts=found.verdicts,
             devices=found.devices,
             gpus=found.gpus,
             would_get_node=found.would_get_node,
+            tied_nodes=found.tied_nodes,
+            tied=found.tied,
+            would_wait=found.would_wait,
             preemption=found.preemption,
             would_fit=found.would_fit,
             note=found.stopped,
@@ -248,8 +258,21 @@ def _preempted(key: str, victim: PreemptedBy) -> Steps[PodExplanation]:
     return PodExplanation(pod=key, state="preempted", preempted=victim)
 
 
-def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[RecomputedExplanation]:
-    """The verdicts on a pod, recomputed on a World of one's own, and what would make it fit."""
+def explain_on(
+    world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
+) -> Steps[RecomputedExplanation]:
+    """The verdicts on a pod, recomputed on a fork, and where it would go or what would help."""
+    explanation, _ = yield from explain_attempt(world, pod, profile, live)
+    return explanation
+
+
+def explain_attempt(
+    world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
+) -> Steps[tuple[RecomputedExplanation, Attempt | None]]:
+    """The same, and the attempt that says it; None: a plugin failed.
+
+    The pod has its node on the fork from then on. `live`: as for `attempt`.
+    """
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:
@@ -263,14 +286,19 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
             )
         )
         result = _with_parts(world, pod, result, (yield from asked.parts()))
-        if found.fits.any():
-            decision = decide(world, pod, profile, thorough=True)
-            yield
-            return replace(
-                result, would_get_node=decision.node_name, left_out=asked.left_out or None
-            )
-        decision = decide(world, pod, profile)
+        left_out = [*asked.left_out, *not_asked(profile, pod)] or None
+        tried = yield from attempt(world, pod, profile, live)
         yield
+        if tried.node_name:
+            return replace(
+                result,
+                would_get_node=tried.node_name,
+                tied=tried.tied or None,
+                tied_nodes=tried.tied_nodes or None,
+                left_out=left_out,
+            ), tried
+        if found.fits.any():
+            return replace(result, would_wait=tried.message, left_out=left_out), tried
         search, of_objects, stopped = WouldFit(world, pod, profile), list[Suggestion](), None
         try:
             yield from search.search(found, asked)
@@ -279,14 +307,15 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps[Reco
             stopped = str(reason)
     except PluginFailure as failure:
         failed = RecomputedVerdicts(recomputed_at=computed, error=str(failure))
-        return RecomputedExplanation(verdicts=failed)
+        return RecomputedExplanation(verdicts=failed), None
     return replace(
         result,
-        preemption=preemption(decision, search),
+        preemption=None if tried.decision is None else preemption(tried.decision, search),
         would_fit=[each.answer() for each in search.suggestions] + of_objects,
-        left_out=asked.left_out or None,
+        would_wait=None if tried.is_own else tried.message,
+        left_out=[*asked.left_out, *not_asked(profile, pod)] or None,
         stopped=stopped,
-    )
+    ), tried
 
 
 def _with_parts(
@@ -385,13 +414,17 @@ def _reasons(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:
     ]
 
 
-def _ranked(record: DecisionRecord, rank: int, position: int) -> RankedNode:
+def _ranked(record: DecisionRecord, position: int) -> RankedNode:
+    """A node of a record; all that are better than one of the best are kept, too."""
     scores = {}
     for score in record.scores:
         plugin, weight, *_ = score
         raw, normalized = score_at(score, position)
         weighted = normalized * weight
         scores[plugin] = ScoreFields(raw=raw, normalized=normalized, weighted=weighted)
-    total = 0 if record.total is None else int(record.total[position])
+    total, rank = 0, 1
+    if record.total is not None:
+        total = int(record.total[position])
+        rank += int((record.total > total).sum())
     name = record.names[position]
     return RankedNode(node=name, rank=rank, total=total, scores=scores)

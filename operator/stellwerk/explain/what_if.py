@@ -6,38 +6,44 @@ the scheduler would, each placed on the fork before the next; nothing reaches th
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.explain.report import explain_on
+from stellwerk.explain.attempt import Attempt, attempt, not_asked
+from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps
+from stellwerk.framework.plugin_isolation import UNLIMITED
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
     MOST_PODS,
     PlacedPod,
+    PodThatStays,
     Supposition,
     UnplacedPod,
     WhatIf,
     WouldPreempt,
 )
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
+from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.world.decide import decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World, offline_profile
 
 if TYPE_CHECKING:
-    from stellwerk.models.answers.pod import RecomputedExplanation
+    from stellwerk.models.answers.pod import PluginLeftOut, RecomputedExplanation
 
+Throttled: TypeAlias = Callable[[PodInfo, ServedProfile], str]
+"""Why a pod would leave time to others now; empty: it would not."""
 _NODES_OF_A_STEP: Final = 16
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
@@ -45,11 +51,15 @@ _STAYING: Final = frozenset({"DaemonSet", "Node"})
 
 
 def what_if(
-    live: World, supposed: Supposition, max_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+    live: World,
+    supposed: Supposition,
+    max_complexity: int = DEFAULT_MAX_POD_COMPLEXITY,
+    throttled: Throttled = lambda *_: "",
 ) -> Steps[WhatIf]:
     """Decide on a fork of the World with what is supposed.
 
     A pod and a profile are held to the limits of those that come from the API: `max_complexity`.
+    `throttled`: why a pod would leave time to others now.
 
     Raises:
         ConfigurationError: an object cannot be read, or a node is not there.
@@ -61,7 +71,8 @@ def what_if(
     yield
     yield from _add_nodes(world, supposed)
     drained = supposed.drained_nodes
-    pods = _drain(world, drained)
+    drains = _Drains(world, drained)
+    pods = drains.leaving
     pods += [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
     explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
     if explained is not None:
@@ -69,71 +80,135 @@ def what_if(
     _check_names(pods)
     if explained is None and not (drained or supposed.pods):
         pods = waiting
-    explanation: RecomputedExplanation | None = None
-    placed: list[PlacedPod] = []
-    unplaced: list[UnplacedPod] = []
-    followed: set[str] = set()
+    answers = _Answers(world, live, drains, throttled, explained)
     stopped: str | None = None
     for pod in pods[:MOST_PODS]:
+        if not drains.evicts(pod):
+            continue
         try:
-            profile = _profile(world, supposed, pod, max_complexity)
-            if profile is None:
-                unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
-                continue
-            followed.add(str(profile.compatibility.release))
-            if pod.spec.too_complex:
-                unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
-                continue
-            yield
-            if pod is explained:
-                found = yield from explain_on(world, pod, profile)
-                explanation = _without_uncordoning(found, drained)
-                yield
+            yield from answers.decide(pod, _profile(world, supposed, pod, max_complexity))
         except OutOfTime as reason:
             stopped = str(reason)
             break
-        decided = _decide(world, pod, profile)
-        if isinstance(decided, PlacedPod):
-            placed.append(decided)
-        else:
-            unplaced.append(decided)
-    left_out = len(pods) - len(placed) - len(unplaced)
+    placed, unplaced, explanation = answers.placed, answers.unplaced, answers.explanation
+    left_out = len(pods) - len(placed) - len(unplaced) - len(drains.staying)
+    if explanation is not None:
+        explanation = _without_uncordoning(explanation, drained)
     return WhatIf(
         drained=drained[0] if len(drained) == 1 else drained or None,
-        compatibility=sorted(followed),
+        compatibility=sorted(answers.followed),
         left_out=left_out or None,
         stopped=stopped,
         explanation=explanation,
         placed=placed,
         unplaced=unplaced,
+        lost=drains.lost or None,
+        staying=drains.staying or None,
+        not_asked=list(answers.not_asked) or None,
     )
 
 
-def _decide(world: World, pod: PodInfo, profile: ServedProfile) -> PlacedPod | UnplacedPod:
-    """Decide for one pod, and place it so that the next decision counts it."""
-    world.cache.update_snapshot()
-    try:
-        decision = decide(world, pod, profile)
-    except PluginFailure as failure:
-        return UnplacedPod(pod=pod.key, message=str(failure))
-    if decision.node_name:
-        world.nominator.remove(pod.uid)
-        # Devices and volumes that it takes are gone for the next one, too.
-        state = decision.search.found.state
-        profile.framework.binding.reserve(state, pod, decision.node_name)
-        world.cache.assume_pod(pod.with_node(decision.node_name))
-        return PlacedPod(pod=pod.key, node=decision.node_name)
+class _Answers:
+    """The answers on one pod after the other, each placed on the fork before the next."""
+
+    def __init__(
+        self,
+        world: World,
+        live: World,
+        drains: "_Drains",
+        throttled: Throttled,
+        explained: PodInfo | None,
+    ) -> None:
+        self._world = world
+        self._live = live
+        self._drains = drains
+        self._throttled = throttled
+        self._explained = explained
+        self._with_group: dict[str, Attempt] = {}
+        """What is known of members whose group was decided for another one, by uid."""
+        self.explanation: RecomputedExplanation | None = None
+        self.placed: list[PlacedPod] = []
+        self.unplaced: list[UnplacedPod] = []
+        self.followed: set[str] = set()
+        """The Kubernetes releases."""
+        self.not_asked: dict[PluginLeftOut, None] = {}
+
+    def decide(self, pod: PodInfo, profile: ServedProfile | None) -> Steps[None]:
+        """Decide for one pod."""
+        world = self._world
+        if profile is None:
+            self.unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
+            return
+        self.followed.add(str(profile.compatibility.release))
+        if pod.spec.too_complex:
+            self.unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
+            return
+        self.not_asked |= dict.fromkeys(not_asked(profile, pod))
+        yield
+        held_back = _held_back(pod, profile) or self._throttled(pod, profile)
+        tried = self._with_group.pop(pod.uid, None)
+        if tried is None and pod is self._explained:
+            tried = yield from self._explain(pod, profile)
+            yield
+        elif tried is None and not held_back:
+            tried = yield from self._tried(pod, profile)
+        if held_back or tried is None:
+            tried = Attempt(message=held_back, is_own=False)
+        self._with_group |= tried.others
+        if tried.node_name:
+            self._drains.made_good(pod)
+            tied = tried.tied or None
+            self.placed.append(PlacedPod(pod=pod.key, node=tried.node_name, tied=tied))
+        else:
+            self.unplaced.append(_unplaced(pod, tried, held_back))
+
+    def _explain(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
+        self.explanation, tried = yield from explain_attempt(self._world, pod, profile, self._live)
+        return tried or Attempt(message=self.explanation.verdicts.error or "")
+
+    def _tried(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
+        try:
+            return (yield from attempt(self._world, pod, profile, self._live))
+        except PluginFailure as failure:
+            return Attempt(message=str(failure))
+
+
+def _held_back(pod: PodInfo, profile: ServedProfile) -> str:
+    """The plugin that keeps a pod from the queue, and why; empty: none does."""
+    for plugin in profile.pre_enqueues:
+        if plugin.name == GANG_SCHEDULING:  # of groups `attempt` knows more
+            continue
+        try:
+            status = plugin.pre_enqueue(pod)
+        except Exception as failure:  # noqa: BLE001 whatever a plugin raises gates the pod
+            return f"held back by {plugin.name}: {type(failure).__name__}: {failure}"
+        if not status.ok:
+            reasons = ", ".join(status.reasons)
+            return f"held back by {plugin.name}{': ' if reasons else ''}{reasons}"
+    return ""
+
+
+def _unplaced(pod: PodInfo, tried: Attempt, held_back: str) -> UnplacedPod:
+    candidate = None if tried.decision is None else tried.decision.candidate
     would_preempt = None
-    if decision.candidate is not None:
-        victims = [victim.key for victim in decision.candidate.victims]
-        would_preempt = WouldPreempt(node=decision.candidate.node_name, victims=victims)
-    message = decision.failure.message if decision.failure else ""
-    return UnplacedPod(pod=pod.key, message=message, would_preempt=would_preempt)
+    if candidate is not None:
+        victims = [victim.key for victim in candidate.victims]
+        would_preempt = WouldPreempt(node=candidate.node_name, victims=victims)
+    return UnplacedPod(
+        pod=pod.key,
+        message=tried.message,
+        would_preempt=would_preempt,
+        held_back=bool(held_back),
+    )
 
 
 def _waiting(live: World) -> list[PodInfo]:
     """The pods that wait, in the order of priority and time."""
-    entries = [entry for entry in live.queue.entries.values() if entry.place not in IN_FLIGHT]
+    entries = [
+        entry
+        for entry in live.queue.entries.values()
+        if entry.place not in IN_FLIGHT and not entry.newest.terminating
+    ]
     entries.sort(key=lambda entry: (-entry.newest.priority, entry.queued_at))
     return [entry.newest for entry in entries]
 
@@ -184,25 +259,75 @@ def _renamed(node: NodeInfo, name: str, world: World) -> NodeInfo:
     return replace(node, name=free, uid=free, labels=labels)
 
 
-def _drain(world: World, names: Sequence[str]) -> list[PodInfo]:
-    """Cordon nodes and take their pods off them, as `kubectl drain --ignore-daemonsets` does."""
-    leaving: list[PodInfo] = []
-    for name in names:
-        node = world.cache.node(name)
-        if node is None:
-            raise ConfigurationError(f'there is no node "{name}"')
-        leaving += (
-            pod
-            for pod in world.cache.pods_on(name).values()
-            if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
-        )
-        world.cache.set_node(replace(node, unschedulable=True))
-    for pod in leaving:
-        world.cache.remove_pod(pod.uid)
-    for claim in given_back(world.objects, leaving):
-        world.objects.set("ResourceClaim", claim)
-    ordered = sorted(leaving, key=lambda pod: (-pod.priority, pod.key))
-    return [pod.with_node("") for pod in ordered]
+class _Drains:
+    """Nodes that are drained as `kubectl drain --ignore-daemonsets --force` does it.
+
+    Pods without a budget leave at once. One with a budget leaves when it is its turn, if the budget
+    allows it then: what has got another node is made good.
+    """
+
+    def __init__(self, world: World, names: Sequence[str]) -> None:
+        """Cordon the nodes, and take the pods off them.
+
+        Raises:
+            ConfigurationError: there is no such node.
+        """
+        self._world = world
+        self._budgets = EvictionBudgets(world.objects.list("PodDisruptionBudget") if names else ())
+        self._evicted: set[str] = set()
+        """Uids of those that left though they have a budget."""
+        self.lost: list[str] = []
+        """Pods that nothing makes anew."""
+        self.staying: list[PodThatStays] = []
+        found: list[PodInfo] = []
+        for name in names:
+            node = world.cache.node(name)
+            if node is None:
+                raise ConfigurationError(f'there is no node "{name}"')
+            found += (
+                pod
+                for pod in world.cache.pods_on(name).values()
+                if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
+            )
+            world.cache.set_node(replace(node, unschedulable=True))
+        found.sort(key=lambda pod: (-pod.priority, pod.key))
+        self._on_nodes = {pod.uid: pod for pod in found if self._budgets.of(pod)}
+        """Pods with a budget that are on their nodes still, by uid."""
+        self._take_off([pod for pod in found if pod.uid not in self._on_nodes])
+        self.lost = [pod.key for pod in found if pod.owner is None and self.evicts(pod)]
+        self.leaving = [pod.with_node("") for pod in found if pod.owner is not None]
+        """The pods that are made anew, the highest priority first."""
+
+    def evicts(self, pod: PodInfo) -> bool:
+        """Whether a pod leaves its node, or never was on one that is drained."""
+        on_node = self._on_nodes.pop(pod.uid, None)
+        if on_node is None:
+            return True
+        refusal = self._budgets.refusing(on_node)
+        if refusal is not None:
+            budget, message = refusal
+            self.staying.append(
+                PodThatStays(pod=pod.key, node=on_node.node_name, budget=budget, message=message)
+            )
+            return False
+        self._budgets.take(on_node)
+        self._evicted.add(pod.uid)
+        self._take_off([on_node])
+        return True
+
+    def made_good(self, pod: PodInfo) -> None:
+        """A pod that may have left has a node."""
+        if pod.uid in self._evicted:
+            self._budgets.give_back(pod)
+
+    def _take_off(self, pods: Sequence[PodInfo]) -> None:
+        world = self._world
+        for pod in pods:
+            world.cache.remove_pod(pod.uid)
+            if pod.group is not None:
+                world.pod_groups.put_pod(pod.with_node(""), pod.group)
+        for claim in given_back(world.objects, pods):
+            world.objects.set("ResourceClaim", claim)
 
 
 def _check_names(pods: Sequence[PodInfo]) -> None:
@@ -237,6 +362,7 @@ def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
         raise ConfigurationError(f"this is no pod: {error!r}") from error
     world.nominator.remove(pod.uid)
     world.cache.remove_pod(pod.uid)
+    world.pod_groups.put_pod(pod, pod.group)
     return pod
 
 
@@ -259,7 +385,7 @@ def _supposed_profile(world: World, manifest: JsonObject, max_complexity: int) -
     if too_many:
         raise ConfigurationError(f"this profile cannot be used: spec.pluginConfig: {too_many}")
     try:
-        auto = world.profiles.compatibility
+        auto, served = world.profiles.compatibility, world.profiles.served.values()
         loaded = load_profile(manifest, known_plugins(), auto)
         return offline_profile(
             loaded,
@@ -268,7 +394,9 @@ def _supposed_profile(world: World, manifest: JsonObject, max_complexity: int) -
             world.nominator,
             world.random,
             world.clock,
+            world.pod_groups,
             compatibility=auto,
+            guard=next((each.framework.handle.guard for each in served), UNLIMITED),
         )
     except ProfileError as error:
         raise ConfigurationError(f"this profile cannot be used: {error}") from error

@@ -33,6 +33,7 @@ from stellwerk.framework.changes import (
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.types import CycleState, PluginFailure
 from stellwerk.models.answers.suggestion import ChangeFields, Suggestion
+from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
@@ -93,7 +94,10 @@ class Proof:
             if isinstance(change, FreeResources)
             for _, amount in change.amounts
         ]
-        return (len(self.changes), costs, sizes, -self.node_count)
+        forbidden = sum(
+            isinstance(change, DeletePod) and bool(change.budget) for change in self.changes
+        )
+        return (len(self.changes), costs, forbidden, sizes, -self.node_count)
 
 
 @dataclass(slots=True)
@@ -102,6 +106,10 @@ class AlikeProofs:
 
     proof: Proof
     others: list[Proof] = field(default_factory=list)
+    looked_at: int = 0
+    """On so many nodes changes were tried."""
+    nodes: int = 0
+    """How many there are."""
 
     @property
     def text(self) -> str:
@@ -113,8 +121,17 @@ class AlikeProofs:
             named = [_alternative(self.proof, other) for other in self.others[: _NAMED - 1]]
             left = len(self.others) - len(named)
             words += "".join(f", {each}" for each in named)
-            words += f" or {left} more" if left else ""
-            words = words if left else _with_or(words, named)
+            if left and self.looked_at < self.nodes:
+                # On the others it is not known.
+                would_do = len(self.others) + 1
+                words += (
+                    f" or another: {would_do} would do on the {self.looked_at} of "
+                    f"{self.nodes:,} nodes that were tried"
+                )
+            elif left:
+                words += f" or {left:,} more"
+            else:
+                words = _with_or(words, named)
         elif len(self.proof.changes) == 1 and isinstance(self.proof.changes[0], Tolerate):
             count = self.proof.node_count
             words += f" → {count} node{'s' if count != 1 else ''}"
@@ -222,6 +239,7 @@ class WouldFit:
         self._profile = profile
         self._snapshot = world.cache.snapshot
         self._in_the_way = PodsInTheWay(self._snapshot, pod)
+        self._budgets = EvictionBudgets(world.objects.list("PodDisruptionBudget"))
         self._tried: set[frozenset[Change]] = set()
         self._proofs: list[Proof] = []
         self._asked: PluginsAsked
@@ -229,11 +247,15 @@ class WouldFit:
         self.eviction: tuple[str, ...] = ()
         """Pods whose eviction would do, which preemptionPolicy Never rules out."""
         self.eviction_node = ""
+        self._looked_at = 0
 
     @property
     def suggestions(self) -> list[AlikeProofs]:
         """The suggestions, the cheapest first."""
-        return grouped(self._proofs)
+        found = grouped(self._proofs)
+        for each in found:
+            each.looked_at, each.nodes = self._looked_at, self._snapshot.node_count
+        return found
 
     def search(
         self, found: FilterResults | None = None, asked: PluginsAsked | None = None
@@ -252,6 +274,7 @@ class WouldFit:
         state = found.found.state
         self._asked = asked or PluginsAsked(self._snapshot, self._pod, self._profile, state)
         near = self._nearest(found)
+        self._looked_at = len(near)
         yield
         yield from self._of_pod(found, near)
         yield from self._alone(found, near)
@@ -400,9 +423,14 @@ class WouldFit:
     # --- trying ---------------------------------------------------------------------------------
 
     def _deletion(self, other: PodInfo) -> DeletePod:
-        """The change that lets a pod go, with what it holds."""
+        """The change that lets a pod go, with what it holds, and what forbids that."""
         claims = held_claims(self._world.objects, other)
-        return DeletePod(other, tuple(claim["metadata"]["name"] for claim in claims))
+        refusal = self._budgets.refusing(other)
+        return DeletePod(
+            other,
+            tuple(claim["metadata"]["name"] for claim in claims),
+            "" if refusal is None else refusal[0],
+        )
 
     def _try(self, changes: tuple[Change, ...], closed: ClosedDomain | None = None) -> bool | None:
         """Whether a node takes the pod after these changes; None: they were tried already."""

@@ -272,11 +272,19 @@ class DeletePod(Change):
     pod: PodInfo
     claims: tuple[str, ...] = ()
     """Names of the resource claims that it alone holds, which are free without it."""
+    budget: str = ""
+    """NAMESPACE/NAME of the budget that refuses its eviction now; empty: none does."""
 
     @property
     @override
     def group(self) -> tuple[str, ...]:
-        return ("delete",)
+        return ("delete", self._owner, self.budget)
+
+    @property
+    def _owner(self) -> str:
+        """What makes another one in its place; empty: nothing does."""
+        owner = self.pod.owner
+        return "" if owner is None else f"{owner[0].rpartition(' ')[2]} {owner[1]}"
 
     @property
     @override
@@ -291,15 +299,27 @@ class DeletePod(Change):
     @override
     def describe(self) -> str:
         words = f"delete {self.pod.key} on {self.pod.node_name}"
-        if not self.claims:
-            return words
-        claims = "claim" if len(self.claims) == 1 else "claims"
-        return f"{words}, which holds {claims} {', '.join(self.claims)}"
+        if self.claims:
+            claims = "claim" if len(self.claims) == 1 else "claims"
+            words += f", which holds {claims} {', '.join(self.claims)}"
+        remarks = []
+        if self._owner:
+            remarks.append(f"{self._owner} makes another one")
+        if self.budget:
+            remarks.append(f"budget {self.budget} forbids its eviction now")
+        return f"{words} ({'; '.join(remarks)})" if remarks else words
 
     @override
     def fields(self) -> ChangeFields:
         pod, claims = self.pod, list(self.claims) or None
-        return ChangeFields(kind="deletePod", pod=pod.key, node=pod.node_name, claims=claims)
+        return ChangeFields(
+            kind="deletePod",
+            pod=pod.key,
+            node=pod.node_name,
+            claims=claims,
+            made_anew_by=self._owner or None,
+            budget=self.budget or None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,29 @@ class Unlimited(PluginGuard):
 UNLIMITED: Final = Unlimited()
 
 
+class Unaccounted(PluginGuard):
+    """Cuts off calls as another guard does, to no profile's account: for what is only supposed."""
+
+    def __init__(self, guard: PluginGuard) -> None:
+        self._guard = guard
+
+    @override
+    def of_profile(self, scheduler_name: str) -> "PluginGuard":
+        return self
+
+    @override
+    def exhausted(self) -> bool:
+        return False
+
+    @override
+    def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
+        return self._guard.call(plugin, point, call)
+
+    @override
+    async def wait(self, plugin: str, point: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        return await self._guard.wait(plugin, point, call)
+
+
 class PluginViolation(Exception):  # noqa: N818 what happened, not what kind of error
     """An answer that the extension point does not allow; says in what way."""
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models import profile
-from stellwerk.models.api_kinds import API_KINDS
+from stellwerk.models.api_kinds import API_KINDS, newest_form
 from stellwerk.models.pod_group_key import COSCHEDULING_API
 
 if TYPE_CHECKING:
@@ -414,6 +414,7 @@ class Delivery:
             # Items of a list do not say it, and parsers and writers go by it.
             obj.setdefault("apiVersion", f"{self.watched.group}/{self.watched.version}")
         try:
+            obj = newest_form(obj) if self.watched.readable else obj
             handle_event(self._events, self.watched.kind, event_type, obj)
         except ValueError as error:
             self._malformed(_title(now), str(error))

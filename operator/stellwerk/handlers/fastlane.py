@@ -17,7 +17,7 @@ import inspect
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -172,7 +172,7 @@ class FastLane:
         for delivery in list(self._deliveries.values()):
             if delivery.watched.may_be_absent:
                 # Where it is absent the barrier need not wait until kopf has looked.
-                await self._availability.is_there(delivery)
+                await self._try(delivery, self._availability.is_there(delivery))
         for pause_seconds in self._availability.pauses():
             # At first, kopf is just looking itself.
             with suppress(TimeoutError):
@@ -181,12 +181,14 @@ class FastLane:
             self._look.clear()
             for delivery in list(self._deliveries.values()):
                 if (delivery, delivery.watched.version) not in self._watching:
-                    try:
-                        await self._find(delivery, settings)
-                    except Exception as error:  # noqa: BLE001 - the next look may do better
-                        logger.warning(
-                            "looking for %s failed: %s", delivery.watched.plural, in_words(error)
-                        )
+                    await self._try(delivery, self._find(delivery, settings))
+
+    async def _try(self, delivery: Delivery, look: Awaitable[object]) -> None:
+        """Look for a kind; a look that fails is logged, and does not end those that follow."""
+        try:
+            await look
+        except Exception as error:  # noqa: BLE001 - the next look may do better
+            logger.warning("looking for %s failed: %s", delivery.watched.plural, in_words(error))
 
     async def _find(self, delivery: Delivery, settings: configuration.OperatorSettings) -> None:
         if not await self._availability.is_there(delivery):

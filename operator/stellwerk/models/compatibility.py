@@ -347,6 +347,11 @@ class ReleaseRule(StrEnum):
     NAME_PREEMPTION_PLACEMENT = "Preemption names the node and the number of victims"
     NO_TEXT_WITHOUT_CLAIMS = "DynamicResources says nothing in PostFilter of a pod without claims"
     GROUP_PRIORITY_AGREES = "Members have the group's priority, which is 0 where it has none"
+    GATES_SPEAK_AS_UPSTREAM = "Members that wait for their group say so in upstream's words"
+    STOP_IN_VAIN = "A group's attempt ends when too few of its members can be placed any more"
+    GROUP_PREEMPTS_ONCE = (
+        "A group is placed once without its victims, which return while its members stay there"
+    )
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
@@ -382,6 +387,9 @@ ROWS: Final = (
     Row(ReleaseRule.NAME_PREEMPTION_PLACEMENT, Sort.BEHAVIOUR, source="#140180"),
     Row(ReleaseRule.NO_TEXT_WITHOUT_CLAIMS, Sort.BEHAVIOUR, source="#139864, #140535"),
     Row(ReleaseRule.GROUP_PRIORITY_AGREES, Sort.BEHAVIOUR, source="validatePodGroup"),
+    Row(ReleaseRule.GATES_SPEAK_AS_UPSTREAM, Sort.BEHAVIOUR, source="preEnqueue"),
+    Row(ReleaseRule.STOP_IN_VAIN, Sort.BEHAVIOUR, source="PlacementFeasible"),
+    Row(ReleaseRule.GROUP_PREEMPTS_ONCE, Sort.BEHAVIOUR, source="PodGroupPostFilter, #139980"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),

@@ -2,7 +2,8 @@
 
 Called by the models of profiles and plugin arguments, by the converter, by NodeResourcesFit and by
 the command line. Invariant: each
-function is a pure predicate or parser of one string, with kube-apiserver's rules.
+function is a pure predicate, parser or writer of one string, with kube-apiserver's rules and
+kubectl's.
 """
 
 import re
@@ -99,3 +100,36 @@ def _edits(before: str, after: str) -> int:
             cheapest = min(diagonal + (letter != other), row[place] + 1, row[place - 1] + 1)
             diagonal, row[place] = row[place], cheapest
     return row[-1]
+
+
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+_LETTERS: Final = {1: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
+_SCALES: Final = (
+    (2 * _MINUTE, 1, 0),
+    (10 * _MINUTE, _MINUTE, 1),
+    (3 * _HOUR, _MINUTE, 0),
+    (8 * _HOUR, _HOUR, _MINUTE),
+    (2 * _DAY, _HOUR, 0),
+    (8 * _DAY, _DAY, _HOUR),
+    (2 * _YEAR, _DAY, 0),
+    (8 * _YEAR, _YEAR, _DAY),
+)
+"""Below each limit: the unit that is shown, and the smaller one shown beside it (0: none)."""
+
+
+def duration_text(duration_seconds: float) -> str:
+    """A duration in the one or two units that matter (duration.HumanDuration, v1.36)."""
+    seconds = int(duration_seconds)
+    if seconds < -1:
+        return "<invalid>"
+    seconds = max(0, seconds)
+    for limit, unit, smaller in _SCALES:
+        if seconds < limit:
+            whole, rest = divmod(seconds, unit)
+            small = rest // smaller if smaller else 0
+            tail = f"{small}{_LETTERS[smaller]}" if small else ""
+            return f"{whole}{_LETTERS[unit]}{tail}"
+    return f"{seconds // _YEAR}y"

@@ -12,6 +12,7 @@ from stellwerk.models.json_values import JsonObject, text, text_or_empty
 from stellwerk.models.name_syntax import is_extended_resource
 from stellwerk.models.quantity import whole_units
 
+RESOURCE_CLAIM: Final = "ResourceClaim"
 CLASS_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """`PREFIX/class` is an extended resource that the class of that name backs."""
 

@@ -24,6 +24,8 @@ from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGr
 from stellwerk.models.quantity import resource_amount
 
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
+WAITING_FOR_PODS: Final = "WaitingForPods"
+"""Reason of a group's condition, and of its pods', while too few of them exist."""
 POD_GROUP_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 _SCHEDULED_BY_VERSION: Final = {"v1alpha2": POD_GROUP_SCHEDULED}
 """The condition by which a version says that enough members had a node; later ones: the other."""
@@ -103,6 +105,16 @@ class PodGroup:
     """The CompositePodGroup that it belongs to; such trees are not placed."""
 
     @property
+    def was_taken_back(self) -> bool:
+        """Whether its condition may be one that an older version of Stellwerk took back."""
+        return any(
+            each.get("type") == POD_GROUP_SCHEDULED
+            and each.get("status") == "False"
+            and each.get("reason") == WAITING_FOR_PODS
+            for each in self.conditions
+        )
+
+    @property
     def scheduled_type(self) -> str:
         """The type of the condition that says whether enough members had a node."""
         return _SCHEDULED_BY_VERSION.get(self.version, POD_GROUP_INITIALLY_SCHEDULED)
@@ -116,6 +128,15 @@ class PodGroup:
     def asks_for(self) -> "PodGroup":
         """The group without what is said of it: another one is to be tried anew."""
         return replace(self, resource_version="", conditions=(), status={})
+
+    def is_worth_retrying_after(self, before: "PodGroup") -> bool:
+        """Whether members that found no node may do better than when the object was `before`.
+
+        It asks for fewer members, or for something else; to ask for more is no help.
+        """
+        asks, asked = self.asks_for, before.asks_for
+        fewer = asks.min_count < asked.min_count
+        return fewer or replace(asks, min_count=asked.min_count) != asked
 
     @property
     def was_placed(self) -> bool:

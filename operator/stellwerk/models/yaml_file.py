@@ -5,7 +5,7 @@ file that cannot be read is one line that names it.
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import yaml
 
@@ -24,11 +24,23 @@ def read_yaml(file: Path) -> list[object]:
         ConfigurationError: it cannot be opened, or is not YAML.
     """
     try:
-        return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+        with file.open(encoding="utf-8") as opened:
+            return parse_yaml(str(file), opened)
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+
+
+def parse_yaml(name: str, text: TextIO) -> list[object]:
+    """The documents of a text that is read to its end; `name` begins the message of an error.
+
+    Raises:
+        ConfigurationError: it is not YAML.
+        OSError: it cannot be read.
+    """
+    try:
+        return list(yaml.safe_load_all(text.read()))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def check_depth(content: bytes) -> None:

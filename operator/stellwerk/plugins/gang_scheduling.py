@@ -21,10 +21,26 @@ from stellwerk.framework.events import (
 )
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
-from stellwerk.framework.types import OK, Status, unresolvable
+from stellwerk.framework.types import OK, Code, Status, unresolvable, unschedulable
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+
+
+def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status:
+    """Whether a group can still get so many members placed, asked between two of its members.
+
+    Wait: it can, and has not yet. As `PlacementFeasible` of kube-scheduler v1.37.
+    """
+    counts = f"{scheduled} scheduled, {remaining} remaining"
+    if scheduled + remaining < min_count:
+        text = f"minCount ({min_count}) cannot be satisfied: {counts}"
+        return unschedulable(GANG_SCHEDULING, text)
+    if scheduled < min_count:
+        text = f"minCount ({min_count}) is not yet satisfied: {counts}"
+        return Status(Code.WAIT, (text,), GANG_SCHEDULING)
+    return OK
 
 
 class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
@@ -35,12 +51,13 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
 
     def __init__(self, handle: Handle, _args: GangSchedulingArgs) -> None:
         self._groups = handle.pod_groups
+        self._as_upstream = ReleaseRule.GATES_SPEAK_AS_UPSTREAM in handle.compatibility
 
     @override
     def pre_enqueue(self, pod: PodInfo) -> Status:
         if pod.group is None:
             return OK
-        reason = self._groups.why_gated(pod)
+        reason = self._groups.why_gated(pod, as_upstream=self._as_upstream)
         return unresolvable(self.name, reason) if reason else OK
 
     @override

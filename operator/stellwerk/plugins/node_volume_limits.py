@@ -58,6 +58,7 @@ from stellwerk.plugins.shared.attached_volumes import (
     csi_node_limits,
     volume_id,
 )
+from stellwerk.plugins.shared.csi_nodes import CSINodeRows
 from stellwerk.plugins.shared.hints import had_node
 from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
@@ -69,7 +70,7 @@ from stellwerk.plugins.shared.volume_claims import (
     uses_own_claim,
 )
 from stellwerk.plugins.shared.volume_proposals import without_volumes
-from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask
+from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeVolumeLimits"
@@ -96,7 +97,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
         self._handle = handle
         self._attached: AttachedVolumes | None = None
         self._requires_drivers = ReleaseRule.REQUIRE_CSI_DRIVER in handle.compatibility
-        self._installed = _InstalledDrivers(handle.objects)
+        self._installed = CSINodeRows(handle.objects, _drivers)
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
@@ -179,38 +180,6 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
                 Resource.VOLUME_ATTACHMENT, Action.DELETE, _may_use_attachment, HintScope.POD
             ),
         )
-
-
-class _InstalledDrivers:
-    """The nodes whose CSINode names a driver."""
-
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
-        self._csi_nodes = ChangeCursor(objects.changes("CSINode"))
-        self._nodes: ChangeCursor[int] | None = None
-        self._names: dict[str, set[str]] = {}
-        self._rows: dict[str, Mask] = {}
-
-    def mask(self, nodes: NodeView, driver: str) -> Mask:
-        """(n,) bool, True where the driver is installed."""
-        if not self._csi_nodes.current:
-            self._csi_nodes.catch_up()
-            self._names.clear()
-            self._rows.clear()
-            for csi_node in self._objects.list("CSINode"):
-                for name in _drivers(csi_node):
-                    self._names.setdefault(name, set()).add(csi_node["metadata"]["name"])
-        if self._nodes is None or self._nodes.changes is not nodes.snapshot.node_changes:
-            self._nodes = ChangeCursor(nodes.snapshot.node_changes)
-        if not self._nodes.current:
-            self._nodes.catch_up()
-            self._rows.clear()
-        found = self._rows.get(driver)
-        if found is None:
-            row_of = nodes.snapshot.row_of
-            found = self._rows[driver] = np.zeros(nodes.snapshot.size, np.bool_)
-            found[[row_of[name] for name in self._names.get(driver, ()) if name in row_of]] = True
-        return nodes.gather(found)
 
 
 def _drivers(csi_node: JsonObject) -> set[str]:

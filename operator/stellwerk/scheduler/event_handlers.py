@@ -6,6 +6,7 @@ pod that the change may help has been moved.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
@@ -39,6 +41,7 @@ from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.series import Histogram
 from stellwerk.world.world import World
 
+logger = logging.getLogger(__name__)
 Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
 
@@ -196,6 +199,8 @@ class EventHandlers(WatchHandlers):
         _UNOBSERVED
     )
     """Entered with kind, type and object of each event while it has its effects."""
+    _warned_of_claims: str = ""
+    """The reason for which claims cannot be seen, as it was last said in the log."""
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)
     """Pods without a priority whose class has not been seen yet, by uid."""
     _durations: dict[str, Histogram] = field(default_factory=dict)
@@ -317,6 +322,8 @@ class EventHandlers(WatchHandlers):
                 # Its labels have changed.
                 self.loader.without_profile.let_go(pod.uid)
             world.queue.add(pod, now, profile.scheduler_name)
+            if pod.spec.resource_claims:
+                self._warn_of_claims(pod)
             if pod.spec.scheduler_name in world.profiles.selectors.by_scheduler_name:
                 world.profiles.count_overlap(pod)
             return "UnschedulablePodAdd"
@@ -476,12 +483,30 @@ class EventHandlers(WatchHandlers):
 
     @override
     def on_lack(self, kind: str, lack: Lack | None) -> None:
+        world = self.world
         if lack is None:
-            self.world.lacks.pop(kind, None)
+            world.lacks.pop(kind, None)
+            world.objects.unseen.pop(kind, None)
         else:
-            self.world.lacks[kind] = lack
+            world.lacks[kind] = lack
+            world.objects.unseen[kind] = lack.reason
         if kind in GROUP_KINDS:
             self.groups.on_lack(kind, lack)
+        elif kind == RESOURCE_CLAIM:
+            waiting = [
+                each.pod for each in world.queue.entries.values() if each.pod.spec.resource_claims
+            ]
+            if waiting:
+                # They are asked again what they wait for.
+                self._warn_of_claims(waiting[0])
+                world.activate(waiting)
+
+    def _warn_of_claims(self, pod: PodInfo) -> None:
+        """Say in the log, once for a reason, that pods name claims that cannot be seen."""
+        reason = self.world.objects.why_unseen(RESOURCE_CLAIM)
+        if reason and reason != self._warned_of_claims:
+            self._warned_of_claims = reason
+            logger.warning("pods name resource claims, such as %s: %s", pod.key, reason)
 
     @override
     def on_relist(self, kind: str, *, applying: bool) -> None:

@@ -158,7 +158,7 @@ class ScheduleOne:
             self._loader.without_profile.take_out(pod)
             return
         attempt = self._begin(queued, profile)
-        if reason := self._throttled(pod, profile):
+        if reason := self.throttled(pod, profile):
             self._fail(attempt, Failure.throttled(reason))
             return
 
@@ -311,8 +311,11 @@ class ScheduleOne:
             queued.active_since,
         )
 
-    def _throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
-        """The reason for which a pod has to leave time to others, or an empty text."""
+    def throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
+        """The reason for which a pod has to leave time to others, or an empty text.
+
+        Explanations ask it, too.
+        """
         is_alone = len(self._world.profiles.served) == 1
         if is_alone and not self._fairness.slow_specs.specs:
             return ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.client.pem_file import pem_file
+from stellwerk.client.renewable_context import fingerprint
 from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class ServerCertificate:
         self._stamp = (0, 0)
         self._authority = b""
         self._complaint = ""
+        self.public_key = ""
+        """The fingerprint of the key of `context`, by which clients know this port."""
         if files is None:
             from stellwerk.serving.self_signed import self_signed  # noqa: PLC0415 for this case alone
 
@@ -129,10 +132,24 @@ class ServerCertificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         if self._files is not None:
             context.load_cert_chain(self._files.certificate, self._files.key)
+            shown = self._files.certificate.read_bytes()
         else:
             with pem_file(self._made) as path:
                 context.load_cert_chain(path)
+            shown = self._made
+        self.public_key = _fingerprint(shown)
         if authority:
             context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
+
+
+def _fingerprint(pem: bytes) -> str:
+    """The fingerprint of the first certificate, which is the port's own; those after it sign it."""
+    text = pem[pem.index(_BEGIN) :]
+    first = text[: text.index(_END) + len(_END)].decode("ascii")
+    return fingerprint(ssl.PEM_cert_to_DER_cert(first))
+
+
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+_END: Final = b"-----END CERTIFICATE-----"

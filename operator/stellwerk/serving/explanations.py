@@ -197,7 +197,8 @@ class ExplanationRoutes:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
         asked = self._explanations
         return await self._answer(
-            request, lambda: what_if(asked.world, supposed, asked.max_pod_complexity)
+            request,
+            lambda: what_if(asked.world, supposed, asked.max_pod_complexity, asked.throttled),
         )
 
     async def _openapi(self, _: web.Request) -> web.Response:

@@ -66,7 +66,7 @@ async def guarded_port(
     certificate = await asyncio.to_thread(ServerCertificate, options.certificate, clock)
 
     async def authority() -> bytes | None:
-        return await _authority(options.client_ca_file, client)
+        return await client_authority(options.client_ca_file, client)
 
     try:
         await certificate.refresh(await authority())
@@ -83,7 +83,12 @@ async def guarded_port(
             await fresh
 
 
-async def _authority(file: Path | None, client: ClusterClient) -> bytes | None:
+async def client_authority(file: Path | None, client: ClusterClient) -> bytes | None:
+    """The authority of client certificates in PEM, empty where there is none; None: not known.
+
+    Raises:
+        OSError: its file cannot be read.
+    """
     if file is not None:
         return await asyncio.to_thread(file.read_bytes)
     try:

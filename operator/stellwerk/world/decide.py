@@ -161,6 +161,8 @@ class Decision:
     """(n,) int64, the scores' total with what extenders added; None as `scores`."""
     best: RowColumn | None = None
     """Positions in `total` that share the best one, in their order; None as `scores`."""
+    position: int = -1
+    """Of the node among them; below 0 as `scores`."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """The result of PostFilter; None: it was not run."""
@@ -267,7 +269,7 @@ def choose(
     position = int(best[_broken_tie(search, view, best) if len(best) > 1 else 0])
     row = position if view.whole else int(view.row_numbers()[position])
     name = snapshot.node_at(row).name
-    return Decision(search, name, None, None, view.size, scores, total, best)
+    return Decision(search, name, None, None, view.size, scores, total, best, position)
 
 
 def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:

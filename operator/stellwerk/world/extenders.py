@@ -17,6 +17,7 @@ from typing_extensions import override
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.types import Code, Status, unschedulable
+from stellwerk.models.extender_spec import Extender
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 
@@ -29,6 +30,18 @@ class ExtenderFilterResult:
     """In the order in which the last extender named them."""
     statuses: Mapping[str, Status] = field(default_factory=dict)
     """By node name, why it was taken away, where a reason was given."""
+
+
+def is_interested(extender: Extender, pod: PodInfo) -> bool:
+    """Whether an extender is asked about a pod: it uses a resource that is managed, or any will do.
+
+    Source: `IsInterested`.
+    """
+    managed = {resource.name for resource in extender.managed_resources}
+    if not managed:
+        return True
+    amounts = pod.spec.amounts
+    return not managed.isdisjoint(amounts.requests.keys() | amounts.limits.keys())
 
 
 class Extenders(Protocol):

@@ -20,11 +20,14 @@ from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import offline_services
+from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard, Unaccounted
 from stellwerk.framework.services import PodGroups
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.snapshot.trial import Trial
@@ -60,6 +63,16 @@ class World:
             ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None),
             self.clock.monotonic(),
             except_uid=assumed.uid if except_itself else "",
+        )
+
+    def misses(self, kind: str) -> bool:
+        """Whether pods name objects of a kind that cannot be seen."""
+        if kind in GROUP_KINDS:
+            return self.pod_groups.misses(GROUP_KINDS[kind])
+        return (
+            kind == RESOURCE_CLAIM
+            and kind in self.lacks
+            and any(each.pod.spec.resource_claims for each in self.queue.entries.values())
         )
 
     def trial(self) -> Trial:
@@ -115,6 +128,7 @@ class World:
                     fork.clock,
                     pod_groups,
                     compatibility=profiles.compatibility,
+                    guard=Unaccounted(each.framework.handle.guard),
                 )
                 for each in served
             ],
@@ -141,10 +155,12 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     *,
     worker: Worker | None = None,
     compatibility: Compatibility = AS_RECORDED,
+    guard: PluginGuard = UNLIMITED,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
-    `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`.
+    `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`; `guard`
+    limits the time of plugins that do not come with Stellwerk.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
@@ -152,6 +168,8 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     services = offline_services(
         cache.snapshot, objects, nominator, random, clock.now, pod_groups, compatibility
     )
+    if guard is not UNLIMITED:
+        services = replace(services, guard=guard)
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.name_syntax import duration_text
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     JsonValue,
@@ -20,26 +21,10 @@ from stellwerk_cluster.apimachinery.selectors import selector_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
 
-_MINUTE: Final = 60
-_HOUR: Final = 60 * _MINUTE
-_DAY: Final = 24 * _HOUR
-_YEAR: Final = 365 * _DAY
-_LETTERS: Final = {1: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
-_SCALES: Final = (
-    (2 * _MINUTE, 1, 0),
-    (10 * _MINUTE, _MINUTE, 1),
-    (3 * _HOUR, _MINUTE, 0),
-    (8 * _HOUR, _HOUR, _MINUTE),
-    (2 * _DAY, _HOUR, 0),
-    (8 * _DAY, _DAY, _HOUR),
-    (2 * _YEAR, _DAY, 0),
-    (8 * _YEAR, _YEAR, _DAY),
-)
-"""Below each limit: the unit that is shown, and the smaller one shown beside it (0: none)."""
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
@@ -55,22 +40,7 @@ def age_text(since: str | None, now: datetime) -> str:
     """The time since then as kubectl writes it: exact while short, coarse when long."""
     if not since:
         return "<unknown>"
-    return duration_text(now - parse_timestamp(since))
-
-
-def duration_text(duration: timedelta) -> str:
-    """The duration in the one or two units that matter (duration.HumanDuration, v1.36)."""
-    seconds = int(duration.total_seconds())
-    if seconds < -1:
-        return "<invalid>"
-    seconds = max(0, seconds)
-    for limit, unit, smaller in _SCALES:
-        if seconds < limit:
-            whole, rest = divmod(seconds, unit)
-            small = rest // smaller if smaller else 0
-            tail = f"{small}{_LETTERS[smaller]}" if small else ""
-            return f"{whole}{_LETTERS[unit]}{tail}"
-    return f"{seconds // _YEAR}y"
+    return duration_text((now - parse_timestamp(since)).total_seconds())
 
 
 def age(obj: JsonObject, now: datetime) -> str:
@@ -241,7 +211,8 @@ def job_duration(job: JsonObject, now: datetime) -> str:
     start, end = pick(job, ("status", "startTime")), pick(job, ("status", "completionTime"))
     if not start:
         return ""
-    return duration_text((parse_timestamp(end) if end else now) - parse_timestamp(start))
+    duration = (parse_timestamp(end) if end else now) - parse_timestamp(start)
+    return duration_text(duration.total_seconds())
 
 
 def last_seen(event: JsonObject, now: datetime) -> str:

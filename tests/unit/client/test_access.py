@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from stellwerk.client.access import Access, InCluster, Kubeconfig
+from stellwerk.client.access import Access, InCluster, Kubeconfig, destinations_from
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.destinations import EVERYWHERE, Destinations, UrlPrefix
 from tests.support.fake_api import kubeconfig
 
 URL = "https://cluster.example:6443"
@@ -173,3 +174,23 @@ def test_the_operator_does_not_load_what_only_plugins_need() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "True False\n"
+
+
+def test_a_pod_calls_services_by_name_and_what_is_granted(tmp_path: Path) -> None:
+    access = Access("https://10.96.0.1:443")
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "namespace").write_text("stellwerk\n")
+    (tmp_path / "resolv.conf").write_text("search stellwerk.svc.k8s.corp svc.k8s.corp k8s.corp\n")
+    granted = (UrlPrefix.parse("http://127.0.0.1:8888"),)
+    found = destinations_from(access, granted, tmp_path, tmp_path / "resolv.conf")
+    assert found == Destinations(
+        granted=granted, namespace="stellwerk", domain="k8s.corp", server=("10.96.0.1", 443)
+    )
+
+
+def test_outside_a_cluster_everything_is_called_or_what_is_granted(tmp_path: Path) -> None:
+    access = Access("http://localhost:8001")
+    assert destinations_from(access, (), tmp_path) is EVERYWHERE
+    granted = (UrlPrefix.parse("http://127.0.0.1:8888"),)
+    found = destinations_from(access, granted, tmp_path)
+    assert found == Destinations(granted=granted, domain="", server=("localhost", 8001))

@@ -18,17 +18,26 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims, go_json
+from stellwerk.client import extender_tls
+from stellwerk.client.extender import (
+    ExtenderReach,
+    HttpExtender,
+    OfferedNodes,
+    OfferedVictims,
+    go_json,
+)
 from stellwerk.client.extender_answers import ANSWER_BYTES, AnsweredVictims
 from stellwerk.client.extender_tls import (
     FILE_SECONDS,
     LARGEST_FILE_BYTES,
     ExtenderFiles,
+    UnusableFileError,
     extender_context,
 )
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
+from stellwerk.models.destinations import EVERYWHERE, Destinations
 from stellwerk.models.extender_spec import Extender, ExtenderTLSConfig, SecretReference
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
@@ -66,12 +75,19 @@ async def extender(
     url: str,
     get_object: Callable[[str], Awaitable[JsonObject]] = no_secret,
     metrics: Metrics | None = None,
-    files: ExtenderFiles | None = None,
+    files: Path | ExtenderFiles | None = Path("/"),
+    destinations: Destinations = EVERYWHERE,
     **fields: Any,
 ) -> AsyncIterator[HttpExtender]:
     spec = Extender.model_validate({"urlPrefix": url, "nodeCacheCapable": True, **VERBS, **fields})
+    if not isinstance(files, ExtenderFiles):
+        files = ExtenderFiles(files)
     client = HttpExtender(
-        spec, get_object, clock=SystemClock(), metrics=metrics or Metrics(), files=files
+        spec,
+        get_object,
+        clock=SystemClock(),
+        metrics=metrics or Metrics(),
+        reach=ExtenderReach(files, destinations),
     )
     try:
         yield client
@@ -570,7 +586,17 @@ def too_long(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        pytest.param(lambda path: path.symlink_to("/dev/zero"), "no regular file", id="a device"),
+        pytest.param(
+            lambda path: path.symlink_to("/dev/zero"), "does not lie below", id="a link to a device"
+        ),
+        pytest.param(
+            lambda path: path.symlink_to("/proc/self/environ"),
+            "not lie below",
+            id="a link to /proc",
+        ),
+        pytest.param(
+            lambda path: path.symlink_to("../other/ca.crt"), "not lie below", id="a link beside it"
+        ),
         pytest.param(os.mkfifo, "no regular file", id="a pipe"),
         pytest.param(Path.mkdir, "no regular file", id="a directory"),
         pytest.param(too_long, "larger than 1 MiB", id="a byte too long"),
@@ -581,14 +607,95 @@ def too_long(path: Path) -> None:
 async def test_a_file_that_is_no_certificate_costs_nothing(
     make: Callable[[Path], None], reason: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "ca.crt"
+    folder, other = tmp_path / "files", tmp_path / "other"
+    for each in (folder, other):
+        each.mkdir()
+    (other / "ca.crt").write_text("content of another folder")
+    path = folder / "ca.crt"
     make(path)
-    async with extender("https://127.0.0.1:1", tlsConfig={"caFile": str(path)}) as client:
+    config = {"caFile": str(path)}
+    async with extender("https://127.0.0.1:1", files=folder, tlsConfig=config) as client:
         started = time.monotonic()
         with pytest.raises(ExtenderError, match=reason) as said:
             await client.filter(POD, NODES)
         assert str(path) in str(said.value)
+        assert str(path) in client.unusable_files
+        assert "content" not in str(said.value)
         assert time.monotonic() - started < FILE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        pytest.param("/dev/zero", "no regular file", id="a device"),
+        pytest.param("/proc/self/environ", "no file of a known size", id="the environment"),
+        pytest.param("/proc/self/fd/1", "/proc/self/fd/1", id="standard output"),
+        pytest.param("/etc/../etc/hosts", "does not lie below", id="up and down"),
+        pytest.param("/etc/ho\0sts", "does not lie below", id="no path at all"),
+    ],
+)
+async def test_a_file_of_the_system_is_none_even_where_all_files_are_granted(
+    path: str, reason: str
+) -> None:
+    started = time.monotonic()
+    with pytest.raises(UnusableFileError, match=reason):
+        await ExtenderFiles(Path("/")).read([path])
+    assert time.monotonic() - started < FILE_SECONDS
+
+
+async def test_a_mounted_secret_is_read_through_the_links_that_kubelet_makes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "..2026_11_23").mkdir()
+    (tmp_path / "..2026_11_23/ca.crt").write_text("PEM")
+    (tmp_path / "..data").symlink_to("..2026_11_23")
+    (tmp_path / "ca.crt").symlink_to("..data/ca.crt")
+    (tmp_path / "here").symlink_to(tmp_path)
+    for folder in (tmp_path, tmp_path / "here"):
+        files = ExtenderFiles(folder)
+        assert await files.read([str(tmp_path / "ca.crt"), ""]) == [b"PEM", b""]
+        assert await files.read(["ca.crt"]) == [b"PEM"]
+
+
+async def test_without_a_folder_no_file_is_read_and_the_flag_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_text("PEM")
+    async with extender(
+        "https://127.0.0.1:1", files=None, tlsConfig={"caFile": str(path)}
+    ) as client:
+        await client.check()
+        assert "unless --extender-files-dir of stellwerk run" in client.unusable_files
+        with pytest.raises(ExtenderError, match=r"--extender-files-dir"):
+            await client.filter(POD, NODES)
+
+
+async def test_two_files_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, answer = os.open, threading.Event()
+    waiting: list[str] = []
+
+    def stale(path: str, *arguments: Any, **options: Any) -> int:
+        if str(path).startswith("stale"):
+            waiting.append(str(path))
+            answer.wait(60)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", stale)
+    monkeypatch.setattr(extender_tls, "FILE_SECONDS", 0.2)
+    files = ExtenderFiles(tmp_path)
+    (tmp_path / "good").write_text("PEM")
+    try:
+        late = [asyncio.create_task(files.read([f"stale{number}"])) for number in range(3)]
+        await asyncio.sleep(0.1)
+        assert len(waiting) == 2
+        # Those that are late have no place any more: the third is tried, and good ones are read.
+        assert await asyncio.wait_for(files.read(["good"]), 5) == [b"PEM"]
+        assert len(waiting) == 3
+        for each in await asyncio.gather(*late, return_exceptions=True):
+            assert "not read within 0.2 s" in str(each)
+    finally:
+        answer.set()
 
 
 async def test_a_file_that_does_not_end_to_be_read_holds_up_no_other(
@@ -597,12 +704,12 @@ async def test_a_file_that_does_not_end_to_be_read_holds_up_no_other(
     opened, answer = os.open, threading.Event()
 
     def stale(path: str, *arguments: Any, **options: Any) -> int:
-        if path == "/stale":
+        if path == "stale":
             answer.wait(60)
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", stale)
-    files, (cert, key) = ExtenderFiles(), certificate
+    files, (cert, key) = ExtenderFiles(Path("/")), certificate
     good = {"certFile": str(cert), "keyFile": str(key), "caFile": str(cert)}
     good["serverName"] = "extender.example"
     stale_file: JsonObject = {"httpTimeout": "5s", "tlsConfig": {"caFile": "/stale"}}
@@ -620,7 +727,7 @@ async def test_a_file_that_does_not_end_to_be_read_holds_up_no_other(
                 await bad.filter(POD, NODES)
             answer.set()
             await asyncio.sleep(0.2)
-            with pytest.raises(ExtenderError, match=r"No such file or directory: '/stale'"):
+            with pytest.raises(ExtenderError, match=r"/stale: No such file or directory"):
                 await bad.filter(POD, NODES)
     finally:
         answer.set()
@@ -628,12 +735,12 @@ async def test_a_file_that_does_not_end_to_be_read_holds_up_no_other(
 
 def test_the_end_of_the_process_waits_for_no_file() -> None:
     program = """
-import asyncio, os, threading
+import asyncio, os, pathlib, threading
 from stellwerk.client.extender_tls import ExtenderFiles
-os.open = lambda *_: threading.Event().wait()
+os.open = lambda *_, **__: threading.Event().wait()
 async def main():
     try:
-        await ExtenderFiles().read(["/stale"])
+        await ExtenderFiles(pathlib.Path("/")).read(["/stale"])
     except ValueError as error:
         print(error)
 asyncio.run(main())

@@ -10,11 +10,13 @@ import pytest
 
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.lease import (
+    PUBLIC_KEY_ANNOTATION,
     URL_ANNOTATION,
     Lease,
     LeaseRecord,
     local_url,
     micro_time,
+    public_key,
 )
 from stellwerk.errors import Conflict
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
@@ -196,3 +198,21 @@ def test_a_url_of_a_lease_is_followed_within_this_machine_alone(
     metadata = {"name": "stellwerk", "annotations": {URL_ANNOTATION: url}}
     lease = Lease.of({"metadata": metadata, "spec": {"holderIdentity": holder}})
     assert local_url(lease, server) == (url if expected else None)
+
+
+async def test_the_holder_says_its_key_and_takes_over_no_other(client: KubernetesClient) -> None:
+    said = {PUBLIC_KEY_ANNOTATION: "sha256:1"}
+    record = lease_record({"holderIdentity": "a_1"})
+    lease = client.lease("stellwerk", "stellwerk", lambda: said)
+    created = await lease.create(record)
+    assert public_key(created) == "sha256:1"
+    said[PUBLIC_KEY_ANNOTATION] = "sha256:2"
+    renewed = await lease.update(created, record)
+    assert public_key(renewed) == "sha256:2"
+    others = Lease.of(
+        {"metadata": {"annotations": {"kept": "yes", PUBLIC_KEY_ANNOTATION: "sha256:2"}}}
+    )
+    # A holder that serves without TLS does not answer for the key of the one before it.
+    plain = await client.lease("stellwerk", "stellwerk").update(others, record)
+    assert plain.obj["metadata"] == {"annotations": {"kept": "yes"}}
+    assert public_key(plain) == ""

@@ -10,7 +10,7 @@ from aiohttp import web
 from stellwerk.cli import main
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk.commands.listings import QUEUE
-from stellwerk.commands.listings import _all as all_pages
+from stellwerk.commands.listings import _entries as entries
 from stellwerk.commands.tables import LISTS, console
 from stellwerk.models.answers.answer import codec
 
@@ -28,7 +28,7 @@ PODS = [{**PENDING, "pod": f"{'team' if number % 2 else 'other'}/p{number}"} for
 async def pages(request: web.Request) -> web.Response:
     """At most three at once, as an operator gives at most 5000."""
     offset = int(request.query.get("offset", 0))
-    page = PODS[offset : offset + 3]
+    page = PODS[offset : offset + min(3, int(request.query["limit"]))]
     return web.json_response({"counts": {"activeQ": 7}, "total": len(PODS), "items": page})
 
 
@@ -42,10 +42,12 @@ async def test_all_pages_are_asked_for(namespace: str | None, expected: int) -> 
     try:
         async with aiohttp.ClientSession() as session:
             port = OperatorPort(session, f"http://127.0.0.1:{runner.addresses[0][1]}")
-            answer = await all_pages(port, QUEUE.path, namespace)
+            answer = await entries(port, QUEUE.path, namespace)
+            beginning = await entries(port, QUEUE.path, None, 2)
     finally:
         await runner.cleanup()
     assert (len(answer["items"]), answer["total"]) == (expected, expected)
+    assert (len(beginning["items"]), beginning["total"]) == (2, 7), "a table asks for its rows"
 
 
 def table(path: str, answer: dict[str, Any]) -> list[list[str]]:

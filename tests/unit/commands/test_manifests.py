@@ -84,8 +84,18 @@ def test_what_is_no_node_is_one_line(content: str, message: str, tmp_path: Path)
         (controller("ReplicaSet", replicas=0), []),
         (controller("Job", parallelism=4, completions=2), ["web-0", "web-1"]),
         (controller("Job"), ["web-0"]),
+        (controller("Job", completions=3), ["web-0"]),
+        (controller("Deployment", replicas=None), ["web-0"]),
     ],
-    ids=["Deployment", "one without a number", "none", "a Job's completions", "a Job of one"],
+    ids=[
+        "Deployment",
+        "one without a number",
+        "none",
+        "a Job's completions",
+        "a Job of one",
+        "a Job one by one",
+        "null",
+    ],
 )
 def test_a_controller_is_asked_for_its_pods(obj: dict[str, Any], names: list[str]) -> None:
     pods = pods_of("--pod", [obj], "default")

@@ -2,20 +2,26 @@
 
 import argparse
 import os
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
 from stellwerk.client.operator_port import PortRefusal
+from stellwerk.client.renewable_context import fingerprint
+from stellwerk.clock import SystemClock
 from stellwerk.commands import operator_port
 from stellwerk.commands.operator_port import LeaderPort, open_port
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.models.answers.profile_history import ProfileHistory
+from stellwerk.serving.self_signed import self_signed
 from stellwerk_cluster.cluster import EmbeddedCluster
 
 
@@ -83,11 +89,12 @@ async def cluster_at(kubeconfig: Path) -> AsyncIterator[EmbeddedCluster]:
         yield cluster
 
 
-def lease(holder: str) -> dict[str, object]:
+def lease(holder: str, public_key: str = "sha256:0") -> dict[str, object]:
+    annotations = {PUBLIC_KEY_ANNOTATION: public_key} if public_key else {}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": "stellwerk", "namespace": "default"},
+        "metadata": {"name": "stellwerk", "namespace": "default", "annotations": annotations},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
     }
 
@@ -114,6 +121,101 @@ async def test_a_port_is_forwarded_to_the_pod_that_holds_the_lease(
         ":10259",
         "--address=127.0.0.1",
     ]
+
+
+@dataclass
+class TlsPort:
+    """A port with a certificate that is signed by itself, and what it was sent."""
+
+    number: int
+    public_key: str
+    asked: list[web.Request]
+
+
+@asynccontextmanager
+async def tls_port(directory: Path, name: str) -> AsyncIterator[TlsPort]:
+    pem = directory / f"{name}.pem"
+    pem.write_bytes(self_signed(name, SystemClock().now()))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem)
+    certificate = pem.read_text()
+    der = ssl.PEM_cert_to_DER_cert(certificate[certificate.index("-----BEGIN CERT") :])
+    asked: list[web.Request] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request)
+        return web.json_response({"invented": True})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    try:
+        yield TlsPort(runner.addresses[0][1], fingerprint(der), asked)
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def forwarded_to(
+    port: TlsPort, directory: Path, public_key: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PortAddress]:
+    """A cluster whose lease names a key, a token, and a kubectl that leads to some port."""
+    script = f'echo "Forwarding from 127.0.0.1:{port.number} -> 10259"\nexec sleep 60'
+    fake_kubectl(directory, script, monkeypatch)
+    config = directory / "kubeconfig"
+    async with cluster_at(config) as cluster:
+        leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        cluster.api.create(leases, "default", lease("stellwerk-1_a", public_key))
+        yield PortAddress(kubeconfig=str(config), lease_namespace="default")
+
+
+async def test_the_token_is_sent_to_the_key_that_the_lease_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        tls_port(tmp_path, "leader") as leader,
+        forwarded_to(leader, tmp_path, leader.public_key, monkeypatch) as address,
+        open_port(address) as port,
+    ):
+        assert await port.written("/queue") == {"invented": True}
+    (asked,) = leader.asked
+    token = asked.headers["Authorization"].removeprefix("Bearer ")
+    assert token in (tmp_path / "kubeconfig").read_text()
+
+
+async def test_another_key_gets_neither_token_nor_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        tls_port(tmp_path, "leader") as leader,
+        tls_port(tmp_path, "stranger") as stranger,
+        # The lease that the API server has, and a pod or a local process that answers instead.
+        forwarded_to(stranger, tmp_path, leader.public_key, monkeypatch) as address,
+        open_port(address) as port,
+    ):
+        with pytest.raises(SchedulerError, match="another public key"):
+            await port.written("/queue")
+        with pytest.raises(SchedulerError, match="another public key"):
+            await port.written("/what-if", {})
+    assert not stranger.asked
+
+
+async def test_a_lease_without_a_key_is_refused_with_the_flag_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        tls_port(tmp_path, "old") as old,
+        forwarded_to(old, tmp_path, "", monkeypatch) as address,
+    ):
+        with pytest.raises(SchedulerError, match="--insecure-skip-tls-verify"):
+            async with open_port(address):
+                pass
+        assert not old.asked
+        async with open_port(replace(address, verify=False)) as port:
+            assert await port.written("/queue") == {"invented": True}
+    assert len(old.asked) == 1
 
 
 async def test_kubectl_s_refusal_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

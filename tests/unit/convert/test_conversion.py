@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 from fnmatch import fnmatch
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import yaml
 
 from stellwerk.cli import main
 from stellwerk.commands import run
-from stellwerk.convert.conversion import NOT_IN_PROFILES, convert, convert_text, render
+from stellwerk.convert.conversion import (
+    NOT_IN_PROFILES,
+    convert,
+    convert_command,
+    convert_text,
+    render,
+)
 from stellwerk.convert.draft import normal_extender
 from stellwerk.convert.plugins import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
 from stellwerk.errors import ConfigurationError, ProfileError
@@ -20,7 +27,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import ENTRY_POINT_GROUP as REGISTRY_GROUP
-from stellwerk.plugins.registry import IN_TREE
+from stellwerk.plugins.registry import IN_TREE, add_installed, installed_points, known_plugins
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
 from tests.support.repository import ROOT
 
@@ -328,6 +335,84 @@ def test_a_plugin_that_is_not_installed_is_kept_with_a_warning() -> None:
     assert 'did you mean "GangScheduling"?' in said[1]
 
 
+ADDED = config(
+    profiles=[
+        {
+            "plugins": {
+                "multiPoint": {
+                    "enabled": [
+                        {"name": "TargetLoadPacking"},
+                        {"name": "NodeResourceTopologyMatch"},
+                        {"name": "CapacityScheduling"},
+                        {"name": "Peaks"},
+                    ]
+                },
+                "postFilter": {"disabled": [{"name": "DefaultPreemption"}]},
+            },
+            "pluginConfig": [
+                {
+                    "name": "TargetLoadPacking",
+                    "args": {
+                        "apiVersion": "kubescheduler.config.k8s.io/v1",
+                        "kind": "TargetLoadPackingArgs",
+                        "targetUtilization": 70,
+                        "metricProvider": {"type": "SignalFx"},
+                    },
+                },
+                {
+                    "name": "NodeResourceTopologyMatch",
+                    "args": {
+                        "kind": "NodeResourceTopologyMatchArgs",
+                        "cacheResyncPeriodSeconds": 5,
+                        "preemptionMode": "Enabled",
+                        "cacheSize": 3,
+                        "scoringStrategy": {"type": "Fewest", "resources": [{"weight": 2}]},
+                    },
+                },
+                {"name": "CapacityScheduling", "args": {"fairness": True}},
+                {"name": "Peaks", "args": {"watcherAddress": "http://watcher:2020"}},
+            ],
+        }
+    ]
+)
+
+
+def test_arguments_of_plugins_that_people_add_are_kept_as_far_as_their_model_takes_them() -> None:
+    converted = convert(ADDED)
+    place = "profiles[0].pluginConfig"
+    assert [warning for warning in converted.warnings if warning.startswith(place)] == [
+        (
+            f"{place}[0].args.metricProvider.type: SignalFx is not read: "
+            "have a load-watcher read it (watcherAddress)"
+        ),
+        f"{place}[1].args.cacheSize: unknown field; left out",
+        (
+            f"{place}[1].args.scoringStrategy.type: must be 'MostAllocated', 'BalancedAllocation', "
+            "'LeastAllocated' or 'LeastNUMANodes', not 'Fewest'; left out"
+        ),
+        f"{place}[1].args.scoringStrategy.type: required; left out with all of scoringStrategy",
+        f"{place}[1].args.preemptionMode: must be 'Disabled', not 'Enabled'; left out",
+        f"{place}[2].args.fairness: unknown field; left out",
+        (
+            f"{place}[3].args.NodePowerModel: required: k0, k1 and k2 of each node; the profile is "
+            "refused until it is given"
+        ),
+    ]
+    (manifest,) = converted.manifests
+    assert manifest["spec"]["pluginConfig"] == [
+        {
+            "name": "TargetLoadPacking",
+            "args": {"targetUtilization": 70, "metricProvider": {"type": "SignalFx"}},
+        },
+        {"name": "NodeResourceTopologyMatch", "args": {"cacheResyncPeriodSeconds": 5}},
+        {"name": "Peaks", "args": {"WatcherAddress": "http://watcher:2020"}},
+    ]
+    del manifest["spec"]["pluginConfig"][2]
+    del manifest["spec"]["plugins"]["multiPoint"]["enabled"][3]
+    add_installed(installed_points())
+    assert load_profile(manifest, known_plugins()).scheduler_name == "default-scheduler"
+
+
 def test_the_names_of_in_tree_plugins_are_those_of_the_registry() -> None:
     in_tree = {
         name for plugin in IN_TREE for name in (plugin.name, *getattr(plugin, "aliases", ()))
@@ -422,3 +507,33 @@ def test_the_policy_file_of_an_old_configuration_is_read_if_it_is_there(
     assert ("convert policy.json" in captured.err) is not there
     (manifest,) = yaml.safe_load_all(captured.out)
     assert ("plugins" in manifest["spec"]) is there
+
+
+def test_flags_that_files_and_addresses_of_extenders_need_are_printed(tmp_path: Path) -> None:
+    source = tmp_path / "scheduler.yaml"
+    source.write_text("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders:
+- urlPrefix: http://user:word@127.0.0.1:8888/scheduler/
+  filterVerb: filter
+- urlPrefix: https://gpu.tools.svc:8443/scheduler
+  filterVerb: filter
+  enableHTTPS: true
+  tlsConfig: {certFile: /etc/ssl/tls/a.crt, keyFile: /etc/ssl/tls/a.key, caFile: /etc/ssl/ca.crt}
+""")
+    remarks, output = StringIO(), StringIO()
+    assert convert_command(str(source), output, remarks) == 0
+    line = remarks.getvalue().splitlines()[-1]
+    assert line == (
+        f"{source}: in a cluster, stellwerk run needs "
+        "--extender-allow=http://127.0.0.1:8888/scheduler --extender-files-dir=/etc/ssl"
+    )
+
+
+def test_a_service_by_name_needs_no_flag() -> None:
+    converted = convert_text(
+        "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, "
+        "extenders: [{urlPrefix: 'http://gpu.tools:80', filterVerb: filter}]}"
+    )
+    assert not converted.flags

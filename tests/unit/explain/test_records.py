@@ -158,3 +158,20 @@ def test_a_decision_for_a_node_evicts_no_pod() -> None:
     evictions = Evictions()
     evictions.keep(decide_pod(fork, loaded.pod, loaded.profile), "now", 1.0)
     assert evictions.of_preemptor("default/new") is None
+
+
+def test_the_chosen_node_of_a_large_tie_is_kept_and_is_the_first() -> None:
+    case = {
+        "id": "tie",
+        "nodes": [make_node(f"n{number}") for number in range(300)],
+        "pod": make_pod("web", cpu="1"),
+    }
+    loaded = Case(case)
+    for _ in range(5):
+        decision = decide_pod(loaded.world, loaded.pod, loaded.profile)
+        records = DecisionRecords()
+        records.keep(decision, attempts=1, now=0.0)
+        record = records.of(loaded.pod.uid)
+        assert record is not None
+        assert record.tied == 300
+        assert record.names[record.ranked()[0]] == record.node_name

@@ -13,7 +13,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from tests.support.answers import written
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, case, claim, device, held, request
 
 PROFILE: JsonObject = {"metadata": {"name": "p"}, "spec": {"schedulerName": "default-scheduler"}}
@@ -35,8 +35,8 @@ def test_two_pods_that_are_moved_do_not_get_one_device() -> None:
     spare = {"driver": DRIVER, "nodeName": "b", "pool": pool, "devices": [device("gpu-0")]}
     written["resourceslices"].append({"metadata": {"name": "b"}, "spec": spare})
     written["pods"] = [
-        claiming("p1", "one", node_name="a"),
-        claiming("p2", "two", node_name="a"),
+        owned(claiming("p1", "one", node_name="a")),
+        owned(claiming("p2", "two", node_name="a")),
     ]
     answer = answered(Case(written), Supposition(drain="a", profile=PROFILE))
     assert [each["node"] for each in answer["placed"]] == ["b"]
@@ -140,7 +140,7 @@ def test_a_profile_beyond_the_limit_is_refused() -> None:
 def test_an_answer_out_of_time_has_what_was_decided_until_then(at: int) -> None:
     written_case = case(claim("mine", request()), devices=[])
     written_case["pods"] = [
-        make_pod(f"p{each}", uid=f"p{each}", node_name="a") for each in range(6)
+        owned(make_pod(f"p{each}", uid=f"p{each}", node_name="a")) for each in range(6)
     ]
     steps = what_if(Case(written_case).world, Supposition(drain="a", profile=PROFILE))
     for _ in range(at):
@@ -161,7 +161,9 @@ def cluster(*pods: JsonObject, nodes: int = 3) -> Case:
 
 
 def test_several_nodes_are_drained_at_once() -> None:
-    loaded = cluster(make_pod("a", cpu="2", node_name="n1"), make_pod("b", cpu="3", node_name="n2"))
+    loaded = cluster(
+        owned(make_pod("a", cpu="2", node_name="n1")), owned(make_pod("b", cpu="3", node_name="n2"))
+    )
     answer = answered(loaded, Supposition(drain=["n1", "n2", "n1"], profile=PROFILE))
     assert answer["drained"] == ["n1", "n2"]
     assert [each["node"] for each in answer["placed"]] == ["n3"], "the other one has no room there"
@@ -172,7 +174,7 @@ def test_several_nodes_are_drained_at_once() -> None:
 
 
 def test_drained_pods_are_decided_before_the_supposed_one() -> None:
-    loaded = cluster(make_pod("a", cpu="3", node_name="n1"), nodes=2)
+    loaded = cluster(owned(make_pod("a", cpu="3", node_name="n1")), nodes=2)
     supposed = Supposition(pod=make_pod("new", cpu="3"), drain="n1", profile=PROFILE)
     answer = answered(loaded, supposed)
     assert [(each["pod"], each["node"]) for each in answer["placed"]] == [("default/a", "n2")]
@@ -215,3 +217,83 @@ def test_pods_and_drains_are_lists(body: JsonObject, message: str | None) -> Non
         return
     with pytest.raises(ConfigurationError, match=message):
         Supposition.of(body)
+
+
+def budget(allowed: int, **status: Any) -> JsonObject:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+
+
+def running(name: str, *, cpu: str = "1", node: str = "n1", **fields: Any) -> JsonObject:
+    pod = make_pod(name, cpu=cpu, node_name=node, labels={"app": "web"}, **fields)
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return {**pod, "status": ready}
+
+
+def drained(allowed: int, *pods: JsonObject, nodes: int = 3) -> Any:
+    loaded = cluster(*pods, nodes=nodes)
+    loaded.world.objects.set("PodDisruptionBudget", budget(allowed))
+    return answered(loaded, Supposition(drain="n1", profile=PROFILE))
+
+
+def test_a_pod_without_a_controller_is_lost() -> None:
+    answer = answered(cluster(running("hello")), Supposition(drain="n1", profile=PROFILE))
+    assert answer["lost"] == ["default/hello"]
+    assert answer["placed"] == []
+
+
+def test_a_budget_without_disruptions_holds_the_drain_up() -> None:
+    answer = drained(0, owned(running("a")), running("bare"))
+    assert answer["placed"] == []
+    assert "lost" not in answer
+    assert answer["staying"] == [
+        {
+            "pod": f"default/{name}",
+            "node": "n1",
+            "budget": "default/web",
+            "message": "it allows no disruption now",
+        }
+        for name in ("bare", "a")
+    ]
+
+
+def test_a_budget_is_made_good_by_each_pod_that_gets_a_node() -> None:
+    pods = [owned(running(name)) for name in "abc"]
+    answer = drained(1, *pods)
+    assert [each["pod"] for each in answer["placed"]] == [f"default/{name}" for name in "abc"]
+    assert "staying" not in answer
+
+
+def test_a_budget_is_used_up_by_a_pod_that_gets_none() -> None:
+    pods = [owned(running(name, cpu="3")) for name in ("a",)]
+    full = [make_pod(f"full-{node}", cpu="2", node_name=node) for node in ("n2", "n3")]
+    answer = drained(1, *pods, owned(running("b")), *full)
+    assert [each["pod"] for each in answer["unplaced"]] == ["default/a"]
+    assert [each["pod"] for each in answer["staying"]] == ["default/b"]
+
+
+def test_an_answer_has_one_preemption() -> None:
+    pods = [
+        owned(make_pod(f"low-{node}", cpu="3", node_name=node, priority=1)) for node in ("n1", "n2")
+    ]
+    loaded = cluster(*pods, nodes=2)
+    supposed = Supposition(pod=make_pod("high", cpu="3", priority=9), profile=PROFILE)
+    answer = answered(loaded, supposed)
+    (unplaced,) = answer["unplaced"]
+    told = answer["explanation"]["preemption"]
+    assert unplaced["wouldPreempt"]["node"] == told["node"]
+    assert unplaced["wouldPreempt"]["victims"] == [each["pod"] for each in told["victims"]]
+
+
+def test_a_pod_that_a_gate_holds_back_is_not_placed() -> None:
+    gated = make_pod("gated", cpu="1", schedulingGates=[{"name": "wait"}])
+    answer = answered(cluster(), Supposition(pods=[gated, make_pod("p")], profile=PROFILE))
+    assert [each["pod"] for each in answer["placed"]] == ["default/p"]
+    (unplaced,) = answer["unplaced"]
+    assert unplaced["heldBack"] is True
+    assert unplaced["message"].startswith("held back by SchedulingGates")

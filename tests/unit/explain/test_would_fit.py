@@ -9,7 +9,7 @@ import pytest
 from stellwerk.cases.decide import Case
 from stellwerk.explain.would_fit import WouldFit
 from tests.support.answers import as_json
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.corpus import SUITES, Recording
 from tests.support.single_changes import FILE, fits, unschedulable, with_change
 
@@ -225,3 +225,41 @@ def test_a_pod_is_named_that_holds_the_device() -> None:
     shared = {**held["status"], "reservedFor": [holder, {**holder, "uid": "another"}]}
     case["resourceclaims"] = [{**held, "status": shared}, free]
     assert texts(case) == ["do without resource claim g"]
+
+
+def test_what_was_not_tried_is_not_counted() -> None:
+    nodes = [make_node(f"n{number}") for number in range(200)]
+    pod = make_pod("web", nodeSelector={"disk": "ssd"})
+    found = texts({"id": "labels", "nodes": nodes, "pod": pod})
+    (text,) = [each for each in found if each.startswith("label ")]
+    assert text.endswith("or another: 32 would do on the 32 of 200 nodes that were tried")
+
+
+def test_a_pod_that_comes_back_or_has_a_budget_is_named_so() -> None:
+    labels = {"app": "low"}
+    pods = [
+        owned(make_pod("a", cpu="2", node_name="n", labels=labels), "low-1"),
+        make_pod("b", cpu="2", node_name="n"),
+    ]
+    loaded = Case({
+        "id": "comes back",
+        "nodes": [make_node("n", cpu="4")],
+        "pods": [{**each, "status": {"phase": "Running"}} for each in pods],
+        "pod": make_pod("web", cpu="2"),
+        "pdbs": [],
+    })  # fmt: skip
+    budget = {
+        "metadata": {"name": "low", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    loaded.world.objects.set("PodDisruptionBudget", budget)
+    search = WouldFit(loaded.world, loaded.pod, loaded.profile)
+    for _ in search.search():
+        pass
+    found = [each.text for each in search.suggestions if each.text.startswith("delete")]
+    assert found[0] == "delete default/b on n"
+    assert found[1] == (
+        "delete default/a on n (ReplicaSet low-1 makes another one; budget default/low forbids "
+        "its eviction now)"
+    )

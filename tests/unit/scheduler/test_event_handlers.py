@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place
+from stellwerk.clock import VirtualClock
 from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import event_handlers
 from tests.support.builders import make_node, make_pod, pod_info
-from tests.support.in_process import InProcess, make_profile
+from tests.support.in_process import InProcess, make_profile, running
+from tests.support.skipped_time import run_skipping
 
 UID = "uid-default-p"
 PENDING = make_pod("p", cpu="1")
@@ -381,3 +384,68 @@ def test_what_is_wrong_with_a_prepared_object_is_said_when_it_is_handled(world: 
     with pytest.raises(ValueError, match="TypeError"):
         world.handlers.on_node("ADDED", node)
     assert prepared is not None
+
+
+LACKS = [
+    pytest.param(
+        Lack("the API serves no resourceclaims of resource.k8s.io"), "NotServed", id="not served"
+    ),
+    pytest.param(
+        Lack("the API serves resourceclaims in v7, and v1 is read", unreadable=True),
+        "VersionUnknown",
+        id="in a version of the future",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lack", "reason"), LACKS)
+def test_pods_whose_claims_cannot_be_seen_say_why_they_wait(
+    lack: Lack, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run(clock: VirtualClock) -> None:
+        async with running(clock) as world:
+            handlers, operator = world.operator.handlers, world.operator
+            references = [{"name": "c", "resourceClaimName": "gpu"}]
+            pod: dict[str, Any] = {"scheduler_name": "stellwerk", "resourceClaims": references}
+            world.apply(make_profile("stellwerk"), make_node("n"), make_pod("before", **pod))
+            await asyncio.sleep(1)
+            assert world.condition("before") is None  # a claim may come at any time
+            handlers.on_lack("ResourceClaim", lack)
+            world.apply(make_pod("after", **pod), make_pod("plain", scheduler_name="stellwerk"))
+            await asyncio.sleep(3)
+            assert world.node_of("plain") == "n"
+            for name in ("before", "after"):
+                said, message = world.condition(name) or ("", "")
+                assert said == "Unschedulable"
+                assert lack.reason in message
+            assert caplog.text.count("pods name resource claims") == 1
+            stated = _objects_seen(world)
+            assert (stated.status, stated.reason) == ("False", reason)
+            assert 'stellwerk_kind_missed{kind="ResourceClaim"} 1' in operator.exposition().decode()
+            claim = {
+                "metadata": {
+                    "name": "gpu",
+                    "namespace": "default",
+                    "uid": "c",
+                    "resourceVersion": "1",
+                }
+            }
+            users = [{"uid": f"uid-default-{name}"} for name in ("before", "after")]
+            allocation: JsonObject = {"devices": {"results": []}}
+            status: JsonObject = {"allocation": allocation, "reservedFor": users}
+            claim["spec"], claim["status"] = {}, status
+            handlers.on_object("ResourceClaim", "ADDED", claim)
+            handlers.on_lack("ResourceClaim", None)
+            await asyncio.sleep(15)
+            assert world.node_of("before") == "n"
+            assert _objects_seen(world).status == "True"
+            assert 'stellwerk_kind_missed{kind="ResourceClaim"} 0' in operator.exposition().decode()
+
+    with caplog.at_level("WARNING"):
+        run_skipping(run)
+
+
+def _objects_seen(world: InProcess) -> Any:
+    [profile] = world.operator.profile_status.described()
+    [found] = [each for each in profile.conditions if each.type == "ObjectsSeen"]
+    return found

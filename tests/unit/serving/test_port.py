@@ -14,13 +14,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from stellwerk.client.renewable_context import fingerprint
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
 from stellwerk.serving.http import LOG_LEVEL_PATH, HttpServer, Probes
-from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
+from stellwerk.serving.port import PortOptions, client_authority, guarded_port, log_level_routes
 from stellwerk.serving.self_signed import self_signed
-from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api
+from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
 
 CLOCK = SystemClock()
 
@@ -110,6 +111,15 @@ async def shown_name(url: str) -> str:
     return str(name.value).split("@")[0]
 
 
+async def shown_key(url: str) -> str:
+    """The fingerprint of the public key that the port shows."""
+    host, number = url.removeprefix("https://").split(":")
+    _, writer = await asyncio.open_connection(host, int(number), ssl=unverified())
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return fingerprint(shown)
+
+
 async def test_a_certificate_that_is_replaced_is_shown_from_then_on(tmp_path: Path) -> None:
     files = pair(tmp_path, "first")
     async with fake_api() as api, client_of(api, tmp_path) as client:
@@ -120,9 +130,11 @@ async def test_a_certificate_that_is_replaced_is_shown_from_then_on(tmp_path: Pa
             url = f"https://127.0.0.1:{await server.start('127.0.0.1:0')}"
             try:
                 assert await shown_name(url) == "first"
+                assert guard.certificate.public_key == await shown_key(url)
                 pair(tmp_path, "second")
                 await guard.certificate.refresh(None)
                 assert await shown_name(url) == "second"
+                assert guard.certificate.public_key == await shown_key(url)
                 files.key.write_text("no key")
                 await guard.certificate.refresh(None)
                 assert await shown_name(url) == "second"
@@ -262,6 +274,34 @@ async def test_an_authority_whose_file_goes_is_trusted_no_more(
             await asyncio.sleep(0.01)
     assert not fresh.done()
     fresh.cancel()
+
+
+async def test_the_authority_that_the_cluster_publishes_is_followed_within_a_period(
+    tmp_path: Path,
+) -> None:
+    one, other = (self_signed(name, CLOCK.now()).decode() for name in ("one", "other"))
+    published: list[str | None] = [""]
+
+    def answered(_: Asked) -> Answer:
+        if published[0] is None:
+            return refusal(404, "not found")
+        return Answer(200, {"data": {"client-ca-file": published[0]}})
+
+    async with fake_api() as api, client_of(api, tmp_path) as client:
+        api.decide = answered
+        certificate = ServerCertificate(None, CLOCK)
+        changed = asyncio.Event()
+        certificate.on_new_authority = changed.set
+        fresh = asyncio.create_task(
+            certificate.keep_fresh(lambda: client_authority(None, client), 0.01)
+        )
+        # Added, another one beside it, one of the two taken away, emptied, back, gone altogether.
+        for text, trusted in ((one, 1), (one + other, 2), (other, 1), ("", 0), (one, 1), (None, 0)):
+            published[0] = text
+            changed.clear()
+            await asyncio.wait_for(changed.wait(), 5)
+            assert len(certificate.context.get_ca_certs()) == trusted
+        fresh.cancel()
 
 
 @pytest.fixture

@@ -132,6 +132,7 @@ class RankedNode(PortAnswer):
 
     node: str
     rank: int
+    """One more than there are nodes with a higher total."""
     total: int
     scores: Mapping[str, ScoreFields]
     """Scores by plugin."""
@@ -174,7 +175,7 @@ class DecisionFields(PortAnswer):
     nominated: bool
     """It went to the node that it was nominated to, and no other was looked at."""
     best: Sequence[RankedNode]
-    """Empty: there was nothing to score."""
+    """The chosen node among them; empty: there was nothing to score."""
     others: OtherNodes | None = None
 
 
@@ -188,6 +189,8 @@ class WakingEvent(PortAnswer):
     event: str
     plugins: Sequence[str]
     """The plugins that registered it."""
+    words: str | None = None
+    """The same in words; absent: no such event could help this pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,13 +403,19 @@ class Recomputed(PortAnswer):
     devices: DevicesOfPod | None = None
     gpus: GpusOfPod | None = None
     would_get_node: str | None = None
+    tied_nodes: Sequence[str] | None = None
+    """Nodes that it may get as well, that one among them; which one is drawn then. Some of them."""
+    tied: int | None = None
+    """How many there are; absent: there is no tie."""
+    would_wait: str | None = None
+    """Why it would get no node now although some take it: its group, a plugin that is too slow."""
     preemption: PreemptionNow | None = None
     would_fit: Sequence[Suggestion] | None = None
     """What would make it fit, the smallest change first."""
     plugins: Mapping[str, PluginFacts] | None = None
     """What plugins say that do not come with Stellwerk, by their names."""
     left_out: Sequence[PluginLeftOut] | None = None
-    """Plugins that raised, took too long, or proposed too much."""
+    """Plugins that raised, took too long, or proposed too much, and what is not asked here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

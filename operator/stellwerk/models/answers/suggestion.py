@@ -45,6 +45,10 @@ editClaim, freeClaim, or what a plugin calls its own."""
     """What is changed about the claim, or what a plugin proposes."""
     claims: Sequence[str] | None = None
     """Names of the resource claims that are free without the pod."""
+    made_anew_by: str | None = None
+    """KIND NAME of the controller that makes another pod in place of the one that goes."""
+    budget: str | None = None
+    """NAMESPACE/NAME of the disruption budget that refuses the pod's eviction now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.answer import PortAnswer
-from stellwerk.models.answers.pod import RecomputedExplanation
+from stellwerk.models.answers.pod import PluginLeftOut, RecomputedExplanation
 from stellwerk.models.json_values import JsonObject
 
 MOST_NODES: Final = 1000
@@ -158,6 +158,8 @@ class PlacedPod(PortAnswer):
 
     pod: str
     node: str
+    tied: int | None = None
+    """So many nodes are equal to that one; which it gets is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +177,19 @@ class UnplacedPod(PortAnswer):
     pod: str
     message: str
     would_preempt: WouldPreempt | None = None
+    held_back: bool = False
+    """A plugin keeps it from the queue, whatever nodes there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodThatStays(PortAnswer):
+    """A pod that a drain does not evict, since a disruption budget forbids it."""
+
+    pod: str
+    node: str
+    budget: str
+    """NAMESPACE/NAME, or several."""
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,3 +208,9 @@ class WhatIf(PortAnswer):
     """Of the pod that was supposed."""
     placed: Sequence[PlacedPod]
     unplaced: Sequence[UnplacedPod]
+    lost: Sequence[str] | None = None
+    """Pods that the drains end and nothing makes anew: they have no controller."""
+    staying: Sequence[PodThatStays] | None = None
+    """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
+    not_asked: Sequence[PluginLeftOut] | None = None
+    """What has a say in where these pods go, and is not asked here: extenders, Permit."""

@@ -52,6 +52,9 @@ _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
 _UNDER_WAY: Final = unresolvable(_NAME, "waiting for the preemption for this pod to be finished")
+_GROUP_UNDER_WAY: Final = unresolvable(
+    _NAME, "waiting for the preemption for this pod group to be finished"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,15 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._budgets = DisruptionBudgets(handle.objects)
         self._results = DryRunResults(handle)
         self._names_placement = ReleaseRule.NAME_PREEMPTION_PLACEMENT in handle.compatibility
+        self._groups_preempt = ReleaseRule.GROUP_PREEMPTS_ONCE in handle.compatibility
 
     # --- PreEnqueue -----------------------------------------------------------------------------
 
     @override
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        return _UNDER_WAY if pod.uid in self._handle.preempting else OK
+        if pod.uid not in self._handle.preempting:
+            return OK
+        return _GROUP_UNDER_WAY if pod.group is not None and self._groups_preempt else _UNDER_WAY
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

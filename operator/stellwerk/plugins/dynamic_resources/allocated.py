@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.resource_slice import DeviceKey, PoolKey
-from stellwerk.plugins.dynamic_resources.claims import RESOURCE_CLAIM
 from stellwerk.snapshot.columns import ChangeCursor, Changes
 
 logger = logging.getLogger(__name__)

@@ -16,15 +16,16 @@ from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
+from stellwerk.models.api_kinds import newest_form, own_form
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
 from stellwerk.plugins.dynamic_resources.claims import (
-    RESOURCE_CLAIM,
     AllocationRequest,
     DeviceClaim,
     RequestData,
@@ -112,16 +113,16 @@ class ClaimReservations:
         client, uid = self.handle.client, uid_of(claim)
         for _ in range(_ATTEMPTS - 1):
             if joining.in_doubt:
-                claim = await client.get(path_of(claim))
+                claim = await _read(client, claim)
                 joining.in_doubt = False
             try:
                 return await self._try(joining, claim, uid)
             except Conflict:
-                claim = await client.get(path_of(claim))
+                claim = await _read(client, claim)
             except ApiError as failure:
                 if not failure.may_have_been_applied:
                     raise
-                claim = await client.get(path_of(claim))
+                claim = await _read(client, claim)
                 joining.in_doubt = False
                 if not _is_among(own, claim):
                     raise
@@ -143,8 +144,9 @@ class ClaimReservations:
             status = {**(claim.get("status") or {}), "reservedFor": [*present, *added.values()]}
             joining.in_doubt = True
             try:
-                path = f"{path_of(claim)}/status"
-                claim = await self.handle.client.replace(path, {**_KIND, **claim, "status": status})
+                claim = await _replaced(
+                    self.handle.client, {**claim, "status": status}, part="/status"
+                )
             except ApiError as failure:
                 joining.in_doubt = failure.may_have_been_applied
                 raise
@@ -228,7 +230,7 @@ class ClaimBinding:
             except Conflict:
                 if tried + 1 == _ATTEMPTS:
                     raise
-                claim = await self.handle.client.get(path_of(claim))
+                claim = await _read(self.handle.client, claim)
                 continue
             except ApiError as failure:
                 if not failure.may_have_been_applied:
@@ -273,8 +275,7 @@ class ClaimBinding:
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             protected = {**metadata, "finalizers": [*finalizers, FINALIZER]}
-            body = {**_KIND, **claim, "metadata": protected}
-            claim = await self.handle.client.replace(path_of(claim), body)
+            claim = await _replaced(self.handle.client, {**claim, "metadata": protected})
         status = dict(claim.get("status") or {})
         stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
@@ -285,10 +286,10 @@ class ClaimBinding:
         consumers += self.in_flight.joined(decided.uid, self.pod.namespace)
         # The others learn it when they find the claim full.
         status["reservedFor"] = consumers[:MOST_CONSUMERS]
-        body = {**_KIND, **claim, "status": status}
         # Until the answer is there: the binding may also be cancelled.
         self.in_flight.doubt(decided.uid, self.pod.namespace)
-        return await self.handle.client.replace(f"{path_of(claim)}/status", body)
+        allocated = {**claim, "status": status}
+        return await _replaced(self.handle.client, allocated, part="/status")
 
     async def _extended(self, decided: PendingAllocation) -> JsonObject:
         """The claim for extended resources, made, allocated and named in the pod's status."""
@@ -296,6 +297,9 @@ class ClaimBinding:
         metadata = {key: value for key, value in decided.claim["metadata"].items() if key != "name"}
         metadata["generateName"] = f"{pod.name}-extended-resources-"
         body = {**_KIND, "metadata": metadata, "spec": decided.claim["spec"]}
+        # Classes are seen in a version that serves claims, too.
+        for device_class in self.handle.objects.list("DeviceClass"):
+            body["apiVersion"] = device_class.get("apiVersion") or _KIND["apiVersion"]
         made = await self._made(body)
         self.state_data.generated = made
         made = self.state_data.generated = await self._written(made, decided)
@@ -317,7 +321,8 @@ class ClaimBinding:
     async def _made(self, body: JsonObject) -> JsonObject:
         counts = self.handle.device_counts
         try:
-            made = await self.handle.client.create(collection_of(self.pod.namespace), body)
+            path = collection_of(body, self.pod.namespace)
+            made = newest_form(await self.handle.client.create(path, own_form(body)))
         except ApiError:
             counts.claim_made("failure")
             raise
@@ -433,15 +438,23 @@ class ClaimBinding:
 def path_of(claim: JsonObject) -> str:
     """The API path of a claim."""
     metadata = claim["metadata"]
-    namespace = metadata.get("namespace") or ""
-    # In the version in which it was read.
+    return f"{collection_of(claim, metadata.get('namespace') or '')}/{metadata['name']}"
+
+
+def collection_of(claim: JsonObject, namespace: str) -> str:
+    """The API path of a namespace's claims, in the version that this one was read or is made in."""
     api = claim.get("apiVersion") or _KIND["apiVersion"]
-    return f"/apis/{api}/namespaces/{namespace}/resourceclaims/{metadata['name']}"
+    return f"/apis/{api}/namespaces/{namespace}/resourceclaims"
 
 
-def collection_of(namespace: str) -> str:
-    """The API path of a namespace's claims, where new ones are made."""
-    return f"/apis/{_KIND['apiVersion']}/namespaces/{namespace}/resourceclaims"
+async def _read(client: ClusterWriter, claim: JsonObject) -> JsonObject:
+    return newest_form(await client.get(path_of(claim)))
+
+
+async def _replaced(client: ClusterWriter, claim: JsonObject, *, part: str = "") -> JsonObject:
+    """The claim as stored after a PUT, be it of a part of it."""
+    body = own_form({**_KIND, **claim})
+    return newest_form(await client.replace(f"{path_of(claim)}{part}", body))
 
 
 def unreserving(claim: JsonObject, consumer: JsonObject) -> APICall:
@@ -461,7 +474,7 @@ async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:
     """Take the devices of a claim away that no pod uses."""
     gone = {"allocation", "reservedFor", "devices"}
     status = {key: value for key, value in claim["status"].items() if key not in gone}
-    await client.replace(f"{path_of(claim)}/status", {**_KIND, **claim, "status": status})
+    await _replaced(client, {**claim, "status": status}, part="/status")
 
 
 async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
@@ -470,16 +483,16 @@ async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
     for tried in range(_ATTEMPTS):
         metadata = current["metadata"]
         finalizers = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
-        body = {**_KIND, **current, "metadata": {**metadata, "finalizers": finalizers}}
+        unprotected = {**current, "metadata": {**metadata, "finalizers": finalizers}}
         try:
-            await client.replace(path_of(current), body)
+            await _replaced(client, unprotected)
             await client.delete(path_of(current), str(metadata.get("uid") or ""))
         except NotFound:
             return
         except Conflict:
             if tried + 1 == _ATTEMPTS:
                 raise
-            current = await client.get(path_of(current))
+            current = await _read(client, current)
         else:
             return
 

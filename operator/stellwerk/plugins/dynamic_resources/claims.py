@@ -17,7 +17,7 @@ from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRu
 from stellwerk.models.device_capacity import Amounts, parse_amounts
 from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts, whole_number
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_claims import ClaimReference
+from stellwerk.models.pod_claims import RESOURCE_CLAIM, ClaimReference
 from stellwerk.models.pod_group_key import WORKLOAD_API
 from stellwerk.models.resource_slice import Device
 from stellwerk.models.taints import Taint, Toleration, parse_tolerations
@@ -28,7 +28,6 @@ from stellwerk.plugins.shared.device_classes import (
     selector_expressions,
 )
 
-RESOURCE_CLAIM: Final = "ResourceClaim"
 ALL: Final = "All"
 MOST_RESULTS: Final = 32
 """Devices that one claim may be given."""
@@ -373,13 +372,15 @@ def shared_consumers(
 def _claims(objects: ObjectStore, pod: PodInfo, group: GroupClaims | None) -> Iterator[JsonObject]:
     for reference in pod.spec.resource_claims:
         name = claim_name(pod, reference)
+        unseen = objects.why_unseen(RESOURCE_CLAIM)
+        why = f": {unseen}" if unseen else ""
         if name is None:
-            raise ClaimMissingError(f'pod "{pod.key}": ResourceClaim not created yet')
+            raise ClaimMissingError(f'pod "{pod.key}": ResourceClaim not created yet{why}')
         if not name:
             continue
         claim = objects.get(RESOURCE_CLAIM, pod.namespace, name)
         if claim is None:
-            raise ClaimMissingError(f'could not find ResourceClaim "{pod.namespace}/{name}"')
+            raise ClaimMissingError(f'could not find ResourceClaim "{pod.namespace}/{name}"{why}')
         metadata: Mapping[str, JsonObject] = claim["metadata"]
         if metadata.get("deletionTimestamp"):
             raise ClaimMissingError(f'resourceclaim "{name}" is being deleted')

@@ -25,12 +25,12 @@ from stellwerk.models.device_capacity import consumption
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.resource_slice import Device, DeviceKey, PoolKey
 from stellwerk.models.taints import Taint
 from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
 from stellwerk.plugins.dynamic_resources.allocator import AllocatingState, constraint_states
 from stellwerk.plugins.dynamic_resources.claims import (
-    RESOURCE_CLAIM,
     AllocationRequest,
     ClaimToAllocate,
     RequestData,

@@ -54,6 +54,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.plugins.dynamic_resources.allocator import FilterTimeoutError
 from stellwerk.plugins.dynamic_resources.bind_claim import (
@@ -65,7 +66,6 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
     unreserving,
 )
 from stellwerk.plugins.dynamic_resources.claims import (
-    RESOURCE_CLAIM,
     AllocationError,
     ClaimMissingError,
     claims_of,
@@ -154,7 +154,8 @@ class DynamicResources(
 
     @override
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        if not pod.spec.resource_claims:
+        if not pod.spec.resource_claims or self._objects.why_unseen(RESOURCE_CLAIM):
+            # A pod whose claims cannot be seen is tried: what is refused there is said to users.
             return OK
         reason = why_not_ready(self._objects, pod, self._handle.pod_groups.claims_with(pod))
         return unresolvable(NAME, reason) if reason else OK
@@ -223,7 +224,9 @@ class DynamicResources(
                 return error(NAME, f"claim {key_of(claim)}: {failure!r}")
             for choice in spec.choices:
                 if self.node_allocator.classes.get(choice.class_name) is None:
-                    reason = f"device class {choice.class_name} does not exist"
+                    unseen = self._objects.why_unseen("DeviceClass")
+                    why = f": {unseen}" if unseen else ""
+                    reason = f"device class {choice.class_name} does not exist{why}"
                     return unresolvable(NAME, f"request {choice.full_name}: {reason}")
             state_data.specs += (spec,)
         if backed:

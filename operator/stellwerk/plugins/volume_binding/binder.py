@@ -18,6 +18,7 @@ from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_o
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import parse_node_selector
 from stellwerk.models.volumes import storage_class_name
+from stellwerk.plugins.shared.csi_nodes import CSINodeRows
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.volume_binding.accessible_nodes import (
     AccessibleNodesBySelector,
@@ -36,7 +37,7 @@ from stellwerk.plugins.volume_binding.volume_pools import (
     match_volumes,
     requested_storage,
 )
-from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -87,36 +88,6 @@ class PodVolumes:
         return [claim for claim, needed in self.provisions if needed[position]]
 
 
-class MigratedNodes:
-    """Nodes on which the kubelet has handed an in-tree plugin over to its CSI driver."""
-
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
-        self._csi_nodes = ChangeCursor(objects.changes("CSINode"))
-        self._nodes: ChangeCursor[int] | None = None
-        self._names: dict[str, set[str]] = {}
-        self._rows: dict[str, Mask] = {}
-
-    def mask(self, nodes: NodeView, plugin_name: str) -> Mask:
-        """(n,) bool, True where the CSINode's annotation names the plugin."""
-        if not self._csi_nodes.current:
-            self._csi_nodes.catch_up()
-            self._names = _migrated_names(self._objects.list("CSINode"))
-            self._rows.clear()
-        if self._nodes is None or self._nodes.changes is not nodes.snapshot.node_changes:
-            self._nodes = ChangeCursor(nodes.snapshot.node_changes)
-        if not self._nodes.current:
-            self._nodes.catch_up()
-            self._rows.clear()
-        found = self._rows.get(plugin_name)
-        if found is None:
-            row_of = nodes.snapshot.row_of
-            found = self._rows[plugin_name] = np.zeros(nodes.snapshot.size, np.bool_)
-            names = self._names.get(plugin_name, set())
-            found[[row_of[name] for name in names if name in row_of]] = True
-        return nodes.gather(found)
-
-
 def is_fully_bound(claim: JsonObject) -> bool:
     """Whether the claim has a volume and the controller has confirmed it."""
     annotations = claim["metadata"].get("annotations") or {}
@@ -145,7 +116,7 @@ class SchedulerVolumeBinder:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._migrated = MigratedNodes(objects)
+        self._migrated = CSINodeRows(objects, _migrated_plugins)
         self._accessible = AccessibleNodesBySelector()
         self._pools = VolumePools(objects, self._accessible)
         self._capacities = StorageCapacities(objects, self._accessible)
@@ -287,7 +258,7 @@ def is_migrated(csi_node: JsonObject | None, volume: JsonObject) -> bool:
 
 
 def _bound_reasons(
-    objects: ObjectStore, nodes: NodeView, claims: Iterable[JsonObject], migrated: MigratedNodes
+    objects: ObjectStore, nodes: NodeView, claims: Iterable[JsonObject], migrated: CSINodeRows
 ) -> VerdictColumn:
     """(n,) int32, NODE_CONFLICT or NO_VOLUME by the first claim that fails (`checkBoundClaims`)."""
     reasons: VerdictColumn = np.zeros(len(nodes), np.int32)
@@ -302,7 +273,7 @@ def _bound_reasons(
     return reasons
 
 
-def _reachable(nodes: NodeView, volume: JsonObject, migrated: MigratedNodes) -> Mask | None:
+def _reachable(nodes: NodeView, volume: JsonObject, migrated: CSINodeRows) -> Mask | None:
     """(n,) bool, True where the volume can be used; None: everywhere."""
     selector, migration = node_selector(volume), migration_of(volume)
     plain = None if selector is None else matching_nodes(nodes, selector)
@@ -319,14 +290,6 @@ def _reachable(nodes: NodeView, volume: JsonObject, migrated: MigratedNodes) -> 
 def _migrated_plugins(csi_node: JsonObject) -> list[str]:
     annotations = csi_node["metadata"].get("annotations") or {}
     return (annotations.get(MIGRATED_PLUGINS) or "").split(",")
-
-
-def _migrated_names(csi_nodes: Iterable[JsonObject]) -> dict[str, set[str]]:
-    names: dict[str, set[str]] = {}
-    for csi_node in csi_nodes:
-        for plugin_name in _migrated_plugins(csi_node):
-            names.setdefault(plugin_name, set()).add(csi_node["metadata"]["name"])
-    return names
 
 
 # --- claims that wait for their pod --------------------------------------------------------------

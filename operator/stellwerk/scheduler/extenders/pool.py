@@ -5,13 +5,14 @@ one, with one set of connections.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 
 from stellwerk.backend.cache import Cache
 from stellwerk.client.connection import Fence
-from stellwerk.client.extender import HttpExtender
-from stellwerk.client.extender_tls import ExtenderFiles
+from stellwerk.client.extender import ExtenderReach, HttpExtender
 from stellwerk.clock import Clock
+from stellwerk.errors import DestinationError
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.metrics import Metrics
@@ -19,6 +20,14 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
 from stellwerk.world.extenders import AnswerSink, Extenders, RecordedExtenders
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderLacks:
+    """What a profile's extenders could not be given, in words; empty where nothing is lacking."""
+
+    files: str = ""
+    addresses: str = ""
 
 
 class ExtenderPool:
@@ -33,6 +42,7 @@ class ExtenderPool:
         metrics: Metrics,
         budget: TimeBudget,
         fence: Fence | None = None,
+        reach: ExtenderReach | None = None,
     ) -> None:
         self._client = client
         self._raw = raw
@@ -41,9 +51,11 @@ class ExtenderPool:
         self._metrics = metrics
         self._budget = budget
         self._fence = fence
-        self._files = ExtenderFiles()
+        self._reach = reach or ExtenderReach()
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
+        """Of files and addresses, before the first call."""
         self.sink: AnswerSink | None = None
         """Takes the answers of extenders down; set before profiles are served."""
 
@@ -67,8 +79,36 @@ class ExtenderPool:
 
     async def close(self) -> None:
         """Close every connection."""
+        for check in self._checks:
+            check.cancel()
         self.serve({})
-        await asyncio.gather(*self._closing)
+        await asyncio.gather(*self._closing, *self._checks, return_exceptions=True)
+
+    def refuse(self, specs: Sequence[Extender]) -> None:
+        """Refuse extenders that may not be called, whatever their names lead to.
+
+        Raises:
+            DestinationError: names the field, and the flag that would grant it.
+        """
+        for index, spec in enumerate(specs):
+            prefix = spec.shown_url_prefix
+            verbs = (spec.filter_verb, spec.prioritize_verb, spec.preempt_verb, spec.bind_verb)
+            for verb in ("", *verbs):
+                if reason := self._reach.destinations.refusal(f"{prefix.rstrip('/')}/{verb}"):
+                    raise DestinationError(f"spec.extenders[{index}].urlPrefix", reason)
+
+    def lacks(self, specs: Sequence[Extender]) -> ExtenderLacks:
+        """What extenders of a profile could not be given when it was tried last."""
+        files, addresses = [], []
+        for index, spec in enumerate(specs):
+            for extender in self._extenders:
+                if extender.spec == spec:
+                    field, http = f"spec.extenders[{index}]", extender.http
+                    if http.unusable_files:
+                        files.append(f"{field}.tlsConfig: {http.unusable_files}")
+                    if http.refused_address:
+                        addresses.append(f"{field}.urlPrefix: {http.refused_address}")
+        return ExtenderLacks("; ".join(files), "; ".join(addresses))
 
     def _extender(self, spec: Extender, before: Sequence[CalledExtender]) -> CalledExtender:
         for extender in (*self._extenders, *before):
@@ -81,18 +121,24 @@ class ExtenderPool:
                 clock=self._clock,
                 metrics=self._metrics,
                 fence=self._fence,
-                files=self._files,
+                reach=self._reach,
             )
             extender = CalledExtender(http, self._raw, self._cache)
+            if http.is_to_be_checked:
+                _run_beside(http.check(), self._checks)
         if extender not in self._extenders:
             self._extenders.append(extender)
         return extender
 
     def _retire(self, extender: CalledExtender) -> None:
         """Attempts under way may still call it; a call opens what it needs, and closes it again."""
-        task = asyncio.get_running_loop().create_task(extender.http.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        _run_beside(extender.http.close(), self._closing)
+
+
+def _run_beside(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _wanted(specs: Mapping[str, Sequence[Extender]]) -> Wanted:

@@ -27,7 +27,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.world.extenders import ExtenderFilterResult, Extenders
+from stellwerk.world.extenders import ExtenderFilterResult, Extenders, is_interested
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,6 @@ class CalledExtender(PreemptionExtender):
         self.spec = http.spec
         self._raw = raw
         self._cache = cache
-        self._managed = frozenset(resource.name for resource in self.spec.managed_resources)
 
     @property
     @override
@@ -96,10 +95,7 @@ class CalledExtender(PreemptionExtender):
 
     @override
     def is_interested(self, pod: PodInfo) -> bool:
-        if not self._managed:
-            return True
-        amounts = pod.spec.amounts
-        return not self._managed.isdisjoint(amounts.requests.keys() | amounts.limits.keys())
+        return is_interested(self.spec, pod)
 
     async def filter(
         self, pod: PodInfo, names: Sequence[str], statuses: dict[str, Status]

@@ -249,6 +249,8 @@ def _raised(taken: GroupInCycle, request: GroupRequest) -> int:
 def _group_message(decision: GroupDecision, *, is_kept: bool) -> str:
     if decision.preemption is None or (decision.preemption.is_reservation and not is_kept):
         return decision.message
+    if decision.says_victims:
+        return decision.message
     why = CAPACITY_IS_RESERVED if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
     return f"{decision.message}, {why}"
 

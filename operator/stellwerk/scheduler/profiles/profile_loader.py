@@ -17,7 +17,13 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from stellwerk.errors import Conflict, ProfileError, SchedulerError, UnknownPluginError
+from stellwerk.errors import (
+    Conflict,
+    DestinationError,
+    ProfileError,
+    SchedulerError,
+    UnknownPluginError,
+)
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
@@ -50,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 INVALID: Final = "Invalid"
+NOT_ALLOWED: Final = "ExtenderNotAllowed"
 NOTHING_TO_SHADOW: Final = "NothingToShadow"
 
 
@@ -58,7 +65,8 @@ class Refusal:
     """The reason why the newest version of a profile is not accepted."""
 
     reason: str
-    """For the condition: Invalid, SchedulerNameTaken or QueueSortDiffers."""
+    """For the condition: Invalid, ExtenderNotAllowed, SchedulerNameTaken, QueueSortDiffers and so
+    on."""
     message: str
 
 
@@ -123,7 +131,7 @@ class ProfileLoader:
         self._world = world
         self._services = services
         self._known = known_plugins
-        self._extenders = extenders
+        self.extenders = extenders
         self.without_profile = without_profile
         self.moves = ProfileMoves(world, without_profile)
         self._seeded = seeded
@@ -149,9 +157,11 @@ class ProfileLoader:
         if reason:
             return ProfileError("spec.pluginConfig", reason)
         try:
-            return load_profile(obj, self._known, self._world.profiles.compatibility)
+            loaded = load_profile(obj, self._known, self._world.profiles.compatibility)
+            self.extenders.refuse(loaded.spec.extenders)
         except ProfileError as error:
             return error.with_traceback(None)
+        return loaded
 
     def on_object(
         self,
@@ -231,7 +241,8 @@ class ProfileLoader:
     def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
         entry.lacks_plugin = isinstance(parsed, UnknownPluginError)
         if isinstance(parsed, ProfileError):
-            entry.newest, entry.flaw = None, Refusal(INVALID, str(parsed))
+            reason = NOT_ALLOWED if isinstance(parsed, DestinationError) else INVALID
+            entry.newest, entry.flaw = None, Refusal(reason, str(parsed))
         else:
             entry.newest, entry.flaw = parsed, None
 
@@ -281,7 +292,7 @@ class ProfileLoader:
 
     def _publish(self, winners: list[tuple[ProfileEntry, LoadedProfile]]) -> None:
         """Write what serves, and why the rest does not, into the World."""
-        extenders = self._extenders.serve(
+        extenders = self.extenders.serve(
             {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
         )
         served = [

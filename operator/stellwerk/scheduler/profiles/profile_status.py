@@ -8,7 +8,7 @@ that may not write.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -18,12 +18,12 @@ from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.models.answers.listings import ProfileCondition, ProfileObject
 from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
+from stellwerk.scheduler.extenders.pool import ExtenderLacks, ExtenderPool
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
 from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
 from stellwerk.world.profiles import Profiles
@@ -51,6 +51,8 @@ _QUEUES: Final = {
 }
 OVERLAPPING: Final = "Overlapping"
 OBJECTS_SEEN: Final = "ObjectsSeen"
+EXTENDER_FILES: Final = "ExtenderFilesUsable"
+EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
 _DEPENDS_ON: Final = {
     "PodGroup": GANG_SCHEDULING,
     "CoschedulingPodGroup": GANG_SCHEDULING,
@@ -176,7 +178,13 @@ class ProfileStatusWriter:
         )
         pods = pods_of(self.world.profiles, serving) if serving is not None else ""
         lacking = objects_seen(self.world, serving, before)
-        statements = (accepted, _activity(entry, serving, pods), overlaps, lacking)
+        statements = (
+            accepted,
+            _activity(entry, serving, pods),
+            overlaps,
+            lacking,
+            *extender_statements(self.loader.extenders, serving, before),
+        )
         now = self.world.clock.now()
         status: JsonObject = {
             "observedGeneration": entry.generation,
@@ -288,7 +296,7 @@ def objects_seen(
         kind: lack
         for kind, lack in world.lacks.items()
         if serving is not None and _DEPENDS_ON.get(kind) in serving.plugins.names
-        if lack.unreadable or (kind in GROUP_KINDS and world.pod_groups.misses(GROUP_KINDS[kind]))
+        if lack.unreadable or world.misses(kind)
     }
     if not lacks:
         known = any(each.get("type") == OBJECTS_SEEN for each in before.get("conditions") or ())
@@ -297,6 +305,21 @@ def objects_seen(
     reason = "VersionUnknown" if unreadable else "NotServed"
     message = "; ".join(lack.reason for _, lack in sorted(lacks.items()))
     return OBJECTS_SEEN, "False", reason, shown(message)
+
+
+def extender_statements(
+    extenders: ExtenderPool, serving: LoadedProfile | None, before: JsonObject
+) -> Iterator[Statement | None]:
+    """The statements on files and addresses of extenders; None: there is no doubt of them."""
+    lacks = ExtenderLacks() if serving is None else extenders.lacks(serving.spec.extenders)
+    for type_, reason, lack in (
+        (EXTENDER_FILES, "NotUsable", lacks.files),
+        (EXTENDER_ADDRESSES, "NotAllowed", lacks.addresses),
+    ):
+        if lack:
+            yield type_, "False", reason, shown(lack)
+        elif _condition(before, type_):
+            yield type_, "True", "NothingFound", ""
 
 
 def _said(profiles: Profiles, pods: Counter[str], sentence: str) -> list[str]:

@@ -16,12 +16,13 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from stellwerk.framework.interface import APICall, Reuse
-from stellwerk.framework.types import CycleState, PluginFailure
+from stellwerk.framework.types import Code, CycleState, PluginFailure
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import PODS
 from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
+from stellwerk.plugins.gang_scheduling import placement_feasible
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.decide import Decision, Failure, decide, release
@@ -43,6 +44,26 @@ class GroupContext:
     profile: ServedProfile
     obstacle: str = ""
     """The reason why the members do not preempt by themselves."""
+    quorum: "Quorum | None" = None
+    """An attempt ends when this cannot be reached any more; None: every member is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The number of members that a group needs on nodes, and those that it has there already."""
+
+    min_count: int
+    scheduled: int
+
+    def is_missed(self, attempt: "GroupAttempt", placed: int, remaining: int) -> bool:
+        """Whether it cannot be reached with those placed by an attempt and those that remain.
+
+        The attempt then says so.
+        """
+        status = placement_feasible(self.min_count, self.scheduled + placed, remaining)
+        if status.code is Code.UNSCHEDULABLE:
+            attempt.in_vain = status.reasons[0]
+        return bool(attempt.in_vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +129,9 @@ class GroupAttempt:
     placement: Placement = EVERYWHERE
     results: list[MemberResult] = field(default_factory=list)
     broken: str = ""
-    """The reason why it ended before its time; empty: it went through."""
+    """The error that ended it before its time; empty: there was none."""
+    in_vain: str = ""
+    """The reason why members were left untried: too few could be placed; empty: none was."""
 
     @property
     def placed(self) -> int:
@@ -147,7 +170,10 @@ def _place_each(
     nodes: Mapping[str, str] | None,
 ) -> Steps[None]:
     refused: dict[Hashable, MemberResult] = {}
-    for pod in members:
+    placed, quorum = 0, context.quorum
+    for number, pod in enumerate(members):
+        if quorum is not None and quorum.is_missed(attempt, placed, len(members) - number):
+            return
         state = CycleState()
         if pod.spec.too_complex:
             failure = Failure.too_complex(pod.spec)
@@ -174,12 +200,15 @@ def _place_each(
         attempt.results.append(result)
         if decision.failure is None:
             _assume(context, result, decision)
+            placed += result.assumed is not None
             refused.clear()
         elif not decision.failure.rejected:
             attempt.broken = decision.failure.message
             return
         elif key is not None and is_about_spec(decision):
             refused[key] = result
+    if quorum is not None:
+        quorum.is_missed(attempt, placed, 0)
 
 
 def answered(steps: Steps[Result]) -> Generator[None, None, Result]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -30,6 +31,7 @@ from stellwerk.world.gangs.group_attempt import (
     GroupAttempt,
     GroupContext,
     MemberResult,
+    Quorum,
     Steps,
     capacity,
     is_about_spec,
@@ -65,6 +67,7 @@ WAITING_FOR_OTHERS: Final = (
 )
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
+PREEMPTION: Final = "pod group preemption: "
 NO_PLACEMENTS: Final = "no feasible placements found"
 MOST_TRIED: Final = 10
 """Of more placements, only so many are tried: the best by what their rows could hold."""
@@ -93,6 +96,8 @@ class GroupDecision:
     """The plugins whose hints can end that."""
     preemption: GroupPreemption | None = None
     """The preemption that makes room; None: none does, or none has to."""
+    says_victims: bool = False
+    """The message says that there are victims."""
 
 
 def decide_group(world: World, profile: ServedProfile, request: GroupRequest) -> Deciding:
@@ -105,7 +110,7 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     """
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
-    context = GroupContext(world, profile, obstacle)
+    context = GroupContext(world, profile, obstacle, _quorum(profile, request))
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
@@ -115,14 +120,44 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         if decision.placed or decision.attempt.broken:
             return decision
     assert decision is not None  # noqa: S101 there is always a level
-    found = yield from preempt(context, request)
+    found = yield from preempt(context, request, _placed_on_fork)
+    once = ReleaseRule.GROUP_PREEMPTS_ONCE in profile.compatibility
+    if once:
+        _say_preemption(decision, found)
     if isinstance(found, str) and request.reserves_capacity:
         found = yield from reserve(context, request)
-    if isinstance(found, str):
-        decision.message = f"{decision.message}, {found}"
-    else:
+    if not isinstance(found, str):
         decision.preemption = found
+    elif not once:
+        decision.message = f"{decision.message}, {found}"
     return decision
+
+
+def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> None:
+    """Add to the message what came of the preemption, in the words of v1.37."""
+    if isinstance(found, str):
+        decision.message = f"{decision.message}, {PREEMPTION}{found}"
+    elif found.victims:
+        said = f"found a placement for podgroup, preempting {len(found.victims)} victims"
+        decision.message = f"{decision.message}, {PREEMPTION}{said}"
+        decision.says_victims = True
+
+
+def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> Steps[GroupAttempt | str]:
+    """The group in the best of its placements on a fork; or why there is none."""
+    message, context = NO_PLACEMENTS, replace(fork, quorum=_quorum(fork.profile, request))
+    for keys in _levels(fork.profile, request.group):
+        decision = yield from _decide_at(context, request, keys)
+        if decision.placed:
+            return decision.attempt
+        message = decision.message
+    return message
+
+
+def _quorum(profile: ServedProfile, request: GroupRequest) -> Quorum | None:
+    if ReleaseRule.STOP_IN_VAIN not in profile.compatibility:
+        return None
+    return Quorum(max(1, request.group.min_count), len(request.scheduled) + request.finished)
 
 
 def _levels(profile: ServedProfile, group: PodGroup) -> Sequence[Sequence[str]]:
@@ -195,7 +230,8 @@ def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> G
         return GroupDecision(request, attempt, placed=True, placements=count)
     if attempt.broken:
         return GroupDecision(request, attempt, message=attempt.broken, placements=count)
-    message = f"0/{count} placements are available, first placement status: {UNSCHEDULABLE_GROUP}"
+    why = attempt.in_vain or UNSCHEDULABLE_GROUP
+    message = f"0/{count} placements are available, first placement status: {why}"
     return GroupDecision(request, attempt, message=message, placements=count)
 
 

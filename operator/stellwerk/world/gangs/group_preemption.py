@@ -2,19 +2,21 @@
 
 Group decisions ask when no placement holds the group. Everything is tried on a fork of the World:
 all units that may go are removed, the group is placed, and what can be spared is returned, by
-counting where that is exact, otherwise by `Reprieve`. Invariants: without any one of the victims
-the group would not have been placed, as far as the limit of decisions lets that be found out; a
-unit goes whole or stays, every pod is in at most one, the preemptor's own members and terminating
-pods are in none, and chance has no part in the order.
+counting where that is exact, otherwise by `Reprieve`; from 1.37 on members stay where they were
+placed (`_choose_in_place`). Invariants: without any one of the victims the group would not have
+been placed, up to 1.36 nowhere, as far as the limit of decisions lets that be found out; a unit
+goes whole or stays, every pod is in at most one, the preemptor's own members and terminating pods
+are in none, and chance has no part in the order.
 """
 
 import heapq
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stellwerk.framework.types import CycleState
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
@@ -87,9 +89,14 @@ Preempting: TypeAlias = Steps[GroupPreemption | str]
 """Gives the victims and nodes, or why nothing makes room."""
 
 
-def preempt(context: GroupContext, request: GroupRequest) -> Preempting:
+PlaceGroup: TypeAlias = Callable[[GroupContext, GroupRequest], Steps[GroupAttempt | str]]
+"""Places a group, in the best of its placements; gives the attempt, or why there is none."""
+
+
+def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGroup) -> Preempting:
     """Find the victims for a group that no placement holds now."""
-    if request.group.topology:
+    once = ReleaseRule.GROUP_PREEMPTS_ONCE in context.profile.compatibility
+    if request.group.topology and not once:
         return NOT_WITH_CONSTRAINTS
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
         return NEVER
@@ -104,10 +111,78 @@ def preempt(context: GroupContext, request: GroupRequest) -> Preempting:
     for pod in leaving:
         fork.world.cache.remove_pod(pod.uid)
     if leaving:
-        attempt = yield from _in_any_order(fork, request)
-        if attempt is not None:
+        attempt = (
+            (yield from place_group(fork, request))
+            if once
+            else (yield from _in_any_order(fork, request))
+        )
+        if isinstance(attempt, GroupAttempt):
             return GroupPreemption((), nodes_of(attempt))
+    if once:
+        return (yield from _choose_in_place(fork, request, units, place_group))
     return (yield from _choose(fork, request, units))
+
+
+def _choose_in_place(
+    fork: GroupContext,
+    request: GroupRequest,
+    units: Sequence[PreemptionUnit],
+    place_group: PlaceGroup,
+) -> Preempting:
+    """The victims among these units; members stay on the nodes that they get without all of them.
+
+    As `PodGroupPostFilter` of v1.37 does: more may be evicted than would have to be.
+    """
+    if not units:
+        return NO_VICTIMS
+    row_local = yield from _only_rows_matter(fork, request.members)
+    ordered = yield from in_order(fork.world, units, budgets=True)
+    yield from remove_units(fork.world, ordered)
+    attempt = yield from place_group(fork, request)
+    if isinstance(attempt, str):
+        return attempt
+    nodes, victims = nodes_of(attempt), list[PreemptionUnit]()
+    for number, unit in enumerate(ordered):
+        if number % PAUSE_UNITS == 0:
+            yield None
+        if not (yield from _return_beside(fork, attempt, unit, nodes, row_local=row_local)):
+            victims.append(unit)
+    return _found(victims, attempt)
+
+
+def _return_beside(
+    fork: GroupContext,
+    attempt: GroupAttempt,
+    unit: PreemptionUnit,
+    nodes: Mapping[str, str],
+    *,
+    row_local: bool,
+) -> Steps[bool]:
+    """Put a unit back if each member still passes the filters on its node; else it stays away.
+
+    `row_local`: members on other nodes than the unit's need not be asked.
+    """
+    names = {pod.node_name for pod in unit.pods}
+    asked = [
+        (number, each)
+        for number, each in enumerate(attempt.results)
+        if each.assumed is not None and (not row_local or each.assumed.node_name in names)
+    ]
+    results = [each for _, each in asked]
+    undo_results(fork, results)
+    for pod in unit.pods:
+        fork.world.cache.set_pod(pod)
+    pods = [each.pod for each in results]
+    tried = yield from place(fork, pods, attempt.placement, nodes)
+    is_spared = tried.placed == len(pods)
+    if not is_spared:
+        undo_attempt(fork, tried)
+        for pod in unit.pods:
+            fork.world.cache.remove_pod(pod.uid)
+        tried = yield from place(fork, pods, attempt.placement, nodes)
+    for (number, _), result in zip(asked, tried.results, strict=True):
+        attempt.results[number] = result
+    return is_spared
 
 
 def reserve(context: GroupContext, request: GroupRequest) -> Preempting:

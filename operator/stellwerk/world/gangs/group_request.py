@@ -72,7 +72,8 @@ class Untried(Enum):
 
 def why_untried(world: World, taken: TakenGroup) -> tuple[Untried, str] | None:
     """The reason for which a group is not to be tried, and its message; None: it is."""
-    differ = _why_different(world, taken)
+    pods = [each.pod for each in taken.queued.values()]
+    differ = why_different(world, taken.profile, taken.members, pods)
     if differ:
         return Untried.PROFILES_DIFFER, differ
     group, placed = taken.members.group, world.pod_groups.placed(taken.members)
@@ -84,13 +85,14 @@ def why_untried(world: World, taken: TakenGroup) -> tuple[Untried, str] | None:
     return (Untried.INADMISSIBLE, inadmissible) if inadmissible else None
 
 
-def _why_different(world: World, taken: TakenGroup) -> str:
+def why_different(
+    world: World, profile: ServedProfile, members: GroupMembers, pods: Sequence[PodInfo]
+) -> str:
     """The reason for which members cannot be decided together: they are not all of one profile."""
-    if ReleaseRule.GROUP_PRIORITY_AGREES in taken.profile.compatibility:
-        differ = why_disagreeing(taken.members)
+    if ReleaseRule.GROUP_PRIORITY_AGREES in profile.compatibility:
+        differ = why_disagreeing(members)
         if differ:
             return differ
-    pods = [each.pod for each in taken.queued.values()]
     names = {pod.spec.scheduler_name for pod in pods}
     rule = "have the same .spec.schedulerName set"
     if len(names) == 1:

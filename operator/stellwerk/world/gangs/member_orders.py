@@ -77,8 +77,10 @@ class MemberOrders:
         yield sorted(self._members, key=_needs_partner)
         tried = [result.pod for result in last.results]
         refused = [result.pod for result in last.results if result.assumed is None]
-        uids = {pod.uid for pod in refused}
-        others = [pod for pod in tried if pod.uid not in uids]
+        uids, seen = {pod.uid for pod in refused}, {pod.uid for pod in tried}
+        # Of an attempt that was ended, some members have no result.
+        untried = [pod for pod in self._members if pod.uid not in seen]
+        others = [*(pod for pod in tried if pod.uid not in uids), *untried]
         yield [*refused, *others]
         yield [*others, *refused]
 

@@ -10,7 +10,7 @@ neither an object nor pods is not kept, nor is a queue without groups.
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 
+_IN_QUEUE: Final = "to appear in scheduling queue"
 ProfileName: TypeAlias = Callable[[PodInfo], str]
 """The schedulerName of the profile that serves a pod."""
 QueueKey: TypeAlias = tuple[str, str]
@@ -35,6 +36,9 @@ class FinishedMember(NamedTuple):
     phase: str
     role: str = ""
     """By its label; empty: none."""
+    had_node: bool = False
+    """Whether it ran: a pod may fail without ever having had a node."""
+    scheduler_name: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,9 +102,14 @@ class GroupMembers:
 
     @property
     def has_run(self) -> bool:
-        """Whether the group was placed before, or has a pod on a node now."""
+        """Whether the group was placed before, or has a pod on a node or one that ended there."""
         group = self.group
-        return group is not None and (self.was_placed or group.was_placed or self.bound > 0)
+        return group is not None and (
+            self.was_placed
+            or group.was_placed
+            or self.bound > 0
+            or any(each.had_node for each in self.finished.values())
+        )
 
     @property
     def lacks_finished(self) -> bool:
@@ -302,9 +311,16 @@ class PodGroupBook(PodGroups):
         return queue is not None and members.key in queue.inadmissible
 
     @override
-    def why_gated(self, pod: PodInfo) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
         members = self.groups.get(pod.group) if pod.group is not None else None
-        return "" if members is None else self.why_closed(members)
+        if members is None:
+            return ""
+        group = members.group
+        if as_upstream and group is None and members.key.api not in self.lacks:
+            return f'waiting for pods\'s pod group "{members.key.name}" {_IN_QUEUE}'
+        if as_upstream and group is not None and self.existing(members) < group.min_count:
+            return f"waiting for minCount pods from a gang {_IN_QUEUE}"
+        return self.why_closed(members)
 
     @override
     def lacks_placement(self, pod: PodInfo) -> bool:

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models.name_syntax import duration_text
 from stellwerk_cluster.apiserver.printers import (
     PLACED,
     WAITING,
     age_text,
-    duration_text,
     group_policy,
     group_status,
 )
@@ -210,7 +210,7 @@ def test_cells_of_kinds_that_are_only_stored(
 def test_a_duration_is_exact_while_short_and_coarse_when_long(
     duration: timedelta, text: str
 ) -> None:
-    assert duration_text(duration) == text
+    assert duration_text(duration.total_seconds()) == text
 
 
 def test_an_age_without_a_beginning_is_unknown() -> None:

@@ -49,6 +49,36 @@ def test_with_too_little_room_none_is_placed_and_each_says_why() -> None:
     assert decision.message.startswith("0/1 placements are available")
 
 
+@pytest.mark.parametrize(
+    ("release", "tried", "why"),
+    [
+        pytest.param("1.36", 4, "pod group is unschedulable", id="1.36 tries every member"),
+        pytest.param(
+            "1.37", 3, "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining", id="1.37"
+        ),
+    ],
+)
+def test_an_attempt_ends_when_too_few_can_be_placed(release: str, tried: int, why: str) -> None:
+    world = GroupWorld(node("n1", "2"), compatibility=release)
+    decision = world.decide(make_group("g", 3), members("1", "3", "4", "1"))
+    assert not decision.placed
+    assert len(decision.attempt.results) == tried
+    assert decision.message.startswith(
+        f"0/1 placements are available, first placement status: {why}"
+    )
+
+
+def test_other_orders_have_members_that_were_not_tried() -> None:
+    # Both at once fit only if the one that needs a whole node comes first.
+    world = GroupWorld(node("n1", "3"), node("n2", "2"), compatibility="1.37")
+    decision = world.decide(make_group("g", 4), members("1", "3", "1", "1"))
+    assert not decision.placed
+    decision = world.decide(make_group("g", 3), members("2", "1", "3"))
+    assert not decision.placed
+    decision = world.decide(make_group("g", 3), members("1", "1", "3"))
+    assert decision.placed
+
+
 def test_of_a_basic_group_each_pod_counts() -> None:
     world = GroupWorld(node("n1", "2"))
     assert world.decide(make_group("g"), members("1", "1", "1")).attempt.placed == 2

@@ -12,11 +12,16 @@ from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.gangs import group_preemption
 from stellwerk.world.gangs.group_attempt import answered, decided_at_once
 from stellwerk.world.gangs.group_decision import decide_group
-from stellwerk.world.gangs.group_preemption import NEVER, NO_VICTIMS, TOO_MANY
+from stellwerk.world.gangs.group_preemption import (
+    NEVER,
+    NO_VICTIMS,
+    NOT_WITH_CONSTRAINTS,
+    TOO_MANY,
+)
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
-from tests.support.pod_groups import make_group, make_member
+from tests.support.pod_groups import constrained_to, make_group, make_member
 
 HIGH = 100
 
@@ -223,3 +228,83 @@ def test_victims_are_looked_for_in_other_orders_too() -> None:
     decision = world.decide(make_group("g", 3, priority=HIGH), pods)
     assert decision.preemption is not None
     assert [pod.name for pod in decision.preemption.victims] == ["v"]
+
+
+# --- as 1.37 -------------------------------------------------------------------------------------
+
+
+def test_members_stay_where_they_were_placed_without_victims() -> None:
+    # The member is placed on the larger share that is free without victims, on n0; beside what
+    # comes back there it has to have that node, though n1 would cost a less important pod.
+    objects = [
+        make_node("n0", cpu="4"),
+        make_node("n1", cpu="2"),
+        victim("dear", "n0", priority=5, cpu="4"),
+        victim("cheap", "n1", priority=1, cpu="2"),
+    ]
+    group = make_group("g", 1, priority=HIGH)
+    for release, name in (("1.36", "cheap"), ("1.37", "dear")):
+        world = GroupWorld(*objects, compatibility=release)
+        found = world.decide(group, members(1, cpu="1", priority=HIGH)).preemption
+        assert found is not None
+        assert [pod.name for pod in found.victims] == [name], release
+
+
+def test_what_is_in_no_members_way_comes_back() -> None:
+    objects = [make_node("n0", cpu="2"), make_node("n1", cpu="2")]
+    pods = [victim(f"v{n}", f"n{n // 2}") for n in range(4)]
+    world = GroupWorld(*objects, *pods, compatibility="1.37")
+    decision = world.decide(make_group("g", 2, priority=HIGH), members(2, priority=HIGH))
+    assert decision.preemption is not None
+    assert len(decision.preemption.victims) == 2
+    assert set(decision.preemption.nodes.values()) == {
+        pod.node_name for pod in decision.preemption.victims
+    }
+    assert decision.message.endswith(
+        ", pod group preemption: found a placement for podgroup, preempting 2 victims"
+    )
+
+
+def test_a_group_with_constraints_preempts_within_one_domain() -> None:
+    zone = "topology.kubernetes.io/zone"
+    nodes = [make_node(f"n{n}", cpu="1", zone=f"z{n // 2}") for n in range(4)]
+    pods = [victim(f"v{n}", f"n{n}", priority=HIGH if n == 0 else 0) for n in range(4)]
+    group = make_group("g", 2, priority=HIGH, schedulingConstraints=constrained_to(zone))
+    pending = members(2, priority=HIGH)
+    before = GroupWorld(*nodes, *pods, compatibility="1.36").decide(group, pending)
+    assert before.message.endswith(NOT_WITH_CONSTRAINTS)
+    found = GroupWorld(*nodes, *pods, compatibility="1.37").decide(group, pending).preemption
+    assert found is not None
+    assert sorted(pod.name for pod in found.victims) == ["v2", "v3"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param({"preemptionPolicy": "Never"}, NEVER, id="never"),
+        pytest.param({"cpu": "9"}, "cannot be satisfied: 0 scheduled, 0 remaining", id="too large"),
+    ],
+)
+def test_why_nothing_is_preempted_has_a_prefix(spec: dict[str, Any], why: str) -> None:
+    world = GroupWorld(make_node("n0", cpu="1"), victim("v", "n0"), compatibility="1.37")
+    pending = members(1, priority=HIGH, **spec)
+    message = world.decide(make_group("g", 1, priority=HIGH), pending).message
+    assert ", pod group preemption: " in message
+    assert message.endswith(why)
+
+
+def test_pods_away_from_the_members_matter_where_filters_look_further() -> None:
+    # A member keeps away from its like in its zone, so that a pod on another node is in its way.
+    zone = "topology.kubernetes.io/zone"
+    nodes = [make_node("n0", cpu="1", zone="z"), make_node("n1", cpu="1", zone="z")]
+    pods = [victim("here", "n0"), victim("near", "n1", labels={"app": "a"})]
+    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": zone}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world = GroupWorld(*nodes, *pods, compatibility="1.37")
+    pending = members(1, priority=HIGH, affinity=affinity)
+    found = world.decide(make_group("g", 1, priority=HIGH), pending).preemption
+    assert found is not None
+    names = {pod.name for pod in found.victims}
+    assert "near" in names
+    taken = next(iter(found.nodes.values()))
+    assert names == ({"here", "near"} if taken == "n0" else {"near"})

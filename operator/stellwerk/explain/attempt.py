@@ -1,0 +1,237 @@
+"""An attempt for a pod on a fork, along its whole way: its group, filters, scores and Reserve.
+
+Explanations of pods and what-if make one for each pod, so that both say what the scheduler would
+do. Invariant: a pod that gets a node is assumed and reserved there on the fork, with the members of
+its group, and nothing else changes; what could not be asked on a fork is in `not_asked`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stellwerk.explain.steps import Steps
+from stellwerk.framework.extension_points import PERMIT
+from stellwerk.framework.types import PluginFailure
+from stellwerk.models.answers.pod import PluginLeftOut
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.world.decide import Decision, Failure, decide
+from stellwerk.world.extenders import is_interested
+from stellwerk.world.gangs.group_attempt import decided_at_once
+from stellwerk.world.gangs.group_decision import (
+    GroupDecision,
+    RemainingMembers,
+    decide_group,
+    member_failures,
+)
+from stellwerk.world.gangs.group_request import request_for, why_different
+from stellwerk.world.gangs.pod_groups import GroupMembers
+from stellwerk.world.gangs.queue_order import in_order, why_inadmissible
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+_TIED: Final = 20
+"""So many nodes of a tie are named."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The result for one pod, and for the members of its group that were decided with it."""
+
+    node_name: str = ""
+    """Empty: it gets none."""
+    message: str = ""
+    """The reason why it gets none."""
+    is_own: bool = True
+    """Whether that reason is the pod's own: plugins turn all nodes away."""
+    tied: int = 0
+    """How many nodes share the best total; 0: there was no tie."""
+    tied_nodes: Sequence[str] = ()
+    """Some of them."""
+    decision: Decision | None = None
+    """Of the pod by itself; None: its group was decided, or nothing was."""
+    others: Mapping[str, "Attempt"] = field(default_factory=dict)
+    """Of the other members of its group, by uid."""
+
+
+def attempt(
+    world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
+) -> Steps[Attempt]:
+    """Try a pod on a fork, with its group where the profile places groups.
+
+    `live`: the World that was forked, whose queue says what the members of a group wait for.
+
+    Raises:
+        PluginFailure: a plugin raised, or did not return in time.
+    """
+    if pod.spec.too_complex:
+        return Attempt(message=pod.spec.too_complex, is_own=False)
+    if pod.terminating:
+        return Attempt(message="it is being deleted", is_own=False)
+    if profile.places_groups:
+        members = world.pod_groups.of_member(pod.uid)
+        if members is not None:
+            return (yield from _with_group(world, pod, profile, members, live or world))
+    return _alone(world, pod, profile)
+
+
+def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
+    """What has a say in whether the pod gets its node, and is not asked on a fork."""
+    for extender in profile.loaded.spec.extenders:
+        if is_interested(extender, pod):
+            yield PluginLeftOut(
+                plugin=extender.url_prefix, reason="extenders are not asked by explanations"
+            )
+    for plugin in PERMIT.among(profile.framework.plugins):
+        yield PluginLeftOut(
+            plugin=plugin.name, reason="its Permit is asked when the pod is to be bound"
+        )
+
+
+# --- a pod by itself ----------------------------------------------------------------------------
+
+
+def _alone(world: World, pod: PodInfo, profile: ServedProfile) -> Attempt:
+    world.cache.update_snapshot()
+    state = profile.new_state(pod)
+    decision = decide(world, pod, profile, state)
+    if decision.failure is not None:
+        return Attempt(message=decision.failure.message, decision=decision)
+    refused = _refused(world, pod, profile, decision)
+    if refused is not None:
+        return Attempt(message=refused.message, is_own=False, decision=decision)
+    names = _best(decision)
+    return Attempt(
+        decision.node_name,
+        tied=len(names),
+        tied_nodes=names[:_TIED],
+        decision=decision,
+    )
+
+
+def _refused(
+    world: World, pod: PodInfo, profile: ServedProfile, decision: Decision
+) -> Failure | None:
+    """Assume the pod on its node and reserve there; the failure where Reserve refuses it."""
+    nominated = world.nominator.node_of(pod.uid)
+    assumed = pod.with_node(decision.node_name)
+    world.nominator.remove(pod.uid)
+    world.cache.assume_pod(assumed)
+    binding, state = profile.framework.binding, decision.search.found.state
+    try:
+        status = binding.reserve(state, assumed, decision.node_name)
+        if status.ok:
+            return None
+        failure = Failure.not_permitted(status)
+    except PluginFailure as raised:
+        failure = Failure.error(str(raised))
+    binding.unreserve(state, assumed, decision.node_name)
+    world.cache.forget_pod(pod.uid)
+    if nominated:
+        world.nominator.nominate(pod, nominated)
+    return failure
+
+
+def _best(decision: Decision) -> Sequence[str]:
+    """The nodes among which the profile draws; empty: there was no tie, or nothing is drawn."""
+    search, best, scores = decision.search, decision.best, decision.scores
+    if best is None or scores is None or len(best) < 2:  # noqa: PLR2004 a tie
+        return ()
+    if search.nominated or search.profile.loaded.spec.tie_break != "Random":
+        return ()
+    view = scores.nodes
+    rows = best if view.whole else view.row_numbers()[best]
+    return search.snapshot.names(rows.tolist())
+
+
+# --- a member of a group ------------------------------------------------------------------------
+
+
+def _with_group(
+    world: World, pod: PodInfo, profile: ServedProfile, members: GroupMembers, live: World
+) -> Steps[Attempt]:
+    closed = world.pod_groups.why_closed(members)
+    known = live.pod_groups.groups.get(members.key)
+    held = closed or (why_inadmissible(live, known) if known is not None else "")
+    if held:
+        return Attempt(message=held, is_own=False)
+    pending = [each for each in members.pods.values() if _is_pending(world, each, live)]
+    group = members.group
+    if group is None or not any(each.uid == pod.uid for each in pending):
+        return _alone(world, pod, profile)
+    held = why_different(world, profile, members, pending)
+    if not held and len(pending) + world.pod_groups.placed(members) < group.min_count:
+        held = f"{len(pending)} members of its group can be tried, and {group.min_count} have to be"
+    if held:
+        return Attempt(message=held, is_own=False)
+    request = request_for(world, profile, members, in_order(live, pending))
+    ties: dict[str, Sequence[str]] = {}
+    deciding = decide_group(world, profile, request)
+    decision = None
+    try:
+        ask = next(deciding)
+        while True:
+            answer = None if ask is None else decided_at_once(ask)
+            if ask is not None and answer is not None and ask.world is world:
+                ties[ask.pod.uid] = _best(answer)
+            yield
+            ask = next(deciding) if answer is None else deciding.send(answer)
+    except StopIteration as ended:
+        decision = ended.value
+    finally:
+        deciding.close()
+    return (yield from _of_member(world, pod, profile, decision, ties))
+
+
+def _of_member(
+    world: World,
+    pod: PodInfo,
+    profile: ServedProfile,
+    decision: GroupDecision,
+    ties: Mapping[str, Sequence[str]],
+) -> Steps[Attempt]:
+    """The result for each member, those that a quorum left tried by themselves."""
+    if not decision.placed:
+        failures = member_failures(decision)
+        name = decision.request.group.key.name
+        results = {
+            uid: Attempt(
+                message=f'with its pod group "{name}": {failure.message}',
+                is_own=False,
+            )
+            for uid, failure in failures.items()
+        }
+        return _one_of(results, pod)
+    tied = next((names for names in ties.values() if names), ())
+    results = {}
+    for each in decision.attempt.results:
+        if each.assumed is not None:
+            own = ties.get(each.pod.uid) or tied
+            results[each.pod.uid] = Attempt(
+                each.assumed.node_name, tied=len(own), tied_nodes=own[:_TIED]
+            )
+        elif each.failure is not None:
+            results[each.pod.uid] = Attempt(message=each.failure.message, is_own=False)
+    remaining = RemainingMembers(decision)
+    for each in remaining.results:
+        if remaining.is_refused(each.pod):
+            continue
+        alone = _alone(world, each.pod, profile)
+        yield
+        if alone.decision is not None and remaining.helps(alone.decision):
+            results[each.pod.uid] = alone
+    return _one_of(results, pod)
+
+
+def _one_of(results: dict[str, Attempt], pod: PodInfo) -> Attempt:
+    own = results.pop(pod.uid)
+    own.others = results
+    return own
+
+
+def _is_pending(world: World, pod: PodInfo, live: World) -> bool:
+    """Whether a member is decided with the others: it has no node, and no plugin keeps it back."""
+    if world.cache.pod(pod.uid) is not None or pod.terminating or pod.spec.scheduling_gates:
+        return False
+    entry = live.queue.entries.get(pod.uid)
+    return entry is None or entry.gating_plugin in {"", GANG_SCHEDULING}

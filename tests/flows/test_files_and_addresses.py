@@ -1,0 +1,149 @@
+"""Files and addresses that profiles name cost their profile alone: none is read or called unasked.
+
+The operator is a process with `--extender-files-dir` and `--extender-allow`; what holds in a pod is
+in tests/unit/models/test_destinations.py, and names that lead elsewhere the second time in
+tests/unit/client/test_web.py.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.flows.test_ending import cluster_for_operator
+from tests.support.builders import make_pod
+from tests.support.fake_extender import fake_extender
+from tests.support.in_process import make_profile
+from tests.support.processes import running
+from tests.support.running_operator import is_active, profile_status, until
+
+LONGEST_SECONDS = 2.0
+"""A test within the time that the issue gives: the status is written every second."""
+
+
+def odd_files(folder: Path) -> dict[str, str]:
+    """Names of profiles, and what each of them names as its caFile."""
+    (folder / "directory").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "sparse").touch()
+    os.truncate(folder / "sparse", 8 << 30)
+    (folder / "out").symlink_to("/etc/hostname")
+    (folder / "zero").symlink_to("/dev/zero")
+    return {
+        "zero": "/dev/zero",
+        "environ": "/proc/self/environ",
+        "output": "/proc/self/fd/1",
+        "up": f"{folder}/../secret",
+        **{name: str(folder / name) for name in ("directory", "pipe", "sparse", "out")},
+        "linked-zero": str(folder / "zero"),
+    }
+
+
+ADDRESSES = {
+    "metadata": "http://169.254.169.254/latest",
+    "six": "http://[::1]:{port}",
+    "decimal": "http://2130706433:{port}",
+    "mapped": "http://[::ffff:127.0.0.1]:{port}",
+    "named": "http://localhost:{port}",
+    "folder": "http://127.0.0.1:{port}/granted/../other",
+    "user": "http://127.0.0.1:1@localhost:{port}",
+    "stranger": "http://extender.stranger.example",
+    "stranger-with-tls": "https://extender.stranger.example",
+}
+
+
+def condition(cluster: EmbeddedCluster, profile: str, type_: str) -> JsonObject:
+    found = [
+        each
+        for each in profile_status(cluster, profile).get("conditions") or ()
+        if each["type"] == type_
+    ]
+    return found[0] if found else {}
+
+
+def create(cluster: EmbeddedCluster, name: str, **extender: Any) -> None:
+    profiles = cluster.api.kinds.resource(PLURAL, GROUP)
+    call = {"filterVerb": "filter", "nodeCacheCapable": True, **extender}
+    cluster.api.create(profiles, "", make_profile(name, extenders=[call]))
+
+
+async def test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    strangers: list[str] = []
+
+    async def stranger(request: web.Request) -> web.Response:
+        strangers.append(str(request.url))
+        return web.json_response({"nodenames": ["n1"]})
+
+    async def elsewhere(_: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect(str(listening.make_url("/filter")))
+
+    application = web.Application()
+    application.router.add_post("/granted/redirect/filter", elsewhere)
+    application.router.add_route("*", "/{anything:.*}", stranger)
+    listening = TestServer(application)
+    await listening.start_server()
+    port = listening.port
+    async with (
+        cluster_for_operator(tmp_path) as (cluster, arguments),
+        fake_extender({"filter": {"nodenames": ["n1"]}}) as granted,
+    ):
+        secure = granted.url.replace("http", "https")
+        flags = (
+            f"--extender-files-dir={folder}",
+            f"--extender-allow={granted.url}",
+            f"--extender-allow={secure}",
+            f"--extender-allow=http://127.0.0.1:{port}/granted",
+        )
+        async with running(tmp_path / "run.log", "run", *arguments, *flags) as operator:
+            await until(lambda: is_active(cluster, "default-scheduler"))
+            pods = cluster.api.kinds.resource("pods")
+            started = asyncio.get_running_loop().time()
+            files = odd_files(folder)
+            for name, path in files.items():
+                create(cluster, name, urlPrefix=secure, tlsConfig={"caFile": path})
+            for name, url in ADDRESSES.items():
+                create(cluster, name, urlPrefix=url.format(port=port))
+            create(cluster, "good", urlPrefix=granted.url)
+            create(cluster, "redirected", urlPrefix=f"http://127.0.0.1:{port}/granted/redirect")
+            for name in ("good", "redirected", *ADDRESSES, *files):
+                cluster.api.create(pods, "default", make_pod(f"of-{name}", scheduler_name=name))
+
+            def refused(name: str) -> bool:
+                said = condition(cluster, name, "Accepted")
+                return said.get("reason") == "ExtenderNotAllowed"
+
+            def unusable(name: str) -> bool:
+                return condition(cluster, name, "ExtenderFilesUsable").get("status") == "False"
+
+            await until(lambda: granted.calls)
+            assert asyncio.get_running_loop().time() - started < LONGEST_SECONDS
+            await until(lambda: all(map(refused, ADDRESSES)) and all(map(unusable, files)))
+            assert asyncio.get_running_loop().time() - started < 2 * LONGEST_SECONDS
+            for name in ADDRESSES:
+                assert "--extender-allow" in condition(cluster, name, "Accepted")["message"]
+            for name in ("zero", "environ", "output", "up", "out", "linked-zero"):
+                said = condition(cluster, name, "ExtenderFilesUsable")["message"]
+                assert "--extender-files-dir" in said, said
+            await until(
+                lambda: "code 307" in pod_condition(cluster, "of-redirected"),
+            )
+            assert not strangers
+            operator.process.terminate()
+            assert await asyncio.wait_for(operator.process.wait(), 5) == 0
+    await listening.close()
+
+
+def pod_condition(cluster: EmbeddedCluster, name: str) -> str:
+    pod = cluster.api.find("pods", "default", name) or {}
+    said = (pod.get("status") or {}).get("conditions") or ()
+    return " ".join(each.get("message", "") for each in said)
