@@ -57,7 +57,7 @@ def test_malformed_objects_are_skipped_as_the_operator_skips_them(
     profile = tmp_path / "profile.yaml"
     profile.write_text(yaml.safe_dump(make_profile("p")))
     assert main(["simulate", "--replay", journal, "--profile", str(profile)]) == 2
-    assert "no pod of schedulerName p" in capsys.readouterr().err
+    assert "no pod arrives in it" in capsys.readouterr().err
 
 
 def test_groups_are_counted_and_their_members_explained(

@@ -84,7 +84,7 @@ def candidates(
     words: Sequence[str],
     names: Callable[[str, str | None], Iterable[str]],
 ) -> list[str]:
-    """What may come in place of the last word.
+    """The words that may come in place of the last one.
 
     `names` tells the names of a kind in a namespace (None: the context's).
     """
@@ -127,7 +127,7 @@ def _arguments(
     last: str,
     names: Callable[[str, str | None], Iterable[str]],
 ) -> Iterable[str]:
-    """What the arguments without a dash may be."""
+    """The words that arguments without a dash may be."""
     command, namespace = path[0] if path else "", _namespace(before)
     if command == "explain":
         from stellwerk.commands.explain import KINDS  # noqa: PLC0415 the kinds alone

@@ -214,7 +214,7 @@ def _selects(workload: "JsonObject", pod: "JsonObject") -> bool:
 
 
 def _reason(explanation: Any) -> str:  # noqa: ANN401 a PodExplanation
-    """Why a pod waits, in a line that is the same for those that wait alike."""
+    """The reason for which a pod waits, in a line that is the same for those that wait alike."""
     verdicts = explanation.verdicts
     return (
         explanation.reason

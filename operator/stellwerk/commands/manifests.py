@@ -14,6 +14,7 @@ from typing import Any
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.pod_templates import pods_of as pods_of_controller
 from stellwerk.models.yaml_file import parse_yaml, read_yaml
 
@@ -39,7 +40,7 @@ def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObj
 
 
 def check_file(option: str, file: Path) -> None:
-    """Refuse manifests of a file that were written, with fields that their kinds do not have.
+    """Refuse nodes, pods and controllers of a file that were written, with unknown fields.
 
     What was read from a cluster has a uid, and was checked there.
 
@@ -50,7 +51,8 @@ def check_file(option: str, file: Path) -> None:
 
     for obj in read_objects(file):
         metadata = obj.get("metadata")
-        if not (isinstance(metadata, dict) and metadata.get("uid")):
+        is_read = not isinstance(metadata, dict) or metadata.get("uid")
+        if obj.get("kind") in {"Node", *POD_KINDS} and not is_read:
             check_fields(f"{option} {file}", obj)
 
 

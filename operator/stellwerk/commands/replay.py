@@ -90,10 +90,12 @@ def _entries(journal: Journal, scheduler_name: str) -> Iterator[Entry]:
     """The entries of a journal, pods with this schedulerName."""
     for entry in journal:
         if scheduler_name and isinstance(entry, WatchEvent) and entry.kind == "Pod":
-            spec = {**(entry.obj.get("spec") or {}), "schedulerName": scheduler_name}
-            yield replace(entry, obj={**entry.obj, "spec": spec})
-        else:
-            yield entry
+            spec = entry.obj.get("spec")
+            if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+                named = {**spec, "schedulerName": scheduler_name}
+                yield replace(entry, obj={**entry.obj, "spec": named})
+                continue
+        yield entry
 
 
 def _as_recorded(
@@ -152,6 +154,11 @@ def _run_again(file: Path, manifest: JsonObject, seed: int, scheduler_name: str)
     if rerun is None:
         raise JournalError(f"{file}: the journal does not begin with a head")
     return rerun.finish()
+
+
+def _object(part: object) -> JsonObject:
+    """A part of an object; empty where it is malformed."""
+    return part if isinstance(part, dict) else {}
 
 
 def _print_damage(journal: Journal) -> None:
@@ -248,7 +255,7 @@ async def _explain(file: Path, key: str, form: str) -> int:
 
 
 def _before_binding(journal: Journal, wanted: str) -> PodExplanation | None:
-    """What would have been said of a pod right before another scheduler bound it.
+    """The explanation of a pod right before another scheduler bound it.
 
     None: the journal does not show it waiting, and bound then.
     """
@@ -258,7 +265,7 @@ def _before_binding(journal: Journal, wanted: str) -> PodExplanation | None:
             replayed = Replay(entry) if isinstance(entry, Head) else None
             continue
         if isinstance(entry, WatchEvent) and entry.kind == "Pod":
-            metadata, spec = entry.obj.get("metadata") or {}, entry.obj.get("spec") or {}
+            metadata, spec = (_object(entry.obj.get(part)) for part in ("metadata", "spec"))
             key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
             waits = metadata.get("uid") in replayed.world.queue.entries
             if key == wanted and waits and spec.get("nodeName"):
