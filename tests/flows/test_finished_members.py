@@ -158,6 +158,71 @@ def test_a_group_that_lost_all_its_pods_says_what_it_waits_for(*, restarts: bool
     play(story)
 
 
+BEFORE_THE_CRASH = {
+    "nothing": (),
+    "no room": (
+        {
+            "type": "PodGroupScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        },
+    ),
+}
+"""What the condition of a group said when its members were bound, and its writer crashed."""
+
+
+@pytest.mark.parametrize("before", BEFORE_THE_CRASH)
+@pytest.mark.parametrize("fates", [("succeeds",) * 4, ("succeeds", "succeeds", "fails", "fails")])
+def test_members_that_ran_to_their_end_while_nothing_said_so_count_after_a_restart(
+    fates: tuple[str, ...], before: str
+) -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.client.end()
+        await world.stop_operator()
+        world.apply(make_group("g", 4))
+        if before != "nothing":
+            status = {"status": {"conditions": list(BEFORE_THE_CRASH[before])}}
+            world.patch_status("podgroups", "g", status, "scheduling.k8s.io")
+        for number in range(4):
+            pod = member("g", str(number))
+            pod["spec"]["nodeName"] = "n"
+            world.apply(pod)
+        await asyncio.sleep(2)
+        for number, fate in enumerate(fates):
+            meet(world, f"g-{number}", fate)
+        await asyncio.sleep(2)
+        world.begin_operator()
+        await asyncio.sleep(3)
+        found = conditions(world, "g")
+        assert found["PodGroupScheduled"]["status"] == "True"
+        assert WAITING not in found
+        world.apply(*(member("g", f"{each}-again") for each in range(4) if fates[each] == "fails"))
+        await asyncio.sleep(3)
+        names = members_of(world, "g")
+        assert len(names) == fates.count("fails")
+        assert {world.phase_of(name) for name in names} <= {"Running"}
+        assert conditions(world, "g")["PodGroupScheduled"]["status"] == "True"
+
+    play(story)
+
+
+def test_members_that_never_had_a_node_do_not_count_after_a_restart() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(make_group("g", 4), *(member("g", str(number)) for number in range(3)))
+        await world.settle()
+        for number in range(3):
+            world.patch_status("pods", f"g-{number}", {"status": {"phase": "Failed"}})
+        await world.restart_operator()
+        world.apply(member("g", "3"))
+        await asyncio.sleep(5)
+        assert world.node_of("g-3") is None
+        assert conditions(world, "g")["PodGroupScheduled"]["status"] == "False"
+
+    play(story)
+
+
 def test_a_condition_that_was_taken_back_before_counts_as_never_run_without_a_member() -> None:
     async def story(world: VirtualCluster) -> None:
         taken_back = {"type": "PodGroupScheduled", "status": "False", "reason": "WaitingForPods"}

@@ -232,6 +232,10 @@ class VirtualCluster:
         """The operator ends at once, and another one finds what it has left behind."""
         self.client.end()
         await self.stop_operator()
+        self.begin_operator()
+
+    def begin_operator(self) -> None:
+        """Another operator finds what the one that has ended has left behind."""
         self.client, self.operator = self._new_operator()
         self._list()
         self._watch_for_plugins()

@@ -24,6 +24,8 @@ from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGr
 from stellwerk.models.quantity import resource_amount
 
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
+WAITING_FOR_PODS: Final = "WaitingForPods"
+"""Reason of a group's condition, and of its pods', while too few of them exist."""
 POD_GROUP_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 _SCHEDULED_BY_VERSION: Final = {"v1alpha2": POD_GROUP_SCHEDULED}
 """The condition by which a version says that enough members had a node; later ones: the other."""
@@ -101,6 +103,16 @@ class PodGroup:
     """The API version that the object was read in, in which its status is written."""
     parent: str = ""
     """The CompositePodGroup that it belongs to; such trees are not placed."""
+
+    @property
+    def was_taken_back(self) -> bool:
+        """Whether its condition may be one that an older version of Stellwerk took back."""
+        return any(
+            each.get("type") == POD_GROUP_SCHEDULED
+            and each.get("status") == "False"
+            and each.get("reason") == WAITING_FOR_PODS
+            for each in self.conditions
+        )
 
     @property
     def scheduled_type(self) -> str:

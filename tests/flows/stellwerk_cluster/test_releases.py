@@ -13,6 +13,7 @@ from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
 from stellwerk_cluster.apimachinery.releases import runtime_config
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.command import api_features
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from tests.support.served_cluster import send, served
 
@@ -242,6 +243,31 @@ def test_the_class_gives_a_group_its_priority_and_policy(new: str, all_gates: st
         assert status == 201
         assert made["spec"]["priority"] == 77
         assert made["spec"].get("preemptionPolicy") == policy
+
+
+def test_only_what_the_first_gate_brings_is_served_of_groups_unless_others_are_named() -> None:
+    spec = {
+        "schedulingConstraints": {"topology": [{"key": "zone"}]},
+        "disruptionMode": "PodGroup",
+        "priorityClassName": "system-cluster-critical",
+        "priority": 7,
+        "resourceClaims": [{"name": "shared", "resourceClaimName": "gpus"}],
+    }
+    pod = {
+        "metadata": {"name": "member"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "schedulingGroup": {"podGroupName": "g"},
+        },
+    }
+    options = ClusterOptions(feature_gates=api_features().gates, **OPTIONS)
+    with served(EmbeddedCluster(1, options=options)) as cluster:
+        status, made = ask(cluster.url, "POST", place("v1alpha2"), group("g", **spec))
+        assert status == 201
+        assert made["spec"] == {**GANG, "disruptionMode": "Pod", "podGroupTemplateRef": None}
+        status, made = ask(cluster.url, "POST", "/api/v1/namespaces/default/pods", pod)
+        assert (status, made["spec"]["schedulingGroup"]) == (201, {"podGroupName": "g"})
+        assert ask(cluster.url, "GET", place("v1alpha2", "workloads"))[0] == 200
 
 
 def test_gates_that_went_are_unknown() -> None:

@@ -10,7 +10,16 @@ devices than Python nests calls. Source: the allocator that is in use by default
 ("incubating"), with what v1.37 mends in it.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
@@ -33,7 +42,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
 )
 from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds, SavedState
 from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
-from stellwerk.plugins.dynamic_resources.selectors import full_attribute_of
+from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
 
 _STEPS_BETWEEN_LOOKS: Final = 32
 _GIVEN_BACK_OFTEN: Final = 4
@@ -110,6 +119,7 @@ class _MatchAttribute(ConstraintState):
 
     def __init__(self, constraint: DeviceConstraint) -> None:
         self._constraint = constraint
+        self._values_of = attribute_reader(constraint.attribute)
         self._value: Attribute | None = None
         self._count = 0
 
@@ -117,8 +127,8 @@ class _MatchAttribute(ConstraintState):
     def add(self, choice: Choice, device: Device) -> bool:
         if not self._constraint.covers(choice):
             return True
-        value = full_attribute_of(device, self._constraint.attribute)
-        if value is None or (self._count and not _same(value, self._value)):
+        value = self._values_of(device)
+        if value is None or (self._count and not _is_among(value, (self._value,))):
             return False
         if not self._count:
             self._value = value
@@ -141,27 +151,32 @@ class _DistinctAttribute(ConstraintState):
 
     def __init__(self, constraint: DeviceConstraint) -> None:
         self._constraint = constraint
-        self._values: list[tuple[str, Attribute]] = []
-        """In the order in which the devices were taken, with the request of each."""
+        self._values_of = attribute_reader(constraint.attribute)
+        self._values: list[Attribute] = []
+        """In the order in which the devices were taken."""
+        self._requests: list[str] = []
+        """Of these devices."""
 
     @override
     def add(self, choice: Choice, device: Device) -> bool:
         if not self._constraint.covers(choice):
             return True
-        value = full_attribute_of(device, self._constraint.attribute)
-        if value is None or any(_same(value, each) for _, each in self._values):
+        value = self._values_of(device)
+        if value is None or _is_among(value, self._values):
             return False
-        self._values.append((choice.request, value))
+        self._values.append(value)
+        self._requests.append(choice.request)
         return True
 
     @override
     def remove(self, choice: Choice) -> None:
         if self._constraint.covers(choice):
             self._values.pop()
+            self._requests.pop()
 
     @override
     def saved(self) -> SavedState:
-        return len(self._values), tuple(self._values)
+        return len(self._values), tuple(zip(self._requests, self._values, strict=True))
 
 
 class _LastValueDistinct(ConstraintState):
@@ -172,6 +187,7 @@ class _LastValueDistinct(ConstraintState):
 
     def __init__(self, constraint: DeviceConstraint) -> None:
         self._constraint = constraint
+        self._values_of = attribute_reader(constraint.attribute)
         self._values: dict[str, Attribute] = {}
         self._count = 0
 
@@ -179,10 +195,10 @@ class _LastValueDistinct(ConstraintState):
     def add(self, choice: Choice, device: Device) -> bool:
         if not self._constraint.covers(choice):
             return True
-        value = full_attribute_of(device, self._constraint.attribute)
+        value = self._values_of(device)
         if value is None:
             return False
-        if self._count and any(_same(value, each) for each in self._values.values()):
+        if self._count and _is_among(value, self._values.values()):
             return False
         self._values[choice.request] = value
         self._count += 1
@@ -199,15 +215,15 @@ class _LastValueDistinct(ConstraintState):
         return self._count, tuple(self._values.items())
 
 
-def _same(one: Attribute, other: Attribute | None) -> bool:
-    """Whether two attributes have the same type and value; versions are compared as texts.
+def _is_among(value: Attribute, others: Collection[Attribute | None]) -> bool:
+    """Whether one of the others has the same type and value; versions are compared as texts.
 
     A list, or a value of a kind that is not known, is the same as no other.
     """
-    is_comparable = not isinstance(one, tuple) or (
-        one != UNSUPPORTED and not isinstance(one[1], tuple)
+    is_comparable = not isinstance(value, tuple) or (
+        value != UNSUPPORTED and not isinstance(value[1], tuple)
     )
-    return is_comparable and one == other
+    return is_comparable and value in others
 
 
 # --- what is taken ------------------------------------------------------------------------------
@@ -415,8 +431,8 @@ class Allocator:
     """The devices of the usable pools."""
     chosen: dict[tuple[int, int], int] = field(default_factory=dict)
     """(claim, request) → the number of the alternative."""
-    selected: dict[tuple[RequestData, Device], bool] = field(default_factory=dict)
-    """The answers of selectors and node selection."""
+    selected: dict[RequestData, dict[Device, bool]] = field(init=False)
+    """The answers of selectors and node selection; requests with equal selectors share them."""
     dead_ends: DeadEnds | None = None
     """What cuts branches short once the search has gone back often; None: nothing does."""
     _given_back: int = 0
@@ -425,6 +441,13 @@ class Allocator:
 
     def __post_init__(self) -> None:
         claims = self.allocation_request.claims
+        answers: dict[Hashable, dict[Device, bool]] = {}
+        self.selected = {
+            wanted: answers.setdefault((id(wanted.device_class), wanted.selectors), {})
+            for claim in claims
+            for choices in claim.requests
+            for wanted in choices
+        }
         self.results = [[] for _ in claims]
         rules = self.allocating.rules
         self.constraints = [constraint_states(claim.spec.constraints, rules) for claim in claims]
@@ -525,12 +548,13 @@ class Allocator:
 
     def selects(self, claim_index: int, wanted: RequestData, device: Device) -> bool:
         """Whether a request's selectors match a device, and the device is for this node."""
-        found = self.selected.get((wanted, device))
+        answers = self.selected[wanted]
+        found = answers.get(device)
         if found is None:
             found = wanted.selects(device, claim_index)
             if found and device.source.per_device:
                 found = device.reach.includes(self.pools.node)
-            self.selected[wanted, device] = found
+            answers[device] = found
         return found
 
     # --- one device -----------------------------------------------------------------------------
@@ -546,22 +570,25 @@ class Allocator:
     ) -> bool:
         """Take a device that the request selects, if counters, taints and constraints allow it.
 
+        That it is free and has room is known of a device that the request does not have to get.
+
         Raises:
             AllocationError: a constraint does not, and the request has to get it (`must`).
         """
         device, pool = candidate
         choice, allocating = wanted.choice, self.allocating
-        shared_look = choice.admin_access and device.traits.shareable
+        shared_look = not must or (choice.admin_access and device.traits.shareable)
         if not shared_look and not self.free(claim_index, wanted, device):
             return False
         is_charged = allocating.is_charged(device)
         if is_charged and not allocating.charge(device, pool):
             return False
-        if choice.untolerated(device.traits.taints) or not self._meets_constraints(
+        taints = device.traits.taints
+        if (taints and choice.untolerated(taints)) or not self._meets_constraints(
             claim_index, wanted, device, must=must
         ):
             return self._refuse(candidate, is_charged=is_charged)
-        has_room = allocating.has_room(device, choice.capacity)
+        has_room = not must or allocating.has_room(device, choice.capacity)
         if not has_room and self._gives_counters_back:
             for constraint in self.constraints[claim_index]:
                 constraint.remove(choice)
@@ -645,7 +672,7 @@ class Allocator:
             device.key not in self.allocating.allocated.devices
             and self.selects(claim_index, wanted, device)
             and self.allocating.has_room(device, wanted.choice.capacity)
-            and not wanted.choice.untolerated(device.traits.taints)
+            and not (device.traits.taints and wanted.choice.untolerated(device.traits.taints))
         )
 
 
@@ -860,14 +887,17 @@ class _OneDevice(_Frame):
             self._hopeless |= {dead_ends.kind(self.position - 1)}
 
     def _takes(self, candidate: DeviceInPool) -> bool:
+        """Take the candidate if it can be; dead ends leave out those that are not for it."""
         allocator, claim_index, wanted = self.allocator, self.claim_index, self.wanted
         device = candidate[0]
         return (
-            allocator.free(claim_index, wanted, device)
-            and allocator.selects(claim_index, wanted, device)
-            and allocator.allocating.has_room(device, wanted.choice.capacity)
-            and allocator.allocate_device(claim_index, wanted, candidate, must=False)
-        )
+            allocator.dead_ends is not None
+            or (
+                allocator.free(claim_index, wanted, device)
+                and allocator.selects(claim_index, wanted, device)
+                and allocator.allocating.has_room(device, wanted.choice.capacity)
+            )
+        ) and allocator.allocate_device(claim_index, wanted, candidate, must=False)
 
     def _go_on_with(self, candidate: DeviceInPool) -> _Step:
         """Search for the rest after taking a device, which is given back where that fails."""

@@ -8,6 +8,8 @@ requests share devices or counters, look at devices with adminAccess, or ask for
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise, product
+from math import prod
 from typing import Final, TypeAlias
 
 from stellwerk.models.resource_slice import Attribute, Device
@@ -17,7 +19,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
     DeviceConstraint,
     RequestData,
 )
-from stellwerk.plugins.dynamic_resources.selectors import full_attribute_of
+from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
 
 SavedState: TypeAlias = tuple[int, tuple[tuple[str, Attribute], ...]]
 """What a constraint remembers of devices: (their number, values with the request of each)."""
@@ -28,9 +30,11 @@ _MOST_NEEDS: Final = 12
 """Requests that are looked at together: every subset of them is."""
 _MOST_VALUES: Final = 8
 """Values of which each request is tried to end with every one."""
-_KEPT_RUNS: Final = 4096
-_MOST_LOOKS: Final = 64
-"""Ways to give values to requests that are tried for one branch."""
+_KEPT_LENGTHS: Final = 4096
+_MOST_WAYS: Final = 16
+"""Ways to choose among the alternatives of later requests that are looked at one by one."""
+_MOST_LOOKS: Final = 128
+"""Steps in giving values to requests that are made for one branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +65,16 @@ class _Need:
         """Whether these candidates are enough for it."""
         return (self.positions & positions).bit_count() >= self.count
 
-    def of(self, positions: Positions) -> "_Need":
-        """The need where only these of its candidates are left."""
+    def of(self, positions: Positions, *, tried_too: bool) -> "_Need":
+        """The need where only these of its candidates are left, or are even tried."""
         left = self.positions & positions
-        return _Need(self.choices, self.count, left, self.tried, self.is_unfinished)
+        tried = self.tried & positions if tried_too else self.tried
+        return _Need(self.choices, self.count, left, tried, self.is_unfinished)
 
 
 _Needs: TypeAlias = list[_Need]
+_Requests: TypeAlias = Sequence[Sequence[RequestData]]
+"""For each request its choices."""
 
 
 @dataclass(slots=True)
@@ -77,15 +84,16 @@ class _Values:
     positions: dict[Attribute, Positions]
     numbers: list[int]
     """By position the number of the value; -1: none."""
-    _runs: dict[tuple[Positions, Positions], int] = field(default_factory=dict)
+    _lengths: dict[tuple[int, Positions, Positions], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, constraint: DeviceConstraint, devices: Sequence[Device]) -> "_Values":
         """Read the attribute of every candidate."""
         positions: dict[Attribute, Positions] = {}
         numbers, known = [], dict[Attribute, int]()
+        read = attribute_reader(constraint.attribute)
         for position, device in enumerate(devices):
-            value = full_attribute_of(device, constraint.attribute)
+            value = read(device)
             if value is None:
                 numbers.append(-1)
             else:
@@ -93,12 +101,22 @@ class _Values:
                 numbers.append(known.setdefault(value, len(known)))
         return cls(positions, numbers)
 
-    def runs(self, tried: Positions, among: Positions) -> int:
-        """The runs of one value in a sequence of candidates in which one of `among` lies."""
-        found = self._runs.get((tried, among))
-        if found is not None:
-            return found
-        found, last, left, is_counted = 0, -2, tried, False
+    def length_with(self, runs: int, tried: Positions, among: Positions) -> int:
+        """The least number of first candidates whose sequence has so many runs of one value.
+
+        Only candidates of `tried` count, and of these the runs in which one of `among` lies.
+        More than there are candidates: all of them have fewer runs.
+        """
+        key = runs, tried, among
+        found = self._lengths.get(key)
+        if found is None:
+            if len(self._lengths) >= _KEPT_LENGTHS:
+                self._lengths.clear()
+            found = self._lengths[key] = self._length_with(runs, tried, among)
+        return found
+
+    def _length_with(self, runs: int, tried: Positions, among: Positions) -> int:
+        last, left, is_counted = -2, tried, False
         while left:
             lowest = left & -left
             left ^= lowest
@@ -106,11 +124,10 @@ class _Values:
             if number != last:
                 last, is_counted = number, False
             if not is_counted and lowest & among:
-                found, is_counted = found + 1, True
-        if len(self._runs) >= _KEPT_RUNS:
-            self._runs.clear()
-        self._runs[tried, among] = found
-        return found
+                runs, is_counted = runs - 1, True
+                if not runs:
+                    return lowest.bit_length()
+        return len(self.numbers) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +139,8 @@ class _OpenConstraint:
     """Those that it remembers, with the request of each."""
     covered: Sequence[int]
     """The needs of which it speaks."""
+    comes_first: bool
+    """Every distinctAttribute of its claim stands behind it."""
 
 
 @dataclass(slots=True)
@@ -221,10 +240,11 @@ class DeadEnds:
             values.numbers for constraint, values in self._values.items() if constraint.distinct
         ]
         in_runs = self.last_values_only and bool(distinct)
+        sets = {self._eligible[each] for each in requests}
         kinds: list[Hashable] = []
         run, last = 0, [-2] * len(distinct)
         for position in range(size):
-            eligible = tuple([self._eligible[each] >> position & 1 for each in requests])
+            eligible = tuple([each >> position & 1 for each in sets])
             values = tuple([each.numbers[position] for each in self._values.values()])
             if in_runs:
                 own = [each[position] for each in distinct]
@@ -270,37 +290,62 @@ class DeadEnds:
             missing: the devices that it still has to get.
             start: the first candidate for them.
         """
+        later = [claim.requests for claim in self.allocation_request.claims[claim_index:]]
+        later[0] = later[0][request_index + 1 :]
+        self._looks = _MOST_LOOKS
+        if not self._may_be_met(claim_index, wanted, missing, start, later):
+            return True
+        ways = prod([len(choices) for requests in later for choices in requests])
+        return 1 < ways <= _MOST_WAYS and not any(
+            self._may_be_met(claim_index, wanted, missing, start, chosen)
+            for chosen in _each_chosen(later)
+        )
+
+    def _may_be_met(
+        self,
+        claim_index: int,
+        wanted: RequestData,
+        missing: int,
+        start: int,
+        later: Sequence[_Requests],
+    ) -> bool:
+        """Whether there are enough devices for what is missing and `later`, by claim."""
         needs: _Needs = []
         open_constraints: list[_OpenConstraint] = []
-        for number, claim in enumerate(self.allocation_request.claims[claim_index:], claim_index):
+        for number, requests in enumerate(later, claim_index):
             own: _Needs = []
-            first, unfinished = 0, ""
+            unfinished = ""
             states = self.states(number)
-            if number == claim_index:
-                first = request_index + 1
-                if missing:
-                    unfinished = wanted.choice.request
-                    positions = self._for(number, wanted, states, unfinished) & -(1 << start)
-                    tried = self._could_get[wanted] & ~self._taken & -(1 << start)
-                    own.append(_Need((wanted,), missing, positions, tried, is_unfinished=True))
-            for choices in claim.requests[first:]:
-                count = min(each.choice.count for each in choices)
-                positions = _union(self._for(number, each, states, unfinished) for each in choices)
-                tried = _union(self._could_get[each] for each in choices) & ~self._taken
+            if number == claim_index and missing:
+                unfinished = wanted.choice.request
+                after = -(1 << start)
+                positions = self._for(number, wanted, states, unfinished) & after
+                tried = self._tried(number, wanted, states) & after
+                own.append(_Need((wanted,), missing, positions, tried, is_unfinished=True))
+            for choices in requests:
+                count = min([each.choice.count for each in choices])
+                positions = _union(
+                    [self._for(number, each, states, unfinished) for each in choices]
+                )
+                tried = _union([self._tried(number, each, states) for each in choices])
                 own.append(_Need(choices, count, positions, tried))
-            for constraint, state in zip(claim.spec.constraints, states, strict=True):
+            constraints = self.allocation_request.claims[number].spec.constraints
+            for place, (constraint, state) in enumerate(zip(constraints, states, strict=True)):
                 covered = [
                     len(needs) + index
                     for index, each in enumerate(own)
                     if each.is_covered_by(constraint)
                 ]
                 if covered and (constraint.distinct or not state[0]):
-                    open_constraints.append(_OpenConstraint(constraint, state[1], covered))
+                    is_first = place < _first_distinct(constraints)
+                    found = _OpenConstraint(constraint, state[1], covered, comes_first=is_first)
+                    open_constraints.append(found)
             needs += own
         if _lacks_devices(needs):
-            return True
-        self._looks = _MOST_LOOKS
-        return bool(open_constraints) and not self._can_be_met(needs, open_constraints)
+            return False
+        if len(open_constraints) > 1:
+            open_constraints.sort(key=lambda each: self._number_of_values(needs, each))
+        return not open_constraints or self._can_be_met(needs, open_constraints)
 
     def _for(
         self,
@@ -327,11 +372,47 @@ class DeadEnds:
                     positions &= ~with_value[value]
         return positions
 
+    def _tried(
+        self, claim_index: int, wanted: RequestData, states: Sequence[SavedState]
+    ) -> Positions:
+        """The candidates that distinctAttribute is asked about for a request.
+
+        A matchAttribute before it refuses those with another value than it remembers.
+        """
+        positions = self._could_get[wanted] & ~self._taken
+        constraints = self.allocation_request.claims[claim_index].spec.constraints
+        first_states = states[: _first_distinct(constraints)]
+        for constraint, (_, values) in zip(constraints, first_states, strict=False):
+            if values and constraint.covers(wanted.choice):
+                positions &= self._values[constraint].positions[values[0][1]]
+        return positions
+
+    def _number_of_values(self, needs: _Needs, constraint: "_OpenConstraint") -> int:
+        """The values that a constraint may still take: the fewest are tried first."""
+        if constraint.constraint.distinct:
+            return _MOST_CANDIDATES + 1
+        return len(self._values_with_enough(needs, constraint))
+
+    def _values_with_enough(
+        self, needs: _Needs, constraint: "_OpenConstraint"
+    ) -> Sequence[Positions]:
+        """By value of matchAttribute its candidates, where these could be enough."""
+        covered = [needs[each] for each in constraint.covered]
+        count = sum([each.count for each in covered])
+        return [
+            positions
+            for positions in self._values[constraint.constraint].positions.values()
+            if positions.bit_count() >= count
+            and all(each.has_enough_of(positions) for each in covered)
+        ]
+
     def _can_be_met(self, needs: _Needs, constraints: "Sequence[_OpenConstraint]") -> bool:
         """Whether there may be values for the constraints with which there are enough devices."""
+        self._looks -= 1
+        if self._looks < 0:
+            return True
         if not constraints:
-            self._looks -= 1
-            return self._looks < 0 or not _lacks_devices(needs)
+            return not _lacks_devices(needs)
         return any(
             self._can_be_met(narrowed, constraints[1:])
             for narrowed in self._narrowed(needs, constraints[0])
@@ -341,12 +422,11 @@ class DeadEnds:
         """The needs for each way in which the constraint may be met."""
         values, covered = self._values[constraint.constraint], constraint.covered
         if not constraint.constraint.distinct:
-            if sum(needs[each].count for each in covered) == 1:
+            if sum([needs[each].count for each in covered]) == 1:
                 yield needs
                 return
-            for positions in values.positions.values():
-                if all(needs[each].has_enough_of(positions) for each in covered):
-                    yield _restricted(needs, covered, positions)
+            for positions in self._values_with_enough(needs, constraint):
+                yield _restricted(needs, covered, positions, tried_too=constraint.comes_first)
         elif self.last_values_only:
             own = [needs[each].request for each in covered if needs[each].is_unfinished]
             left = _union(values.positions.values())
@@ -366,7 +446,8 @@ class DeadEnds:
         one with another value has been tried. `left` are the candidates with values that no
         request before the covered one of the number `first` ends with.
         """
-        if first == len(constraint.covered):
+        self._looks -= 1
+        if first == len(constraint.covered) or self._looks < 0:
             yield needs
             return
         need, values = needs[constraint.covered[first]], self._values[constraint.constraint]
@@ -374,27 +455,45 @@ class DeadEnds:
         if need.is_unfinished and tried:
             own = dict(constraint.values).get(need.request)
             runs_needed += own is not None and bool(values.positions[own] & tried & -tried)
-        if runs_needed > 1 and values.runs(tried, need.positions) < runs_needed:
-            return
+        length = 0
+        if runs_needed > 1:
+            length = values.length_with(runs_needed, tried, need.positions)
+            if length > tried.bit_length():
+                return
         if len(values.positions) > _MOST_VALUES:
             yield from self._last_values(needs, constraint, first + 1, left)
             return
         later = constraint.covered[first + 1 :]
         for positions in values.positions.values():
             ending = need.positions & positions & left
-            until_last = (1 << ending.bit_length()) - 1
-            if ending and (
-                runs_needed == 1 or values.runs(tried & until_last, need.positions) >= runs_needed
-            ):
-                narrowed = _restricted(needs, later, ~positions)
+            if ending and ending.bit_length() >= length:
+                narrowed = _restricted(needs, later, ~positions, tried_too=False)
                 yield from self._last_values(narrowed, constraint, first + 1, left & ~positions)
 
 
-def _restricted(needs: _Needs, covered: Iterable[int], positions: Positions) -> _Needs:
+def _first_distinct(constraints: Sequence[DeviceConstraint]) -> int:
+    """The place of the first distinctAttribute, or the number of constraints."""
+    for place, each in enumerate(constraints):
+        if each.distinct:
+            return place
+    return len(constraints)
+
+
+def _each_chosen(later: Sequence[_Requests]) -> Iterator[Sequence[_Requests]]:
+    """The requests, by claim, with one alternative of each."""
+    ends = [0, *accumulate(map(len, later))]
+    every = [[(each,) for each in choices] for requests in later for choices in requests]
+    for chosen in product(*every):
+        yield [chosen[start:end] for start, end in pairwise(ends)]
+
+
+def _restricted(
+    needs: _Needs, covered: Iterable[int], positions: Positions, *, tried_too: bool
+) -> _Needs:
     """The needs, of which the covered ones choose from these candidates only."""
     narrowed = list(needs)
     for index in covered:
-        narrowed[index] = narrowed[index].of(positions)
+        narrowed[index] = narrowed[index].of(positions, tried_too=tried_too)
     return narrowed
 
 

@@ -8,7 +8,8 @@ nothing of a device beside the paths that its text shows; where that is not plai
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar
 
 import orjson
@@ -31,7 +32,7 @@ from stellwerk.cel.tree import (
 )
 from stellwerk.cel.values import DefaultMap, Value, type_name
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device
+from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device, Listing, Slice
 
 FieldPath: TypeAlias = tuple[str, ...]
 """`("driver",)`, `("attributes", domain, name)`, …"""
@@ -137,6 +138,7 @@ class Selector:
         self._reads_lists = reads_lists
         self._failure = ""
         self._program: Program | None = None
+        self._readers: list[Callable[[Device], Hashable]] = []
         self.paths: Sequence[FieldPath] | None = None
         """The fields of a device that it reads; None: perhaps any."""
         self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
@@ -144,6 +146,7 @@ class Selector:
         try:
             self._program = device_program(expression, with_lists=reads_lists)
             self.paths = paths_read(parse(expression))
+            self._readers = [_reader_of(path) for path in self.paths or ()]
         except CompileError as error:
             self._failure = f"CEL compile error: {error}"
 
@@ -155,7 +158,7 @@ class Selector:
         """
         if self._program is None:
             raise SelectorError(self._failure)
-        key = projection(device, self.paths)
+        key = self._projection(device)
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = _evaluated(
@@ -167,6 +170,14 @@ class Selector:
             raise SelectorError(f"CEL runtime error: {answer}", of_device=True)
         return answer
 
+    def _projection(self, device: Device) -> Projection:
+        """What it reads of a device: the values at its paths, or everything but the name."""
+        if self.paths is not None:
+            return tuple([read(device) for read in self._readers])
+        traits = device.traits
+        whole = (device.driver, traits.shareable, device.attributes, traits.written_capacity)
+        return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
+
 
 @lru_cache(maxsize=_KEPT_SELECTORS)
 def selector_of(expression: str, *, reads_lists: bool = False) -> Selector:
@@ -174,43 +185,57 @@ def selector_of(expression: str, *, reads_lists: bool = False) -> Selector:
     return Selector(expression, reads_lists=reads_lists)
 
 
-def projection(device: Device, paths: Sequence[FieldPath] | None) -> Projection:
-    """The values at some paths of a device, or everything but its name."""
-    if paths is None:
-        traits = device.traits
-        whole = (device.driver, traits.shareable, device.attributes, traits.written_capacity)
-        return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
-    return tuple([_at(device, path) for path in paths])
+def attribute_reader(name: str) -> Callable[[Device], Attribute | None]:
+    """Read the attribute of that full name; a name without a domain finds nothing but itself.
 
-
-def attribute_of(device: Device, domain: str, name: str) -> Attribute | None:
-    """An attribute by its full name; the driver's own may stand without a domain."""
-    found = device.attribute(f"{domain}/{name}")
-    if found is None and domain == device.driver:
-        return device.attribute(name)
-    return found
-
-
-def full_attribute_of(device: Device, name: str) -> Attribute | None:
-    """The attribute of that full name; a name without a domain finds nothing but itself."""
+    The column is looked up once for each slice, so a reader is for one search.
+    """
     domain, slash, short = name.partition("/")
-    return attribute_of(device, domain, short) if slash else device.attribute(name)
+    columns: dict[Slice, Sequence[Listing[Attribute | None]]] = {}
+
+    def read(device: Device) -> Attribute | None:
+        source = device.source
+        found = columns.get(source)
+        if found is None:
+            names = (name, short) if slash and domain == device.driver else (name,)
+            found = [source.columns[each] for each in names if each in source.columns]
+            columns[source] = found
+        for column in found:
+            value = column.at(device.position)
+            if value is not None:
+                return value
+        return None
+
+    return read
 
 
-def _at(device: Device, path: FieldPath) -> Hashable:
+def _reader_of(path: FieldPath) -> Callable[[Device], Hashable]:
+    """Read the value at a path; the driver's own may stand without a domain."""
     match path:
         case ("driver",):
-            return device.driver
+            return attrgetter("driver")
         case ("attributes", domain, name):
-            return attribute_of(device, domain, name)
+            full_name = f"{domain}/{name}"
+
+            def attribute(device: Device) -> Attribute | None:
+                found = device.attribute(full_name)
+                if found is None and domain == device.driver:
+                    return device.attribute(name)
+                return found
+
+            return attribute
         case ("capacity", domain, name):
-            capacities = device.traits.capacities
-            amount = capacities.get(f"{domain}/{name}")
-            if amount is None and domain == device.driver:
-                amount = capacities.get(name)
-            return None if amount is None else amount.total.value
+            return partial(_total_capacity, domain, name)
         case _:
-            return device.traits.shareable
+            return attrgetter("traits.shareable")
+
+
+def _total_capacity(domain: str, name: str, device: Device) -> Hashable:
+    capacities = device.traits.capacities
+    amount = capacities.get(f"{domain}/{name}")
+    if amount is None and domain == device.driver:
+        amount = capacities.get(name)
+    return None if amount is None else amount.total.value
 
 
 def _evaluated(program: Program, device: Device, *, reads_lists: bool) -> bool | str:

@@ -26,7 +26,7 @@ from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_group import WAITING_FOR_PODS, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import shown
@@ -36,8 +36,6 @@ from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
-WAITING_FOR_PODS: Final = "WaitingForPods"
-"""Reason of a group's condition, and of its pods', while too few of them exist."""
 INADMISSIBLE: Final = "WaitingForTurn"
 """The same where another group of its queue comes first."""
 PLACED: Final = "scheduling.stellwerk.dev/Placed"
@@ -137,14 +135,15 @@ class GroupConditions:
     # --- waiting --------------------------------------------------------------------------------
 
     def is_served(self, key: PodGroupKey) -> bool:
-        """Whether a member is of a profile that places groups."""
+        """Whether a member is of a profile that places groups; without any, one that has ended."""
         members = self.world.pod_groups.groups.get(key)
         if members is None:
             return False
         profiles = self.world.profiles
+        names = {profiles.profile_name(pod) for pod in members.pods.values()}
         return any(
             (profile := profiles.served.get(name)) is not None and profile.places_groups
-            for name in {profiles.profile_name(pod) for pod in members.pods.values()}
+            for name in names or {each.scheduler_name for each in members.finished.values()}
         )
 
     def _check(self, key: PodGroupKey) -> None:

@@ -2,7 +2,8 @@
 
 `scheduler.event_handlers` calls `GroupEvents` for members and for objects of both APIs. Members
 that ran to their end are left out of the pods' watch, so that `FinishedMembers` looks them up when
-a member on a node has gone, or when a group that has run is found with too few pods. Invariants:
+a member on a node has gone, when a group that has run is found with too few pods, and as scheduling
+begins: a process may have ended between the bindings of a group and its condition. Invariants:
 after an event the book shows it, and every member whose group it has opened is on its way to
 activeQ; a group is looked up at most once at a time, however many of its pods go.
 """
@@ -25,6 +26,7 @@ from stellwerk.models.pod_group_key import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
     GROUP_KINDS,
+    WORKLOAD_API,
     PodGroupKey,
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
@@ -80,8 +82,20 @@ class GroupEvents:
         self._changed(key)
         self._activate_one(key)
 
+    def look_up_unsaid(self) -> None:
+        """Scheduling begins: look for members that ran though their groups do not say so."""
+        profiles = self._world.profiles.served.values()
+        if any(profile.places_groups for profile in profiles):
+            self._finished.look_up_unsaid()
+
     def _on_found(self, key: PodGroupKey) -> None:
         """More members have finished than were known."""
+        members = self._book.groups[key]
+        group = members.group
+        if group is not None and not (members.was_placed or group.was_placed):
+            ran = members.bound + sum(each.had_node for each in members.finished.values())
+            if ran >= max(1, group.min_count) and self._conditions.is_served(key):
+                self._conditions.scheduled(key)
         self._changed(key)
         self._activate_one(key)
 
@@ -188,6 +202,7 @@ class FinishedMembers:
         """`on_found` is called with a group of which more pods have finished than were known."""
         self._world, self._client, self._on_found = world, client, on_found
         self._tasks: dict[PodGroupKey, asyncio.Task[None]] = {}
+        self._unsaid: asyncio.Task[None] | None = None
         self._wanted: dict[PodGroupKey, bool] = {}
         """Groups to be looked up; False: only if they still wait by then."""
 
@@ -213,42 +228,92 @@ class FinishedMembers:
             members = self._world.pod_groups.groups.get(key)
             if members is None or not (is_due or members.lacks_finished):
                 return
-            if not await self._list(key):
+            selector = ""
+            if key.api == COSCHEDULING_API:
+                selector = f"&labelSelector={quote(f'{COSCHEDULING_LABEL}={key.name}', safe='')}"
+            pods = await self._list(key.namespace, selector)
+            if pods is None:
                 self._wanted[key] = is_due or self._wanted.get(key, False)
                 delay_seconds = RETRY_SECONDS
+                continue
+            members = self._world.pod_groups.groups.get(key)
+            if members is not None:
+                self._put(members, [pod for pod in pods if _group_of(pod) == key])
 
-    async def _list(self, key: PodGroupKey) -> bool:
-        """Ask for the finished pods of a group; False: there was no answer."""
-        path = f"/api/v1/namespaces/{quote(key.namespace, safe='')}/pods?{_FINISHED}"
-        if key.api == COSCHEDULING_API:
-            path += f"&labelSelector={quote(f'{COSCHEDULING_LABEL}={key.name}', safe='')}"
+    def look_up_unsaid(self) -> None:
+        """Look for finished members of all groups that seem never to have run."""
+        namespaces = {
+            key.namespace
+            for key, members in self._world.pod_groups.groups.items()
+            if _is_unsaid(members)
+        }
+        if namespaces:
+            self._unsaid = asyncio.get_running_loop().create_task(
+                self._look_up_unsaid(namespaces), name="finished pods", context=Context()
+            )
+
+    async def _look_up_unsaid(self, namespaces: set[str]) -> None:
+        left = sorted(namespaces)
+        while left:
+            pods = await self._list(left[0])
+            if pods is None:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            del left[0]
+            by_group: dict[PodGroupKey, list[JsonObject]] = {}
+            for pod in pods:
+                key = _group_of(pod)
+                if key is not None:
+                    by_group.setdefault(key, []).append(pod)
+            for key, ended in by_group.items():
+                members = self._world.pod_groups.groups.get(key)
+                if members is not None and _is_unsaid(members):
+                    self._put(members, ended)
+
+    async def _list(self, namespace: str, selector: str = "") -> list[JsonObject] | None:
+        """Ask for the finished pods of a namespace; None: there was no answer."""
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods?{_FINISHED}{selector}"
         try:
             pods, _ = await self._client.list(path)
         except SchedulerError as failure:
-            logger.warning("cannot look up finished pods of %s: %s", key.shown, failure)
-            return False
-        members = self._world.pod_groups.groups.get(key)
-        if members is None:
-            return True
+            logger.warning("cannot look up finished pods of %s: %s", namespace, failure)
+            return None
+        return pods
+
+    def _put(self, members: GroupMembers, ended: list[JsonObject]) -> None:
+        """Note the finished pods of a group."""
         members.is_looked_up = True
         found = {
             pod["metadata"]["uid"]: FinishedMember(
-                pod["status"]["phase"], (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, "")
+                pod["status"]["phase"],
+                (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""),
+                bool(pod["spec"].get("nodeName")),
+                pod["spec"].get("schedulerName") or "",
             )
-            for pod in pods
-            if _is_member(pod, key) and pod["metadata"]["uid"] not in members.pods
+            for pod in ended
+            if pod["metadata"]["uid"] not in members.pods
         }
         if found != members.finished:
             members.finished = found
-            self._on_found(key)
-        return True
+            self._on_found(members.key)
 
 
-def _is_member(pod: JsonObject, key: PodGroupKey) -> bool:
+def _is_unsaid(members: GroupMembers) -> bool:
+    """Whether members may have run to their end though nothing that is seen says so."""
+    group = members.group
+    return group is not None and not (
+        members.has_run or members.is_looked_up or group.terminating or group.was_taken_back
+    )
+
+
+def _group_of(pod: JsonObject) -> PodGroupKey | None:
+    """The group of a finished pod; None: it is in none, or has not finished."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
     if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
-        return False
-    if key.api == COSCHEDULING_API:
-        labels = pod["metadata"].get("labels") or {}
-        return bool(labels.get(COSCHEDULING_LABEL) == key.name)
-    group = (pod.get("spec") or {}).get("schedulingGroup") or {}
-    return bool(group.get("podGroupName") == key.name)
+        return None
+    namespace = metadata.get("namespace") or "default"
+    name = (spec.get("schedulingGroup") or {}).get("podGroupName")
+    if name:
+        return PodGroupKey(WORKLOAD_API, namespace, name)
+    name = (metadata.get("labels") or {}).get(COSCHEDULING_LABEL)
+    return PodGroupKey(COSCHEDULING_API, namespace, name) if name else None

@@ -36,6 +36,9 @@ class FinishedMember(NamedTuple):
     phase: str
     role: str = ""
     """By its label; empty: none."""
+    had_node: bool = False
+    """Whether it ran: a pod may fail without ever having had a node."""
+    scheduler_name: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,9 +102,14 @@ class GroupMembers:
 
     @property
     def has_run(self) -> bool:
-        """Whether the group was placed before, or has a pod on a node now."""
+        """Whether the group was placed before, or has a pod on a node or one that ended there."""
         group = self.group
-        return group is not None and (self.was_placed or group.was_placed or self.bound > 0)
+        return group is not None and (
+            self.was_placed
+            or group.was_placed
+            or self.bound > 0
+            or any(each.had_node for each in self.finished.values())
+        )
 
     @property
     def lacks_finished(self) -> bool:
