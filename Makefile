@@ -124,7 +124,7 @@ soak-explanations: $(READY) ## 500 random clusters: what explanations say that p
 
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)
-	$(PIP_COMPILE) --output-file requirements.lock pyproject.toml
+	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
 	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
 

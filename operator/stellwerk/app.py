@@ -74,6 +74,7 @@ from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
     Gauges,
+    PluginFamilies,
     ProfileMetricsRecorder,
     QueueMetrics,
     StaleWatches,
@@ -167,7 +168,7 @@ class Operator:
         dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
-        self.web = WebClient(destinations=options.destinations)
+        self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
         self.inputs = PluginInputs(
             client,
             self.web,
@@ -267,6 +268,7 @@ class Operator:
             volume_counts=VolumeCounters(metrics),
             device_counts=DeviceCounters(metrics),
             sources=self.inputs,
+            metrics=PluginFamilies(metrics),
         )
 
     def _scheduler(

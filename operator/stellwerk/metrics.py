@@ -8,6 +8,7 @@ buckets, and the words are ours.
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeVar
 
 from stellwerk.series import (
@@ -20,6 +21,10 @@ from stellwerk.series import (
     exponential,
 )
 
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{2,127}")
+_LABEL: Final = re.compile(r"(?!le$)[a-z][a-z0-9_]{0,63}")
+_OF_KUBE_SCHEDULER: Final = "scheduler_"
+_SUFFIXES: Final = ("_bucket", "_sum", "_count", "_total", "_created")
 FamilyT = TypeVar("FamilyT", CounterFamily, GaugeFamily, HistogramFamily)
 
 
@@ -50,6 +55,7 @@ class Metrics:
         self._own()
         self._state()
         self._profiles: dict[str, ProfileMetrics] = {}
+        self._plugin_families: dict[str, CounterFamily | GaugeFamily | HistogramFamily] = {}
 
     def profile(self, name: str) -> ProfileMetrics:
         """Return the series of one profile, bound once; `name` is its schedulerName."""
@@ -57,6 +63,46 @@ class Metrics:
         if profile is None:
             profile = self._profiles[name] = ProfileMetrics(self, name)
         return profile
+
+    def counter_of_plugins(self, name: str, text: str, labels: tuple[str, ...]) -> CounterFamily:
+        """Return a family that plugins share, made when the first asks for it.
+
+        Raises:
+            ValueError: it is no name of a metric, or taken by another family.
+        """
+        found = self._of_plugins(name, labels, CounterFamily)
+        return found or self._named_by_plugin(self._counter(name, text, *labels))
+
+    def gauge_of_plugins(self, name: str, text: str, labels: tuple[str, ...]) -> GaugeFamily:
+        """Return a gauge family that plugins share; raises as `counter_of_plugins`."""
+        found = self._of_plugins(name, labels, GaugeFamily)
+        return found or self._named_by_plugin(self._gauge(name, text, *labels))
+
+    def histogram_of_plugins(
+        self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+    ) -> HistogramFamily:
+        """Return a histogram family that plugins share; raises as `counter_of_plugins`."""
+        found = self._of_plugins(name, labels, HistogramFamily)
+        return found or self._named_by_plugin(self._histogram(name, text, *labels, buckets=buckets))
+
+    def _of_plugins(
+        self, name: str, labels: tuple[str, ...], kind: type[FamilyT]
+    ) -> FamilyT | None:
+        """Return the family if there is one; None: it may be made."""
+        family = self._plugin_families.get(name)
+        if isinstance(family, kind) and family.label_names == labels:
+            return family
+        wrong = [label for label in labels if not _LABEL.fullmatch(label)]
+        if not _NAME.fullmatch(name) or wrong:
+            raise ValueError(f"{', '.join(wrong) or name} is no name for a metric or label")
+        own = {name, *(name.removesuffix(suffix) for suffix in _SUFFIXES)}
+        if name.startswith(_OF_KUBE_SCHEDULER) or any(each.name in own for each in self.families):
+            raise ValueError(f"the metric {name} is another one's")
+        return None
+
+    def _named_by_plugin(self, family: FamilyT) -> FamilyT:
+        self._plugin_families[family.name] = family
+        return family
 
     def _counter(self, name: str, text: str, *labels: str) -> CounterFamily:
         return self._added(CounterFamily(name, text, labels, Counter))

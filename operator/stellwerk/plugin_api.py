@@ -4,6 +4,7 @@ Packages of users import it. Invariant: what is here stays; where a name's modul
 plugin notices. Everything is re-exported, and nothing is defined here.
 """
 
+from stellwerk.errors import ApiError, NotFound
 from stellwerk.framework.changes import (
     Change,
     Cost,
@@ -81,6 +82,10 @@ from stellwerk.framework.services import (
     NumberSources,
     ObjectStore,
     PeriodicTask,
+    PluginCounter,
+    PluginGauge,
+    PluginHistogram,
+    PluginMetrics,
     PodGroups,
     Recorder,
     WaitingPod,
@@ -148,6 +153,7 @@ __all__ = [
     "SKIP_FILTER",
     "APICall",
     "Action",
+    "ApiError",
     "BindPlugin",
     "Book",
     "Candidate",
@@ -191,6 +197,7 @@ __all__ = [
     "NodeView",
     "Nominations",
     "NormalizeScorePlugin",
+    "NotFound",
     "NumberSource",
     "NumberSources",
     "ObjectReference",
@@ -203,8 +210,12 @@ __all__ = [
     "PlacementScorePlugin",
     "PlacementSums",
     "Plugin",
+    "PluginCounter",
     "PluginFacts",
+    "PluginGauge",
+    "PluginHistogram",
     "PluginKind",
+    "PluginMetrics",
     "PodGroup",
     "PodGroups",
     "PodInfo",

@@ -118,6 +118,15 @@ class Family(Generic[SeriesT]):
             series = self._series[values] = self._make()
         return series
 
+    @property
+    def size(self) -> int:
+        """The number of series."""
+        return len(self._series)
+
+    def has(self, *values: str) -> bool:
+        """Return whether there is a series of these label values."""
+        return values in self._series
+
     def remove(self, *values: str) -> None:
         """Drop a series, for a label value that will not come back."""
         self._series.pop(values, None)

@@ -1,11 +1,16 @@
 """Load, NUMA zones and quotas on a running operator, with the chart's definitions."""
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
@@ -13,6 +18,7 @@ from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_plugins.load.sources import LoadWatcher, MetricsServer
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED, Right
@@ -21,6 +27,7 @@ from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 OPTIONS = ClusterOptions(seed=1, heartbeats=False)
+TOPOLOGIES = "noderesourcetopologies.topology.node.k8s.io"
 DEFINITIONS = ROOT / "charts" / "stellwerk" / "plugins"
 RIGHTS: frozenset[Right] = frozenset(
     {
@@ -29,6 +36,7 @@ RIGHTS: frozenset[Right] = frozenset(
         ("scheduling.x-k8s.io", "elasticquotas/status", "patch"),
         ("topology.node.k8s.io", "noderesourcetopologies", "list"),
         ("topology.node.k8s.io", "noderesourcetopologies", "watch"),
+        ("topology.node.k8s.io", "noderesourcetopologies/status", "patch"),
     }
 )
 """Those that the chart gives where its values ask for these plugins."""
@@ -232,6 +240,171 @@ async def test_over_http_the_kind_is_watched_once_a_profile_names_the_plugin(
             assert len(bound_pods) == 2
 
 
+def pods_on(cluster: EmbeddedCluster, namespace: str = "default") -> dict[str, str]:
+    """The nodes of pods, by name; empty: it has none."""
+    pods = cluster.api.all("pods", namespace)
+    return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods}
+
+
+@asynccontextmanager
+async def served(
+    directory: Path, rules: Sequence[JsonObject], *nodes: JsonObject
+) -> AsyncIterator[EmbeddedCluster]:
+    """An operator with these rights beside those of the manifests, on a cluster over HTTP."""
+    options = ClusterOptions(seed=1, heartbeats=False, identity=ENFORCED)
+    async with EmbeddedCluster(nodes, options=options) as cluster:
+        kinds, api = cluster.api.kinds, cluster.api
+        account = {"kind": "ServiceAccount", "name": "stellwerk", "namespace": "stellwerk"}
+        role = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "stellwerk-plugins"}
+        metadata = {"name": "stellwerk-plugins"}
+        api.create(
+            kinds.resource("clusterroles", RBAC_GROUP),
+            "",
+            {"metadata": metadata, "rules": list(rules)},
+        )
+        bound_to = {"metadata": metadata, "roleRef": role, "subjects": [account]}
+        api.create(kinds.resource("clusterrolebindings", RBAC_GROUP), "", bound_to)
+        for path in sorted(DEFINITIONS.glob("*.yaml")):
+            definition = yaml.safe_load(path.read_text())
+            api.create(
+                kinds.resource("customresourcedefinitions", "apiextensions.k8s.io"), "", definition
+            )
+        install(cluster)
+        async with operator_on(cluster, directory):
+            yield cluster
+
+
+async def serve(cluster: EmbeddedCluster, made: JsonObject) -> None:
+    cluster.api.create(cluster.api.kinds.resource(PLURAL, GROUP), "", made)
+    await until(lambda: is_active(cluster, "own"))
+
+
+def rule(group: str, resource: str, *verbs: str) -> JsonObject:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+QUOTA_RULES = (
+    rule("scheduling.x-k8s.io", "elasticquotas", "get", "list", "watch"),
+    rule("scheduling.x-k8s.io", "elasticquotas/status", "patch"),
+)
+TOPOLOGY_RULES = (
+    rule("topology.node.k8s.io", "noderesourcetopologies", "get", "list", "watch"),
+    rule("topology.node.k8s.io", "noderesourcetopologies/status", "patch"),
+)
+LOAD_RULES = (rule("metrics.k8s.io", "nodes", "get", "list"),)
+
+
+@pytest.mark.long
+async def test_over_http_what_was_borrowed_is_taken_back(tmp_path: Path) -> None:
+    async with served(tmp_path, QUOTA_RULES, make_node("n", cpu="8")) as cluster:
+        api, pods = cluster.api, cluster.api.kinds.resource("pods")
+        quotas = api.kinds.resource("elasticquotas", "scheduling.x-k8s.io")
+        for name in ("team-a", "team-b"):
+            api.create(api.kinds.resource("namespaces"), "", {"metadata": {"name": name}})
+            amounts = {"min": {"cpu": "2", "memory": "8Gi"}, "max": {"cpu": "3", "memory": "16Gi"}}
+            api.create(quotas, name, quota(name, **amounts))
+        await serve(cluster, QUOTAS)
+        for index in range(3):
+            api.create(pods, "team-b", pod(f"b{index}", "team-b", cpu="1", memory="1Gi"))
+        await until(lambda: all(pods_on(cluster, "team-b").values()))
+        for index in range(2):
+            api.create(pods, "team-a", pod(f"a{index}", "team-a", cpu="1", memory="1Gi"))
+        await until(lambda: all(pods_on(cluster, "team-a").values()))
+        await until(lambda: len(pods_on(cluster, "team-b")) == 2)
+
+
+@pytest.mark.long
+async def test_over_http_a_pod_waits_for_a_zone_that_holds_it(tmp_path: Path) -> None:
+    nodes = make_node("a", cpu="16"), make_node("b", cpu="16")
+    async with served(tmp_path, TOPOLOGY_RULES, *nodes) as cluster:
+        api, pods = cluster.api, cluster.api.kinds.resource("pods")
+        topologies = api.kinds.resource("noderesourcetopologies", "topology.node.k8s.io")
+        api.create(topologies, "", topology("a", "3", "3"))
+        api.create(topologies, "", topology("b", "1", "5"))
+        plugins = {"multiPoint": {"enabled": [{"name": "NodeResourceTopologyMatch"}]}}
+        over = {"name": "NodeResourceTopologyMatch", "args": {"cacheResyncPeriodSeconds": 60}}
+        await serve(cluster, profile(plugins, [over]))
+        api.create(pods, "default", pod("first", cpu="4", memory="1Gi"))
+        await until(lambda: pods_on(cluster)["first"] == "b")
+        api.create(pods, "default", pod("second", cpu="4", memory="1Gi"))
+
+        def waits() -> bool:
+            (found,) = [e for e in api.all("pods") if e["metadata"]["name"] == "second"]
+            return "cannot align pod" in str(found.get("status"))
+
+        await until(waits)
+        (old,) = [e for e in api.all(TOPOLOGIES) if e["metadata"]["name"] == "a"]
+        new = topology("a", "3", "6")
+        api.update(topologies, ("", "a"), {**new, "metadata": old["metadata"]})
+        await until(lambda: pods_on(cluster)["second"] == "a")
+
+
+@pytest.mark.long
+async def test_over_http_hollow_nodes_tell_their_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MetricsServer, "period_seconds", 1.0)
+    hot, cool = make_node("hot", cpu="8"), make_node("cool", cpu="8")
+    hot["metadata"]["annotations"] = {"stellwerk.dev/usage": "cpu=7"}
+    for node in (hot, cool):
+        node["status"]["capacity"] = node["status"]["allocatable"]
+    async with served(tmp_path, LOAD_RULES, hot, cool) as cluster:
+        scores = {"disabled": [{"name": "*"}], "enabled": [{"name": "LoadVariationRiskBalancing"}]}
+        await serve(cluster, profile({"score": scores}))
+        pods = cluster.api.kinds.resource("pods")
+        await asyncio.sleep(2.5)  # the usage is read
+        for index in range(4):
+            cluster.api.create(pods, "default", pod(f"p{index}", cpu="100m"))
+        await until(lambda: all(pods_on(cluster).values()))
+        assert set(pods_on(cluster).values()) == {"cool"}
+
+
+@pytest.mark.long
+async def test_over_http_a_source_dies_and_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoadWatcher, "period_seconds", 1.0)
+    watcher, port = Watcher(VirtualClock()), 0
+    watcher.load = {"a": 90.0, "b": 30.0}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(watcher.answer(int(time.time())))
+
+    async def start() -> TestServer:
+        app = web.Application()
+        app.router.add_get("/watcher", answer)
+        server = TestServer(app, port=port or None)
+        await server.start_server()
+        return server
+
+    server = await start()
+    port = server.port or 0
+    scores = {"disabled": [{"name": "*"}], "enabled": [{"name": "LoadVariationRiskBalancing"}]}
+    args = {"watcherAddress": f"http://127.0.0.1:{port}", "maxAgeSeconds": 3}
+    made = profile({"score": scores}, [{"name": "LoadVariationRiskBalancing", "args": args}])
+    nodes = make_node("a", cpu="64"), make_node("b", cpu="64")
+    async with served(tmp_path, (), *nodes) as cluster:
+        await serve(cluster, made)
+        pods = cluster.api.kinds.resource("pods")
+
+        async def placed(prefix: str) -> set[str]:
+            for index in range(12):
+                cluster.api.create(pods, "default", pod(f"{prefix}{index}", cpu="100m"))
+            await until(lambda: all(pods_on(cluster).values()))
+            return {node for name, node in pods_on(cluster).items() if name.startswith(prefix)}
+
+        await asyncio.sleep(2.5)  # the watcher is asked
+        assert await placed("cool") == {"b"}
+        await server.close()
+        watcher.load = {"a": 30.0, "b": 90.0}
+        await asyncio.sleep(5)  # the last answer is too old by then
+        assert await placed("unknown") == {"a", "b"}
+        server = await start()
+        await asyncio.sleep(2.5)
+        assert await placed("back") == {"a"}
+        await server.close()
+
+
 # --- NUMA zones ---------------------------------------------------------------------------------
 
 
@@ -279,6 +452,37 @@ def test_a_pod_goes_where_one_zone_holds_it_and_waits_for_such_a_zone() -> None:
     play([make_node("a", cpu="16"), make_node("b", cpu="16")], story)
 
 
+def test_a_topology_that_makes_no_sense_is_said_in_a_condition_and_one_event() -> None:
+    async def story(world: VirtualCluster) -> None:
+        define(world, "noderesourcetopologies")
+        plugins = {"multiPoint": {"enabled": [{"name": "NodeResourceTopologyMatch"}]}}
+        world.apply(profile(plugins))
+        wrong = topology("a", "3", "3")
+        wrong["zones"].append(wrong["zones"][0])
+        world.apply(wrong, topology("b", "3"))
+
+        def conditions(node: str) -> list[JsonObject]:
+            (found,) = [e for e in world.api.all(TOPOLOGIES) if e["metadata"]["name"] == node]
+            return list((found.get("status") or {}).get("conditions") or ())
+
+        await world.until(lambda: bool(conditions("a")), 30)
+        assert conditions("a")[0]["status"] == "False"
+        assert "zone node-0 is there twice" in conditions("a")[0]["message"]
+        assert conditions("b") == []
+
+        def events() -> list[str]:
+            return [reason for _, reason, _ in world.notes.about("a")]
+
+        await world.until(lambda: events() == ["Invalid"], 30)
+        world.apply(pod("first", cpu="2", memory="1Gi"))
+        await world.until(lambda: world.node_of("first") == "a" or world.node_of("first") == "b")
+        world.apply(topology("a", "3", "3"))
+        await world.until(lambda: conditions("a")[0]["status"] == "True", 30)
+        assert events() == ["Invalid"]
+
+    play([make_node("a", cpu="16"), make_node("b", cpu="16")], story)
+
+
 # --- measured load ------------------------------------------------------------------------------
 
 
@@ -290,11 +494,16 @@ class Watcher:
         self.load: dict[str, float] = {}
         self.dead = False
 
-    async def get(self, url: str, **_: Any) -> JsonObject:
-        if self.dead:
+    async def get(
+        self, url: str, *, take: Callable[[object], object] | None = None, **_: Any
+    ) -> object:
+        if self.dead or take is None:
             raise OSError(f"cannot connect to {url}")
+        return take(self.answer(int(self._clock.now().timestamp())))
+
+    def answer(self, end_seconds: int) -> JsonObject:
         return {
-            "window": {"end": int(self._clock.now().timestamp())},
+            "window": {"end": end_seconds},
             "data": {"NodeMetricsMap": dict(self._metrics())},
         }
 
@@ -315,9 +524,7 @@ def test_load_decides_while_it_is_measured_and_a_dead_source_is_counted() -> Non
         world.operator.web.get = watcher.get  # type: ignore[method-assign]
         watcher.load = {"a": 90.0, "b": 30.0}
         world.apply(load_profile_of("TargetLoadPacking"))
-        await world.until(
-            lambda: 'stellwerk_source_age_seconds{source="load-watcher' in text(world)
-        )
+        await world.until(lambda: age_seconds(world) >= 0)
         for index in range(3):
             world.apply(pod(f"cool{index}", cpu="100m"))
         await world.until(lambda: all(world.node_of(f"cool{index}") == "b" for index in range(3)))
@@ -336,18 +543,17 @@ def test_load_decides_while_it_is_measured_and_a_dead_source_is_counted() -> Non
     play([make_node("a", cpu="64"), make_node("b", cpu="64")], story)
 
 
-def text(world: VirtualCluster) -> str:
-    return world.metrics().decode()
-
-
-def series(world: VirtualCluster, name: str) -> float:
-    lines = [line for line in text(world).splitlines() if line.startswith(f"{name}{{")]
-    return float(lines[0].rpartition(" ")[2]) if lines else -1.0
-
-
 def failures(world: VirtualCluster) -> float:
-    return series(world, "stellwerk_source_failures_total")
+    return sum(each.value for _, each in world.operator.metrics.source_failures.items())
+
+
+def age_seconds(world: VirtualCluster) -> float:
+    """The age of what the one source said last; -1: it was never read."""
+    for (source,), each in world.operator.metrics.source_age.items():
+        assert source == "load-watcher http://watcher:2020"
+        return each.current()
+    return -1
 
 
 def fresh(world: VirtualCluster) -> bool:
-    return 0 <= series(world, "stellwerk_source_age_seconds") < 2
+    return 0 <= age_seconds(world) < 2

@@ -8,9 +8,21 @@ from typing import Any, TypeVar, cast
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
-from stellwerk.framework.handle import STANDING_CLOCK, DevicesUncounted, NoPodGroups, NothingRead
+from stellwerk.framework.handle import (
+    STANDING_CLOCK,
+    DevicesUncounted,
+    NoPodGroups,
+    NothingMeasured,
+    NothingRead,
+)
 from stellwerk.framework.interface import FilterPlugin, ScorePlugin
-from stellwerk.framework.services import DeviceCounts, Handle, NumberSources, PodGroups
+from stellwerk.framework.services import (
+    DeviceCounts,
+    Handle,
+    NumberSources,
+    PluginMetrics,
+    PodGroups,
+)
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.framework.worker import NoWorker, Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
@@ -30,6 +42,7 @@ class PluginHandle:
     objects: IndexedObjectStore = field(default_factory=IndexedObjectStore)
     nominations: Nominator = field(default_factory=Nominator)
     client: Any = None
+    recorder: Any = None
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
     worker: Worker = field(default_factory=NoWorker)
@@ -37,6 +50,7 @@ class PluginHandle:
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
     compatibility: Compatibility = AS_RECORDED
     sources: NumberSources = field(default_factory=NothingRead)
+    metrics: PluginMetrics = field(default_factory=NothingMeasured)
     profile_name: str = "default-scheduler"
 
     @classmethod

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from concurrent.futures import BrokenExecutor
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -26,11 +28,13 @@ from stellwerk.models.destinations import EVERYWHERE, Destinations, without_user
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
 LIMIT_SECONDS: Final = 10.0
 LIMIT_BYTES: Final = 16 << 20
 """A load-watcher's answer about 5,000 nodes is a fifth of it."""
+_LONG_BYTES: Final = 512 << 10
+"""What is longer takes more than 10 ms to be read."""
 
 
 class WebError(SchedulerError):
@@ -129,7 +133,10 @@ class WebClient(Web):
         limit_seconds: float = LIMIT_SECONDS,
         limit_bytes: int = LIMIT_BYTES,
         destinations: Destinations = EVERYWHERE,
+        elsewhere: Callable[[Callable[[], object]], Awaitable[object]] | None = None,
     ) -> None:
+        """`elsewhere` computes in another process; None: long answers are read here, too."""
+        self._elsewhere = elsewhere
         self._limit_seconds = limit_seconds
         self._limit_bytes = limit_bytes
         self._destinations = destinations
@@ -142,6 +149,7 @@ class WebClient(Web):
         query: Mapping[str, str] | None = None,
         token: str = "",
         verify: bool = True,
+        take: Callable[[object], object] | None = None,
     ) -> object:
         shown = without_user(url)
         if reason := self._destinations.refusal(url):
@@ -149,16 +157,18 @@ class WebClient(Web):
         try:
             async with asyncio.timeout(self._limit_seconds):
                 content = await self._content(url, shown, query, token, verify=verify)
-            answer: object = orjson.loads(content)
+                read = partial(_read, content, take)
+                if take is None or self._elsewhere is None or len(content) < _LONG_BYTES:
+                    return read()
+                return await self._elsewhere(read)
         except TimeoutError as error:
             limit = f"{self._limit_seconds:g} s"
             raise WebError(f"cannot read {shown}: no answer within {limit}") from error
         except orjson.JSONDecodeError as error:
             raise WebError(f"cannot read {shown}: the answer is no JSON: {error}") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, BrokenExecutor) as error:
             reason = str(error).replace(url, shown) or type(error).__name__
             raise WebError(f"cannot read {shown}: {reason}") from error
-        return answer
 
     async def _content(
         self,
@@ -195,3 +205,9 @@ class WebClient(Web):
                     response.close()  # with its connection: the rest is not to be read
                     raise WebError(f"cannot read {shown}: more than {self._limit_bytes} bytes")
             return bytes(content)
+
+
+def _read(content: bytes, take: Callable[[object], object] | None) -> object:
+    """The answer, or what is kept of it."""
+    answer: object = orjson.loads(content)
+    return answer if take is None else take(answer)

@@ -262,7 +262,7 @@ def normal_extender(extender: Mapping[str, Any], source: str) -> JsonObject:
     Field names are read in any case, as Go reads JSON (a Policy says enableHttps); a Policy's
     timeout is a number of nanoseconds.
     """
-    result = _with_field_names(extender, Extender.model_fields)
+    result = with_field_names(extender, Extender.model_fields)
     timeout = result.get("httpTimeout")
     if timeout in (None, "", 0, "0", "0s"):
         # kube-scheduler's default, which is not Stellwerk's: what is converted behaves as before.
@@ -271,22 +271,23 @@ def normal_extender(extender: Mapping[str, Any], source: str) -> JsonObject:
         result["httpTimeout"] = f"{timeout / _NANOSECONDS:.9f}".rstrip("0").rstrip(".") + "s"
     if result.get("tlsConfig") is not None:
         tls = as_object(result["tlsConfig"], f"{source}.tlsConfig")
-        result["tlsConfig"] = _with_field_names(tls, ExtenderTLSConfig.model_fields)
+        result["tlsConfig"] = with_field_names(tls, ExtenderTLSConfig.model_fields)
     if result.get("prioritizeVerb"):
         result["weight"] = as_weight(result.get("weight"), f"{source}.weight")
     return result
 
 
-def _with_field_names(given: Mapping[str, Any], fields: Mapping[str, Any]) -> JsonObject:
+def with_field_names(given: Mapping[str, Any], fields: Mapping[str, Any]) -> JsonObject:
     """Return a mapping whose keys are spelt as the model's fields where they differ in case."""
     spelling = {str(info.alias).lower(): str(info.alias) for info in fields.values()}
     return {spelling.get(key.lower(), key): value for key, value in given.items()}
 
 
-def without_type(args: Mapping[str, Any]) -> JsonObject:
-    """Return plugin arguments without apiVersion and kind, which name an old version."""
+def without_type(args: Mapping[str, Any], plugin: str) -> JsonObject:
+    """Return a plugin's arguments without apiVersion and kind, which name an old version."""
     group = ARGS_API_VERSION.partition("/")[0]
     typed = str(args.get("apiVersion", "")).startswith(group)
+    typed = typed or ("apiVersion" not in args and args.get("kind") == f"{plugin}Args")
     return {key: value for key, value in args.items() if not (typed and key in _TYPE)}
 
 

@@ -7,8 +7,10 @@ that were renamed, merged or taken out are found under what does their work now,
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, Final
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, ValidationError
 
 from stellwerk.convert.draft import (
     NODE_PREFER_AVOID_PODS,
@@ -21,9 +23,11 @@ from stellwerk.convert.draft import (
     as_object,
     as_weight,
     normal_resources,
+    with_field_names,
     without_type,
 )
 from stellwerk.errors import ProfileError
+from stellwerk.models.config_model import ConfigModel, field_path, problems
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -54,9 +58,30 @@ OFF_BY_DEFAULT: Final = frozenset(
 """In-tree plugins that no profile has by default, and aliases."""
 
 
+_NOT_READ: Final = frozenset({"SignalFx"})
+"""Metric providers whose usage of nodes Stellwerk does not read by itself."""
+
+
 @cache
-def _installed() -> frozenset[str]:
-    return frozenset(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
+def _installed() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+class _NoArguments(ConfigModel):
+    """The arguments of a plugin that takes none."""
+
+
+@cache
+def _args_model(name: str) -> type[BaseModel] | None:
+    """The model of an installed plugin's arguments; None: it is not here, or cannot be imported."""
+    point = _installed().get(name)
+    try:
+        plugin = None if point is None else point.load()
+    except Exception:  # noqa: BLE001 whatever a user's package does when it is imported
+        return None
+    if plugin is None:
+        return None
+    return cast("type[BaseModel]", getattr(plugin, "args_model", None) or _NoArguments)
 
 
 def unknown_plugin(name: str) -> str:
@@ -64,7 +89,7 @@ def unknown_plugin(name: str) -> str:
     in_tree = {*DEFAULT_PLUGINS, *OFF_BY_DEFAULT}
     if name == ALL or name in in_tree or name in _installed():
         return ""
-    near = suggestion(name, in_tree | _installed())
+    near = suggestion(name, in_tree | _installed().keys())
     return f'no plugin "{name}" is installed here{near}; the profile is refused where none is'
 
 
@@ -204,7 +229,8 @@ def _args_by_plugin(profile: Mapping[str, Any], source: str) -> Arguments:
         name = _RENAMED.get(str(config.get("name", "")), str(config.get("name", "")))
         if name in args:
             raise ProfileError(place, f'duplicate plugin "{name}"')
-        args[name] = (f"{place}.args", without_type(as_object(config.get("args"), f"{place}.args")))
+        given = as_object(config.get("args"), f"{place}.args")
+        args[name] = (f"{place}.args", without_type(given, name))
     return args
 
 
@@ -216,7 +242,59 @@ def _add_args(name: str, args: Mapping[str, Any], place: str, draft: ProfileDraf
         draft.warn(place, f"arguments of {name} have no counterpart")
     else:
         _warn_of_unknown(name, place, draft)
-        draft.add_args(name, _normal_args(name, args, place, draft))
+        normal = _normal_args(name, args, place, draft)
+        model = _args_model(name)
+        if model is not None:
+            normal = _accepted_args(model, normal, place, draft)
+        draft.add_args(name, normal)
+
+
+def _accepted_args(
+    model: type[BaseModel], args: JsonObject, place: str, draft: ProfileDraft
+) -> JsonObject:
+    """Return what an installed plugin's model takes of arguments; the rest becomes warnings."""
+    result = deepcopy(with_field_names(args, model.model_fields))
+    provider = result.get("metricProvider")
+    if isinstance(provider, Mapping) and provider.get("type") in _NOT_READ:
+        remark = f"{provider['type']} is not read: have a load-watcher read it (watcherAddress)"
+        draft.warn(f"{place}.metricProvider.type", remark)
+    while True:
+        try:
+            model.model_validate(result)
+        except ValidationError as error:
+            path, message = problems(error)[0]
+        else:
+            return result
+        left = path
+        while left and not _drop(result, left):
+            left = left[:-1]
+        where = field_path(place, path)
+        if not left:
+            draft.warn(where, f"{message}; the profile is refused until it is given")
+            return result
+        dropped = "" if left == path else f" with all of {field_path('', left)[1:]}"
+        draft.warn(where, f"{message}; left out{dropped}")
+
+
+def _drop(args: JsonObject, path: tuple[int | str, ...]) -> bool:
+    """Take a value out of nested objects and lists; whether it was there."""
+    *way, last = path
+    holder: Any = args
+    for step in way:
+        holder = _at(holder, step)
+    if _at(holder, last) is None:
+        return False
+    del holder[last]
+    return True
+
+
+def _at(holder: object, step: int | str) -> object:
+    """What an object or a list holds there; None: nothing."""
+    if isinstance(holder, dict):
+        return holder.get(step)
+    if isinstance(holder, list) and isinstance(step, int) and step < len(holder):
+        return holder[step]
+    return None
 
 
 def _normal_args(name: str, args: Mapping[str, Any], place: str, draft: ProfileDraft) -> JsonObject:

@@ -4,7 +4,7 @@
 before it. Invariant: a handle serves one profile for as long as its framework lives.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -30,6 +30,10 @@ from stellwerk.framework.services import (
     NumberSources,
     ObjectStore,
     PeriodicTask,
+    PluginCounter,
+    PluginGauge,
+    PluginHistogram,
+    PluginMetrics,
     PodGroups,
     Recorder,
     VolumeCounts,
@@ -151,6 +155,40 @@ class DevicesUncounted(DeviceCounts):
         pass
 
 
+class NothingMeasured(PluginMetrics, PluginCounter, PluginGauge, PluginHistogram):
+    """Shows nothing: for decisions outside the scheduler."""
+
+    @override
+    def counter(self, name: str, text: str, *labels: str) -> PluginCounter:
+        return self
+
+    @override
+    def gauge(self, name: str, text: str, *labels: str) -> PluginGauge:
+        return self
+
+    @override
+    def histogram(
+        self, name: str, text: str, *labels: str, buckets: Sequence[float]
+    ) -> PluginHistogram:
+        return self
+
+    @override
+    def inc(self, *values: str, amount: float = 1.0) -> None:
+        pass
+
+    @override
+    def set(self, value: float, *values: str) -> None:
+        pass
+
+    @override
+    def remove(self, *values: str) -> None:
+        pass
+
+    @override
+    def observe(self, value: float, *values: str) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The services that all profiles share."""
@@ -185,6 +223,7 @@ class Services:
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
     sources: NumberSources = field(default_factory=NothingRead)
+    metrics: PluginMetrics = field(default_factory=NothingMeasured)
     compatibility: Compatibility = AS_RECORDED
     """The meaning of a profile's `compatibility: auto`."""
 
@@ -208,6 +247,7 @@ class ProfileHandle(Handle):
         self.pod_groups = services.pod_groups
         self.worker = services.worker
         self.sources = services.sources
+        self.metrics = services.metrics
         self.guard = services.guard
         self._framework: ServedFramework | None = None
 

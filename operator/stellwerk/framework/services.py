@@ -142,6 +142,10 @@ class Nominations(Protocol):
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
 
+    def depends_on_deadline(self, pod: PodInfo) -> bool:
+        """Return whether `against` differs between pods like this one by when they end."""
+        ...
+
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to; empty: none."""
         ...
@@ -266,17 +270,21 @@ class Web(Protocol):
         query: Mapping[str, str] | None = None,
         token: str = "",
         verify: bool = True,
+        take: Callable[[object], object] | None = None,
     ) -> object:
-        """Return the parsed JSON that a GET request answers.
+        """Return the parsed JSON that a GET request answers, or what `take` makes of it.
 
         Args:
             url: with http or https.
             query: added to it.
             token: sent as a bearer token; empty: none.
             verify: whether the server's certificate is checked.
+            take: what is kept of the answer, and small; a function of a module or a partial of one,
+                since a long answer is read in a process of its own.
 
         Raises:
             SchedulerError: it cannot be had; says why.
+            ValueError: `take` refuses it.
         """
         ...
 
@@ -321,6 +329,59 @@ class PeriodicTask(Protocol):
         ...
 
 
+class PluginCounter(Protocol):
+    """A number of a plugin that only grows, for each combination of label values."""
+
+    def inc(self, *values: str, amount: float = 1.0) -> None:
+        """Add an amount, which must not be negative."""
+        ...
+
+
+class PluginGauge(Protocol):
+    """A number of a plugin that goes up and down; it is shown for as long as a plugin keeps it."""
+
+    def set(self, value: float, *values: str) -> None:
+        """Replace the value at these label values."""
+        ...
+
+    def remove(self, *values: str) -> None:
+        """Show nothing at these label values from now on."""
+        ...
+
+
+class PluginHistogram(Protocol):
+    """A distribution that a plugin observes, for each combination of label values."""
+
+    def observe(self, value: float, *values: str) -> None:
+        """Count one observation."""
+        ...
+
+
+class PluginMetrics(Protocol):
+    """The metrics of plugins' own on /metrics; a family of several plugins is one.
+
+    Of a family 10,000 series are kept; what comes beyond them is not shown.
+    """
+
+    def counter(self, name: str, text: str, *labels: str) -> PluginCounter:
+        """Return a counter family.
+
+        Raises:
+            ValueError: it is no name of a metric, or taken by another family.
+        """
+        ...
+
+    def gauge(self, name: str, text: str, *labels: str) -> PluginGauge:
+        """Return a gauge family; raises as `counter`."""
+        ...
+
+    def histogram(
+        self, name: str, text: str, *labels: str, buckets: Sequence[float]
+    ) -> PluginHistogram:
+        """Return a histogram family with these upper bounds; raises as `counter`."""
+        ...
+
+
 class NumberSources(Protocol):
     """The inputs of a plugin beside nodes, pods and the kinds that are always watched."""
 
@@ -361,6 +422,8 @@ class Handle(Protocol):
     worker: Worker
     """Computes what a plugin does not wait for."""
     sources: NumberSources
+    metrics: PluginMetrics
+    """Metrics of the plugin's own; named in the constructor, counted at any point."""
 
     @property
     def filters(self) -> FilterRunner:

@@ -5,6 +5,7 @@ SchedulerProfile, its plugin arguments and the arguments of out-of-tree plugins 
 names the field by its path in the object the user wrote.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
@@ -32,6 +33,7 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 _SHOWN_ERRORS: Final = 5
+_STEP: Final = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 
 
 class ConfigModel(BaseModel):
@@ -94,23 +96,26 @@ Duration = Annotated[
 
 def profile_error(error: ValidationError, path: str) -> ProfileError:
     """Return a ProfileError for what pydantic found under `path`: all of it, first field first."""
-    problems = [_problem(detail, path) for detail in error.errors(include_url=False)]
-    (field, message), *others = problems[:_SHOWN_ERRORS]
-    texts = [message, *(f"{other_field}: {other}" for other_field, other in others)]
-    if len(problems) > _SHOWN_ERRORS:
-        texts.append(f"and {len(problems) - _SHOWN_ERRORS} more")
-    return ProfileError(field, "; ".join(texts))
+    found = problems(error)
+    (first, message), *others = found[:_SHOWN_ERRORS]
+    texts = [message, *(f"{field_path(path, where)}: {other}" for where, other in others)]
+    if len(found) > _SHOWN_ERRORS:
+        texts.append(f"and {len(found) - _SHOWN_ERRORS} more")
+    return ProfileError(field_path(path, first), "; ".join(texts))
 
 
-def _problem(detail: ErrorDetails, path: str) -> tuple[str, str]:
-    """Return the path and the message of one of pydantic's errors."""
-    context: Mapping[str, Any] = detail.get("ctx") or {}
-    location: Sequence[int | str] = detail["loc"]
-    below = str(context.get("field", "")) if detail["type"] == "invalid" else ""
-    return _join(path, location) + _below(below), _message(detail, context)
+def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Return the place of each of pydantic's findings below the model, and what is wrong there."""
+    found = []
+    for detail in error.errors(include_url=False):
+        context: Mapping[str, Any] = detail.get("ctx") or {}
+        below = str(context.get("field", "")) if detail["type"] == "invalid" else ""
+        found.append(((*detail["loc"], *_steps(below)), _message(detail, context)))
+    return found
 
 
-def _join(path: str, location: Sequence[int | str]) -> str:
+def field_path(path: str, location: Sequence[int | str]) -> str:
+    """Return the path of a place below another."""
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
@@ -119,8 +124,11 @@ def _join(path: str, location: Sequence[int | str]) -> str:
     return path
 
 
-def _below(field: str) -> str:
-    return field if not field or field.startswith("[") else f".{field}"
+def _steps(field: str) -> tuple[int | str, ...]:
+    """Return the steps of a path such as `resources[0].name`."""
+    if "[" not in field:
+        return (field,) if field else ()
+    return tuple(int(number) if number else name for number, name in _STEP.findall(field))
 
 
 _MESSAGES: Final[Mapping[str, str]] = {

@@ -4,6 +4,7 @@
 first work is handed over, ends with the scheduler's, and one that died is replaced.
 """
 
+import asyncio
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -30,6 +31,15 @@ class WorkerProcess(Worker):
         except BrokenProcessPool:
             self.close()
             return _Under(self._started().submit(work))
+
+    async def computed(self, work: Callable[[], Result]) -> Result:
+        """Return the result of work, for what may wait; raises what the work raises."""
+        try:
+            future = self._started().submit(work)
+        except BrokenProcessPool:
+            self.close()
+            future = self._started().submit(work)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """End the process; what it has not begun is never done."""

@@ -24,7 +24,7 @@ the means and deviations by which risk is reckoned (NaN: there is no number of t
 FULL_PERCENT: Final = 100.0
 _HALF: Final = 0.5
 _NAMED: Final = 3
-_MOST_NODES: Final = 50_000
+MOST_NODES: Final = 50_000
 _MOST_METRICS: Final = 64
 _LARGEST_PERCENT: Final = 1e9
 _AVERAGE: Final = "AVG"
@@ -52,8 +52,8 @@ def checked_usage(answer: object) -> JsonObject:
     columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
     refused = 0
     for name, of_node in (by_node or {}).items() if isinstance(by_node or {}, Mapping) else ():
-        if len(nodes) == _MOST_NODES:
-            raise ValueError(f"more than {_MOST_NODES} nodes")
+        if len(nodes) == MOST_NODES:
+            raise ValueError(f"more than {MOST_NODES} nodes")
         metrics = of_node.get("metrics") if isinstance(of_node, Mapping) else None
         listed = metrics[:_MOST_METRICS] if isinstance(metrics, list) else ()
         good = [each for each in listed if _is_metric(each)]
@@ -137,7 +137,10 @@ class UsageTable:
         """(N,) the position of each row's node in the answer; −1 it is not there."""
         self._values: dict[str, FloatColumn] = {}
         self._known: npt.NDArray[np.bool_] = np.zeros(1, np.bool_)
-        self._at: FloatColumn = np.zeros(1)
+        self._at: FloatColumn = np.full(1, np.nan)
+        """(M + 1,) float64, when each node of the answer was measured; NaN: it does not say."""
+        self._oldest_seconds = math.nan
+        """The oldest of them that counts; NaN: none."""
         self._columns: dict[str, FloatColumn] = {}
         self.answered = False
         """Whether the source has answered at all."""
@@ -146,19 +149,35 @@ class UsageTable:
         self.revision = 0
         """Changes when what is measured does."""
         self._stale = False
+        self._missing = handle.metrics.gauge(
+            "stellwerk_nodes_without_usage",
+            "Nodes of which a load-aware plugin has no measurement that counts.",
+            *("profile", "source"),
+        )
+        self._show_missing()
 
     def refresh(self) -> int:
         """Follow the source, the nodes and the time; returns the revision."""
+        changed = False
         if not self._read.current:
             self._read.catch_up()
             self._take_answer()
-        self._follow_nodes()
+            changed = True
+        changed |= self._follow_nodes()
         stale = self._is_stale()
-        if stale != self._stale:
+        if self._leave_out_old() or stale != self._stale:
             self._stale = stale
             self._columns.clear()
             self.revision += 1
+            changed = True
+        if changed:
+            self._show_missing()
         return self.revision
+
+    def _show_missing(self) -> None:
+        nodes = len(self._handle.snapshot.row_of)
+        measured = int(np.count_nonzero(self.measured())) if len(self._index) else 0
+        self._missing.set(max(0, nodes - measured), self._handle.profile_name, self._name)
 
     def column(self, name: str) -> FloatColumn:
         """(N,) float64, percent; NaN: not known, or too old."""
@@ -216,23 +235,28 @@ class UsageTable:
         self._values = {
             name: np.array([*answer.get(name, ()), None], np.float64) for name in COLUMNS
         }
-        self._leave_out_old(np.array([*answer.get("at", ()), None], np.float64))
+        self._at = np.array([*answer.get("at", ()), None], np.float64)
+        self._oldest_seconds = -math.inf
+        self._leave_out_old()
         self._columns.clear()
         self._nodes = ChangeCursor(self._handle.snapshot.node_changes)
         self.revision += 1
 
-    def _leave_out_old(self, at: FloatColumn) -> None:
-        """Nodes whose own measurement is too old have none."""
-        if not self._max_age_seconds:
-            return
-        old = self._handle.now().timestamp() - at > self._max_age_seconds
-        if old.any():
-            self._known &= ~old
-            for values in self._values.values():
-                values[old] = np.nan
+    def _leave_out_old(self) -> bool:
+        """Nodes whose own measurement is too old have none; returns whether there were any."""
+        limit = self._handle.now().timestamp() - self._max_age_seconds
+        if not (self._max_age_seconds and self._oldest_seconds < limit):
+            return False
+        old = self._at < limit
+        self._known &= ~old
+        for values in self._values.values():
+            values[old] = np.nan
+        self._columns.clear()
+        self._oldest_seconds = float(np.fmin.reduce(np.where(old, np.nan, self._at)))
+        return True
 
-    def _follow_nodes(self) -> None:
-        """Find the position of each row whose node changed."""
+    def _follow_nodes(self) -> bool:
+        """Find the position of each row whose node changed; returns whether any did."""
         snapshot = self._handle.snapshot
         rows = self._nodes.advance()
         if rows is None or len(self._index) != snapshot.size:
@@ -245,6 +269,7 @@ class UsageTable:
                 node = snapshot.nodes[row]
                 self._index[row] = -1 if node is None else self._position.get(node.name, -1)
             self._columns.clear()
+        return rows != []
 
 
 def go_round(values: FloatColumn) -> FloatColumn:

@@ -6,7 +6,8 @@ source only reads; how often, how long and how much is the framework's to bound.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from functools import partial
+from typing import Annotated, Final, Literal, cast
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -21,7 +22,7 @@ from stellwerk.plugin_api import (
     invalid,
     resource_amount,
 )
-from stellwerk_plugins.load.node_usage import KIND, checked_usage
+from stellwerk_plugins.load.node_usage import KIND, MOST_NODES, checked_usage
 
 PERIOD_SECONDS: Final = 30.0
 _METRICS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
@@ -111,7 +112,7 @@ class _Source(NumberSource):
 
 
 class LoadWatcher(_Source):
-    """A load-watcher service."""
+    """A load-watcher service, whose answers are checked as they are read."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"load-watcher {_shown(address)}")
@@ -119,7 +120,11 @@ class LoadWatcher(_Source):
 
     @override
     async def read(self, client: ClusterClient, web: Web) -> object:
-        return await web.get(self._url)
+        return await web.get(self._url, take=checked_usage)
+
+    @override
+    def checked(self, answer: object) -> JsonObject:
+        return cast("JsonObject", answer)
 
 
 class MetricsServer(_Source):
@@ -187,9 +192,13 @@ class Prometheus(_Source):
             if not query:
                 continue
             answer = await web.get(
-                self._url, query={"query": query}, token=token, verify=self._provider.verifies
+                self._url,
+                query={"query": query},
+                token=token,
+                verify=self._provider.verifies,
+                take=partial(_results, label=queries.node_label),
             )
-            for name, ratio in _results(answer, queries.node_label):
+            for name, ratio in answer if isinstance(answer, list) else ():
                 metric = {"type": type_, "operator": operator, "value": 100 * ratio}
                 by_node.setdefault(self._node(name), {"metrics": []})["metrics"].append(metric)
         end = int(self._handle.now().timestamp())
@@ -217,11 +226,12 @@ class Prometheus(_Source):
 
 
 def _results(answer: object, label: str) -> list[tuple[str, float]]:
+    """Names and ratios, of so many at most."""
     if not isinstance(answer, Mapping) or answer.get("status") != "success":
         error = answer.get("error") if isinstance(answer, Mapping) else answer
         raise ValueError(f"the query failed: {str(error)[:200]}")
     found = []
-    for each in (answer.get("data") or {}).get("result") or ():
+    for each in ((answer.get("data") or {}).get("result") or ())[:MOST_NODES]:
         name, (_, value) = each["metric"].get(label), each["value"]
         if name:
             found.append((str(name), float(value)))

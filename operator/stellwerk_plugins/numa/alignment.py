@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stellwerk.plugin_api import Mask, NodeView, RowColumn
-from stellwerk_plugins.numa.columns import Zones, whole_above
+from stellwerk_plugins.numa.columns import ZoneMask, Zones, whole_above
 from stellwerk_plugins.numa.requests import Request, is_shared, may_be_anywhere
 
 
@@ -31,14 +31,15 @@ class Alignment:
             if not amount:
                 continue
             amounts = self._zones.amounts(resource)
-            reported = amounts.reported[:, self._rows]
-            offered &= amounts.offered[self._rows]
+            if not amounts.offered.all():
+                offered &= amounts.offered[self._rows]
             if self._guaranteed or not is_shared(resource):
-                holds = reported & (self._available(resource) >= whole_above(resource, amount))
+                # Of what a zone does not report, 0 is available.
+                holds: ZoneMask = self._available(resource) >= whole_above(resource, amount)
             else:
-                holds = reported
+                holds = amounts.reported[:, self._rows]
             if may_be_anywhere(resource):
-                holds = holds | ~reported.any(axis=0)
+                holds = holds | ~amounts.reported[:, self._rows].any(axis=0)
             possible &= holds
         fits: Mask = offered & possible.any(axis=0)
         return fits, possible.argmax(axis=0)
@@ -49,12 +50,11 @@ class Alignment:
         for resource, amount in request.items():
             if not amount or (is_shared(resource) and not self._guaranteed):
                 continue
-            reported = self._zones.amounts(resource).reported[:, self._rows]
             left = self._left.get(resource)
             if left is None:
                 left = self._left[resource] = self._available(resource).copy()
-            taken = whole_above(resource, amount) * reported[positions, everywhere]
-            left[positions, everywhere] -= taken
+            # What is below 0 holds nothing, as what is not reported.
+            left[positions, everywhere] -= whole_above(resource, amount)
 
     def _available(self, resource: str) -> npt.NDArray[np.int64]:
         left = self._left.get(resource)

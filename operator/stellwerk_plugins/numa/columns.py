@@ -6,8 +6,8 @@ Invariant: a row's columns equal its topology in force less the pods counted int
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from stellwerk.plugin_api import (
     units,
 )
 from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
-from stellwerk_plugins.numa.fingerprint import fingerprint
+from stellwerk_plugins.numa.fingerprint import fingerprint, require_hashes
 from stellwerk_plugins.numa.requests import is_exclusive
 from stellwerk_plugins.numa.topology import KIND, POD, SINGLE_NUMA_NODE, Topology, parse_topology
 from stellwerk_plugins.numa.zone_book import ZoneBook
@@ -30,10 +30,13 @@ from stellwerk_plugins.numa.zone_book import ZoneBook
 ZoneColumn = npt.NDArray[np.int64]
 """(P, N) or (P, n)."""
 ZoneMask = npt.NDArray[np.bool_]
+Distances: TypeAlias = tuple[tuple[int, ...], ...]
+"""Between the zones of a node, by position."""
 
 _MOST_RESOURCES: Final = 64
 """Columns of so many resources are kept, those that were asked for last."""
 _LARGEST: Final = 1 << 62
+_FEW_MATRICES: Final = 1000
 _ALWAYS_OFFERED: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
@@ -49,12 +52,18 @@ class ZoneAmounts:
         """(N,) bool, whether the node's allocatable names it."""
         self.whole: ZoneColumn = np.zeros((positions, rows), np.int64)
         """(P, N) int64, what is available in whole units: cores rounded up."""
+        self.whole_float: npt.NDArray[np.float64] = np.zeros((positions, rows), np.float64)
+        """(P, N) float64, the same."""
+        self.largest = 0
+        """No whole amount is or was above it."""
 
 
 class Zones:
     """The topologies of all nodes, as the arguments of one profile let them count."""
 
     def __init__(self, handle: Handle, args: NodeResourceTopologyMatchArgs) -> None:
+        if args.over_reserves:
+            require_hashes()
         self._handle = handle
         self._args = args
         self.book = handle.snapshot.book(ZoneBook)
@@ -64,6 +73,10 @@ class Zones:
         self._pods = ChangeCursor(self.book.changes)
         self._read: dict[str, Topology] = {}
         """The objects as they were last written, by node."""
+        self.faults: dict[str, tuple[str, ...]] = {}
+        """What makes no sense in the objects of nodes, of those that have any."""
+        self._changed_names: set[str] | None = set()
+        """Nodes whose objects were parsed since the last look; None: all of them."""
         self._in_force: dict[int, Topology] = {}
         self._amounts: OrderedDict[str, ZoneAmounts] = OrderedDict()
         self._checked_seconds = handle.now_seconds()
@@ -83,6 +96,10 @@ class Zones:
         self.as_pod: Mask = np.zeros(rows, np.bool_)
         """(N,) bool, where it aligns the pod as one."""
         self.most_zones: IntColumn = np.zeros(rows, np.int64)
+        self.distance_id: IntColumn = np.zeros(rows, np.int64)
+        """(N,) int64, the number of the matrix of distances between the zones."""
+        self._matrices: list[Distances] = [()]
+        self._matrix_ids: dict[Distances, int] = {(): 0}
         self._amounts.clear()
 
     # --- what plugins read ----------------------------------------------------------------------
@@ -94,8 +111,7 @@ class Zones:
             while len(self._amounts) >= _MOST_RESOURCES:
                 self._amounts.popitem(last=False)
             found = self._amounts[resource] = ZoneAmounts(*self.present.shape)
-            for row in self._handle.snapshot.row_of.values():
-                self._write_amounts(row, resource, found)
+            self._write_amounts(list(self._handle.snapshot.row_of.values()), resource, found)
         self._amounts.move_to_end(resource)
         return found
 
@@ -103,14 +119,11 @@ class Zones:
         """The topology in force of a row; None: there is none."""
         return self._in_force.get(row)
 
-    def distances(self, rows: RowColumn) -> Mapping[tuple[tuple[int, ...], ...], list[int]]:
-        """The positions in `rows` by the matrix of distances between zones."""
-        found: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for position, row in enumerate(rows.tolist()):
-            topology = self._in_force.get(row)
-            if topology is not None:
-                found.setdefault(topology.distances, []).append(position)
-        return found
+    def distances(self, rows: RowColumn) -> Iterator[tuple[Distances, RowColumn]]:
+        """Each matrix of distances between zones, with the positions in `rows` that have it."""
+        ids = self.distance_id[rows]
+        for number in np.unique(ids).tolist():
+            yield self._matrices[number], np.flatnonzero(ids == number)
 
     # --- following the cluster ------------------------------------------------------------------
 
@@ -121,27 +134,21 @@ class Zones:
             self.book.look()
         if (
             self._objects.current
+            and not (self._changed_names is None or self._changed_names)
             and self._nodes.current
             and self._pods.current
             and not self._waiting
         ):
             return []
-        names = self._objects.advance()
+        self.follow_objects()
+        names, self._changed_names = self._changed_names, set()
         rows, of_pods = self._nodes.advance(), self._pods.advance()
-        if names is None:
-            self._read = {
-                str(obj["metadata"]["name"]): parse_topology(obj)
-                for obj in self._handle.objects.list(KIND)
-            }
-        else:
-            for key in names:
-                self._read_again(key[1])
         if names is None or rows is None or of_pods is None:
             changed: Iterable[int] = list(snapshot.row_of.values())
             everything = True
         else:
             row_of = snapshot.row_of
-            of_objects = [row_of[name] for _, name in names if name in row_of]
+            of_objects = [row_of[name] for name in names if name in row_of]
             changed, everything = dict.fromkeys([*of_objects, *rows, *of_pods]), False
         self._settle(changed)
         positions = max(
@@ -152,14 +159,33 @@ class Zones:
             changed, everything = list(snapshot.row_of.values()), True
         for row in changed:
             self._write(row)
+        for resource, amounts in self._amounts.items():
+            self._write_amounts(list(changed), resource, amounts)
         return None if everything else list(changed)
 
+    def follow_objects(self) -> None:
+        """Parse the objects that have changed; what follows from them waits for the next look."""
+        keys = self._objects.advance()
+        if keys is None:
+            self._changed_names = None
+            self._read, self.faults = {}, {}
+            for obj in self._handle.objects.list(KIND):
+                self._read_again(str(obj["metadata"]["name"]))
+            return
+        for _, name in keys:
+            self._read_again(name)
+            if self._changed_names is not None:
+                self._changed_names.add(name)
+
     def _read_again(self, name: str) -> None:
+        self.faults.pop(name, None)
         obj = self._handle.objects.get(KIND, "", name)
         if obj is None:
             self._read.pop(name, None)
         else:
-            self._read[name] = parse_topology(obj)
+            topology = self._read[name] = parse_topology(obj)
+            if topology.faults:
+                self.faults[name] = topology.faults
 
     def _settle(self, rows: Iterable[int]) -> None:
         """Find the topology in force of rows, and from time to time of those that wait."""
@@ -235,34 +261,55 @@ class Zones:
         self.aligned[row] = shown.policy == SINGLE_NUMA_NODE
         self.as_pod[row] = shown.scope == POD
         self.most_zones[row] = shown.most_zones
+        self.distance_id[row] = self._matrix_id(shown.distances)
         self.present[:, row] = False
         self.present[: len(shown.zones), row] = True
-        taken = self.book.taken(row) if self._args.over_reserves else {}
-        for resource, amounts in self._amounts.items():
-            self._write_amounts(row, resource, amounts, taken)
 
-    def _write_amounts(
-        self,
-        row: int,
-        resource: str,
-        amounts: ZoneAmounts,
-        taken: Mapping[str, int] | None = None,
-    ) -> None:
-        snapshot = self._handle.snapshot
-        node, topology = snapshot.nodes[row], self._in_force.get(row)
-        if taken is None:
-            taken = self.book.taken(row) if self._args.over_reserves else {}
-        offered = node is not None and resource in node.allocatable
-        amounts.offered[row] = offered or resource in _ALWAYS_OFFERED
-        amounts.reported[:, row] = False
-        amounts.available[:, row] = amounts.whole[:, row] = 0
-        for position, zone in enumerate(topology.zones if topology is not None else ()):
-            available = zone.available.get(resource)
-            if available is not None:
-                amounts.reported[position, row] = True
-                left = max(0, available - taken.get(resource, 0))
-                amounts.available[position, row] = whole_below(resource, left)
-                amounts.whole[position, row] = units(left)
+    def _matrix_id(self, distances: Distances) -> int:
+        """The number of a matrix; those that no row has any more are forgotten now and then."""
+        found = self._matrix_ids.get(distances)
+        if found is None:
+            if len(self._matrices) > 2 * len(self.distance_id) + _FEW_MATRICES:
+                self._forget_matrices()
+            found = self._matrix_ids[distances] = len(self._matrices)
+            self._matrices.append(distances)
+        return found
+
+    def _forget_matrices(self) -> None:
+        used, self.distance_id[:] = np.unique(self.distance_id, return_inverse=True)
+        self._matrices = [self._matrices[number] for number in used.tolist()]
+        self._matrix_ids = {each: number for number, each in enumerate(self._matrices)}
+
+    def _write_amounts(self, rows: Sequence[int], resource: str, amounts: ZoneAmounts) -> None:
+        """Write a resource's columns at some rows, all at once."""
+        if not rows:
+            return
+        offered, reported, available, whole = [], [], [], []
+        positions = len(self.present)
+        nothing, absent = [0] * positions, [False] * positions
+        for row in rows:
+            node, topology = self._handle.snapshot.nodes[row], self._in_force.get(row)
+            offered.append(node is not None and resource in node.allocatable)
+            zones = topology.zones if topology is not None else ()
+            if not zones:
+                reported.append(absent)
+                available.append(nothing)
+                whole.append(nothing)
+                continue
+            taken = self.book.taken(row).get(resource, 0) if self._args.over_reserves else 0
+            have = [zone.available.get(resource) for zone in zones]
+            left = [0 if amount is None else max(0, amount - taken) for amount in have]
+            rest = positions - len(zones)
+            reported.append([amount is not None for amount in have] + absent[:rest])
+            available.append([whole_below(resource, amount) for amount in left] + nothing[:rest])
+            whole.append([units(amount) for amount in left] + nothing[:rest])
+        at = list(rows)
+        amounts.offered[at] = True if resource in _ALWAYS_OFFERED else offered
+        amounts.reported[:, at] = np.array(reported, np.bool_).T
+        amounts.available[:, at] = np.array(available, np.int64).T
+        amounts.whole[:, at] = np.array(whole, np.int64).T
+        amounts.whole_float[:, at] = amounts.whole[:, at]
+        amounts.largest = max(amounts.largest, int(amounts.whole[:, at].max()))
 
     def _is_fresh(self, row: int, topology: Topology | None) -> bool:
         if self._args.discard_reserved_nodes:

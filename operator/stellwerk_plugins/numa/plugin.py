@@ -45,6 +45,7 @@ from stellwerk.plugin_api import (
 from stellwerk_plugins.numa.alignment import Alignment
 from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
 from stellwerk_plugins.numa.columns import Zones
+from stellwerk_plugins.numa.faults import TopologyFaults
 from stellwerk_plugins.numa.requests import Request, ZoneRequests, zone_requests
 from stellwerk_plugins.numa.scores import (
     Rows,
@@ -96,6 +97,8 @@ class NodeResourceTopologyMatch(
     def __init__(self, handle: Handle, args: NodeResourceTopologyMatchArgs) -> None:
         self._handle = handle
         self._zones = Zones(handle, args)
+        self._faults = TopologyFaults(handle.objects, self._zones, handle.recorder)
+        handle.sources.repeat(self._faults)
         self._strategy = args.scoring_strategy.type
         self._weights = {each.name: max(1, each.weight) for each in args.scoring_strategy.resources}
 

@@ -6,6 +6,7 @@ Invariant: parsing raises nothing; what makes no sense is left out and named in 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from stellwerk.plugin_api import JsonObject, exact_amount
@@ -110,13 +111,13 @@ def _first(policies: object) -> str:
 
 def _attributes(attributes: object) -> Iterator[tuple[str, str]]:
     for each in attributes if isinstance(attributes, list) else ():
-        if isinstance(each, Mapping):
+        if isinstance(each, dict):
             yield str(each.get("name") or ""), str(each.get("value") or "")
 
 
 def _parsed_zones(zones: object, faults: list[str]) -> Iterator[Zone]:
     for each in zones if isinstance(zones, list) else ():
-        if not isinstance(each, Mapping) or each.get("type") != "Node":
+        if not isinstance(each, dict) or each.get("type") != "Node":
             continue
         name = str(each.get("name") or "")
         match = _ZONE_NAME.fullmatch(name)
@@ -126,12 +127,18 @@ def _parsed_zones(zones: object, faults: list[str]) -> Iterator[Zone]:
         yield Zone(int(match[1]), _available(each, faults), _distances(each.get("costs"), faults))
 
 
+@lru_cache(maxsize=4096)
+def _amount(text: str | float) -> int:
+    """Billionths; exporters write the same few amounts again and again."""
+    return exact_amount(text)
+
+
 def _available(zone: Mapping[str, Any], faults: list[str]) -> dict[str, int]:
     available: dict[str, int] = {}
     resources = zone.get("resources")
     for each in resources if isinstance(resources, list) else ():
         try:
-            name, amount = str(each["name"]), exact_amount(each["available"])
+            name, amount = str(each["name"]), _amount(each["available"])
         except (KeyError, TypeError, ValueError, AttributeError):
             faults.append(f"a resource of zone {zone.get('name')} is left out: it has no amount")
             continue
@@ -148,7 +155,7 @@ def _distances(costs: object, faults: list[str]) -> dict[int, int]:
     distances: dict[int, int] = {}
     for each in costs if isinstance(costs, list) else ():
         name, value = (
-            (each.get("name"), each.get("value")) if isinstance(each, Mapping) else (None, None)
+            (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
         )
         match = _ZONE_NAME.fullmatch(str(name))
         if match is None or not isinstance(value, int):

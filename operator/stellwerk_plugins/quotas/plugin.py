@@ -13,6 +13,7 @@ from typing_extensions import override
 from stellwerk.plugin_api import (
     GO_ON,
     OK,
+    QUEUE,
     QUEUE_SKIP,
     Action,
     Candidate,
@@ -84,7 +85,9 @@ class CapacityScheduling(
         self._quotas = Quotas(handle.objects)
         self._use = handle.snapshot.book(NamespaceUse)
         self._budgets = DisruptionBudgets(handle.objects)
-        self._status = QuotaStatus(handle.objects, self._quotas, self._use, handle.recorder)
+        self._status = QuotaStatus(
+            handle.objects, self._quotas, self._use, handle.recorder, handle.metrics
+        )
         handle.sources.repeat(self._status)
 
     # --- whether there is room in the quotas ----------------------------------------------------
@@ -224,9 +227,14 @@ class CapacityScheduling(
         if not isinstance(other, PodInfo):
             return QUEUE_SKIP
         quotas = self._quotas.by_namespace()
-        return queue_if(
-            pod.namespace in quotas and other.namespace in quotas and bool(requested_by(other))
-        )
+        own = quotas.get(pod.namespace)
+        if own is None or other.namespace not in quotas or not requested_by(other):
+            return QUEUE_SKIP
+        if other.namespace == pod.namespace:
+            return QUEUE
+        # Others free nothing of the namespace's own maximum. What is used may still hold pods of
+        # the namespace that have ended: their own ends wake the pod.
+        return queue_if(not own.over_max(self._use.used.get(pod.namespace, {}), requested_by(pod)))
 
     def _quota_changed(self, _: PodInfo, change: ClusterChange) -> QueueingHint:
         """Another specification; what is written into the status makes no room."""

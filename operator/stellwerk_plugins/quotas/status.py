@@ -12,11 +12,12 @@ from typing_extensions import override
 from stellwerk.plugin_api import (
     ClusterClient,
     JsonObject,
-    ObjectReference,
     ObjectStore,
     PeriodicTask,
+    PluginMetrics,
     Recorder,
 )
+from stellwerk_plugins.conditions import condition, message_of, said, warn
 from stellwerk_plugins.quotas.amounts import amount_as_text
 from stellwerk_plugins.quotas.quota import KIND, NamespaceUse, Quota, Quotas
 
@@ -24,8 +25,6 @@ PERIOD_SECONDS: Final = 5.0
 _MOST_WRITES: Final = 50
 """In one run; the rest follows in the next."""
 _API: Final = "scheduling.x-k8s.io/v1alpha1"
-_CONDITION: Final = "Accepted"
-_MOST_CHARACTERS: Final = 1024
 
 
 class QuotaStatus(PeriodicTask):
@@ -35,23 +34,49 @@ class QuotaStatus(PeriodicTask):
     period_seconds = PERIOD_SECONDS
 
     def __init__(
-        self, objects: ObjectStore, quotas: Quotas, use: NamespaceUse, recorder: Recorder
+        self,
+        objects: ObjectStore,
+        quotas: Quotas,
+        use: NamespaceUse,
+        recorder: Recorder,
+        metrics: PluginMetrics,
     ) -> None:
         self._objects = objects
         self._quotas = quotas
         self._use = use
         self._recorder = recorder
+        self._amounts = metrics.gauge(
+            "stellwerk_elastic_quota",
+            "Amounts of elastic quotas, in cores or whole units: used, min or max.",
+            *("namespace", "resource", "amount"),
+        )
+        self._shown: set[tuple[str, str, str]] = set()
 
     @override
     async def run(self, client: ClusterClient) -> None:
+        self._show()
         for obj, patch in list(self._due())[:_MOST_WRITES]:
             metadata = obj["metadata"]
             namespace, name = metadata.get("namespace") or "default", metadata["name"]
             path = f"/apis/{_API}/namespaces/{namespace}/elasticquotas/{name}/status"
             await client.patch(path, {"status": patch})
-            for condition in patch.get("conditions") or ():
-                if condition["status"] == "False":
-                    self._warn(obj, condition)
+            if message := said(patch):
+                warn(self._recorder, _API, KIND, obj, message)
+
+    def _show(self) -> None:
+        """Set the metric of every quota that counts, and drop those of quotas that are gone."""
+        now: dict[tuple[str, str, str], int] = {}
+        for namespace, quota in self._quotas.by_namespace().items():
+            used = self._use.used.get(namespace, {})
+            for amount, amounts in (("used", used), ("min", quota.min), ("max", quota.max or {})):
+                for resource, value in amounts.items():
+                    now[namespace, resource, amount] = value
+        for gone in self._shown - now.keys():
+            self._amounts.remove(*gone)
+        for (namespace, resource, amount), value in now.items():
+            shown = value / 1000 if resource == "cpu" else float(value)
+            self._amounts.set(shown, namespace, resource, amount)
+        self._shown = set(now)
 
     def _due(self) -> Iterable[tuple[JsonObject, JsonObject]]:
         """The objects whose status says something else than it should, with what it lacks."""
@@ -66,10 +91,9 @@ class QuotaStatus(PeriodicTask):
             used = self._used(quota) if counts else {}
             patch = _changed_amounts(status.get("used") or {}, used)
             changed: JsonObject = {"used": patch} if patch else {}
-            message = "; ".join(quota.faults) if counts else _not_counted(quota)
-            message = message[:_MOST_CHARACTERS]
-            if _said(status) != message:
-                changed["conditions"] = [_condition(message)]
+            message = message_of(quota.faults if counts else (_not_counted(quota),))
+            if said(status) != message:
+                changed["conditions"] = [condition(message)]
             if changed:
                 yield obj, changed
 
@@ -77,24 +101,6 @@ class QuotaStatus(PeriodicTask):
         used = self._use.used.get(quota.namespace, {})
         named = dict.fromkeys([*used, *quota.min, *(quota.max or {})])
         return {resource: amount_as_text(resource, used.get(resource, 0)) for resource in named}
-
-    def _warn(self, obj: JsonObject, condition: Mapping[str, str]) -> None:
-        metadata = obj["metadata"]
-        regarding = ObjectReference(
-            api_version=_API,
-            kind=KIND,
-            name=metadata["name"],
-            namespace=metadata.get("namespace") or "default",
-            uid=metadata.get("uid") or "",
-        )
-        self._recorder.event(
-            regarding,
-            "Warning",
-            condition["reason"],
-            "Checking",
-            condition["message"],
-            reporting_controller="stellwerk",
-        )
 
 
 def _changed_amounts(shown: Mapping[str, Any], used: Mapping[str, str]) -> dict[str, str | None]:
@@ -107,21 +113,3 @@ def _changed_amounts(shown: Mapping[str, Any], used: Mapping[str, str]) -> dict[
 
 def _not_counted(quota: Quota) -> str:
     return f"of several quotas of the namespace the oldest counts, {quota.name}"
-
-
-def _said(status: JsonObject) -> str:
-    """What the condition says against the object; empty: nothing."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == _CONDITION:
-            return str(condition.get("message") or "")
-    return ""
-
-
-def _condition(message: str) -> JsonObject:
-    accepted = not message
-    return {
-        "type": _CONDITION,
-        "status": "True" if accepted else "False",
-        "reason": "Accepted" if accepted else "Invalid",
-        "message": message,
-    }

@@ -1,5 +1,6 @@
-"""NUMA alignment on all nodes at once equals alignment of one node at a time."""
+"""NUMA alignment and scores on all nodes at once equal those of one node at a time."""
 
+from itertools import combinations
 from typing import Any, Final
 
 from hypothesis import given, settings
@@ -139,3 +140,154 @@ def test_all_nodes_at_once_are_judged_as_each_alone(given: list[Any], pod: JsonO
         code = int(result.codes[cache.snapshot.row_of[f"n{index}"]])
         said = result.status(code).message if code else None
         assert said == one_by_one(parsed, topology)
+
+
+# --- scores -------------------------------------------------------------------------------------
+
+STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes")
+available = st.one_of(st.integers(0, 9), st.sampled_from([10**6, 2**46 + 1, 2**53 + 1])).map(str)
+
+
+@st.composite
+def scored_topologies(draw: st.DrawFn) -> JsonObject:
+    topology = draw(topologies())
+    names = [zone["name"] for zone in topology["zones"]]
+    for zone in topology["zones"]:
+        zone["resources"] = [
+            {"name": name, "available": draw(available)}
+            for name in draw(st.sampled_from([RESOURCES[:2], RESOURCES]))
+        ]
+        far = draw(st.sampled_from([10, 20, 20]))
+        zone["costs"] = [
+            {"name": name, "value": 10 if name == zone["name"] else far} for name in names
+        ]
+    most = draw(st.sampled_from(["2", "8", "200"]))
+    topology["attributes"].append({"name": "topologyManagerMaxNUMANodes", "value": most})
+    return topology
+
+
+def units_of(amount: int) -> int:
+    return -(-amount // 10**9)
+
+
+def zone_score(strategy: str, have: dict[str, int], request: dict[str, int]) -> int:
+    """The score of one zone for one request, in the words of the documentation."""
+    if strategy == "BalancedAllocation":
+        shares = [
+            units_of(amount) / float(units_of(have[name])) if have.get(name) else 1.0
+            for name, amount in request.items()
+        ]
+        if any(share > 1 for share in shares):
+            return 0
+        mean = sum(shares[1:], shares[0]) / len(shares)
+        squares = compensation = 0.0
+        for share in shares:
+            apart = share - mean
+            compensation += apart
+            squares += apart * apart
+        variance = (squares - compensation * compensation / len(shares)) / max(len(shares) - 1, 1)
+        return int((1 - variance) * 100)
+    total = 0
+    for name, amount in request.items():
+        free, want = units_of(have.get(name, 0)), units_of(amount)
+        if free and have[name] >= amount:
+            total += (free - want if strategy == "LeastAllocated" else want) * 100 // free
+    return total // len(request)
+
+
+def score_by_zones(strategy: str, pod: PodInfo, topology: JsonObject) -> int:
+    """The score of one node by what each of its zones has left."""
+    attributes = {each["name"]: each["value"] for each in topology["attributes"]}
+    if attributes["topologyManagerPolicy"] != "single-numa-node":
+        return 0
+    zones = [
+        {each["name"]: int(each["available"]) * 10**9 for each in zone["resources"]}
+        for zone in topology["zones"]
+    ]
+    asked = requests_of(pod, attributes["topologyManagerScope"])
+    lowest = [
+        min(filter(None, (zone_score(strategy, have, request) for have in zones)), default=0)
+        for request in asked
+        if request
+    ]
+    return int(sum(lowest) / len(lowest)) if lowest else 100
+
+
+def requests_of(pod: PodInfo, scope: str) -> list[dict[str, int]]:
+    resources = pod.spec.resources
+    if scope == "container":
+        parts = [*resources.init_containers, *resources.containers]
+        return [dict(part.requests) for part in parts]
+    total: dict[str, int] = {}
+    for part in resources.containers:
+        for name, amount in part.requests.items():
+            total[name] = total.get(name, 0) + amount
+    for part in resources.init_containers:
+        for name, amount in part.requests.items():
+            total[name] = max(total.get(name, 0), amount)
+    return [total]
+
+
+def score_by_number(pod: PodInfo, topology: JsonObject) -> int:
+    """The score of one node by how few zones hold each request, and how near they are."""
+    attributes = {each["name"]: each["value"] for each in topology["attributes"]}
+    zones = sorted(topology["zones"], key=lambda zone: int(zone["name"].removeprefix("node-")))
+    left = [
+        {each["name"]: int(each["available"]) * 10**9 for each in zone["resources"]}
+        for zone in zones
+    ]
+    cost = [{each["name"]: each["value"] for each in zone["costs"]} for zone in zones]
+
+    def distance(chosen: tuple[int, ...]) -> int:
+        return sum(cost[one][zones[other]["name"]] for one in chosen for other in chosen)
+
+    def holds(chosen: tuple[int, ...], request: dict[str, int]) -> bool:
+        return all(name in left[zone] for name in request for zone in chosen) and all(
+            sum(left[zone][name] for zone in chosen) >= amount for name, amount in request.items()
+        )
+
+    most, optimal = 0, True
+    for request in requests_of(pod, attributes["topologyManagerScope"]):
+        if not any(name in have for name in request for have in left):
+            continue
+        for count in range(1, len(zones) + 1):
+            sets = list(combinations(range(len(zones)), count))
+            fitting = [each for each in sets if holds(each, request)]
+            if fitting:
+                break
+        else:
+            return 0
+        chosen = min(fitting, key=distance)
+        optimal &= distance(chosen) == min(map(distance, sets))
+        most = max(most, count)
+        for name, amount in request.items():
+            for zone in chosen:
+                taken = min(left[zone][name], amount)
+                left[zone][name] -= taken
+                amount -= taken  # noqa: PLW2901 what is still to be taken
+    step = 100 // max(2, int(attributes["topologyManagerMaxNUMANodes"]))
+    score = 100 - most * step + (step // 2 if optimal else 0) if most else 100
+    return min(100, max(0, score))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(scored_topologies(), min_size=1, max_size=5), pods(), st.sampled_from(STRATEGIES))
+def test_all_nodes_at_once_are_scored_as_each_alone(
+    given: list[Any], pod: JsonObject, strategy: str
+) -> None:
+    cache = make_cache([make_node(f"n{index}") for index in range(len(given))])
+    objects = IndexedObjectStore()
+    for index, topology in enumerate(given):
+        objects.set("NodeResourceTopology", {"metadata": {"name": f"n{index}"}, **topology})
+    args = {"scoringStrategy": {"type": strategy}}
+    plugin = make_plugin(NodeResourceTopologyMatch, cache.snapshot, args, objects=objects)
+    cache.update_snapshot()
+    parsed = parse_pod(pod)
+    scores = plugin.score(CycleState(), parsed, NodeView(cache.snapshot))
+    for index, topology in enumerate(given):
+        expected = 100
+        if parsed.qos_class == "Guaranteed" and strategy == "LeastNUMANodes":
+            expected = score_by_number(parsed, topology)
+        elif parsed.qos_class == "Guaranteed":
+            expected = score_by_zones(strategy, parsed, topology)
+        assert scores[cache.snapshot.row_of[f"n{index}"]] == expected

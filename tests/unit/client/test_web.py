@@ -1,8 +1,9 @@
 """HTTP for what plugins read: JSON, bounded in time and size, and no word of a password."""
 
 import asyncio
+import pickle
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
@@ -22,6 +23,8 @@ async def answer(request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/json")
     if kind == "long":
         return web.Response(body=b"[" + b"1," * 1000 + b"1]")
+    if kind == "large":
+        return web.Response(body=b"[" + b"1," * 399_999 + b"1]")
     if kind == "text":
         return web.Response(text="no JSON")
     token = request.headers.get("Authorization", "")
@@ -132,3 +135,27 @@ async def test_a_service_is_resolved_by_its_whole_name_and_no_other(
     with pytest.raises(WebError, match=r"8\.8\.8\.8 is the address of no Service"):
         await client.get("http://stranger.example:1/watcher")
     assert asked == ["stranger.example.svc.cluster.local."]
+
+
+async def test_of_a_long_answer_what_is_kept_is_made_elsewhere(server: TestServer) -> None:
+    calls: list[int] = []
+
+    async def elsewhere(work: Callable[[], object]) -> object:
+        calls.append(1)
+        return pickle.loads(pickle.dumps(work))()  # noqa: S301 as it goes to another process
+
+    client = WebClient(elsewhere=elsewhere)
+    assert await client.get(str(server.make_url("/json")), take=_kind_of) == "dict"
+    assert calls == []
+    assert await client.get(str(server.make_url("/large")), take=_kind_of) == "list"
+    assert calls == [1]
+    with pytest.raises(WebError, match="not of this form"):
+        await client.get(str(server.make_url("/large")), take=refuse)
+
+
+def _kind_of(answer: object) -> object:
+    return type(answer).__name__
+
+
+def refuse(_: object) -> object:
+    raise ValueError("not of this form")

@@ -27,7 +27,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import ENTRY_POINT_GROUP as REGISTRY_GROUP
-from stellwerk.plugins.registry import IN_TREE
+from stellwerk.plugins.registry import IN_TREE, add_installed, installed_points, known_plugins
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
 from tests.support.repository import ROOT
 
@@ -333,6 +333,84 @@ def test_a_plugin_that_is_not_installed_is_kept_with_a_warning() -> None:
     assert 'no plugin "NodeResourceFit"' in said[0]
     assert 'did you mean "NodeResourcesFit"?' in said[0]
     assert 'did you mean "GangScheduling"?' in said[1]
+
+
+ADDED = config(
+    profiles=[
+        {
+            "plugins": {
+                "multiPoint": {
+                    "enabled": [
+                        {"name": "TargetLoadPacking"},
+                        {"name": "NodeResourceTopologyMatch"},
+                        {"name": "CapacityScheduling"},
+                        {"name": "Peaks"},
+                    ]
+                },
+                "postFilter": {"disabled": [{"name": "DefaultPreemption"}]},
+            },
+            "pluginConfig": [
+                {
+                    "name": "TargetLoadPacking",
+                    "args": {
+                        "apiVersion": "kubescheduler.config.k8s.io/v1",
+                        "kind": "TargetLoadPackingArgs",
+                        "targetUtilization": 70,
+                        "metricProvider": {"type": "SignalFx"},
+                    },
+                },
+                {
+                    "name": "NodeResourceTopologyMatch",
+                    "args": {
+                        "kind": "NodeResourceTopologyMatchArgs",
+                        "cacheResyncPeriodSeconds": 5,
+                        "preemptionMode": "Enabled",
+                        "cacheSize": 3,
+                        "scoringStrategy": {"type": "Fewest", "resources": [{"weight": 2}]},
+                    },
+                },
+                {"name": "CapacityScheduling", "args": {"fairness": True}},
+                {"name": "Peaks", "args": {"watcherAddress": "http://watcher:2020"}},
+            ],
+        }
+    ]
+)
+
+
+def test_arguments_of_plugins_that_people_add_are_kept_as_far_as_their_model_takes_them() -> None:
+    converted = convert(ADDED)
+    place = "profiles[0].pluginConfig"
+    assert [warning for warning in converted.warnings if warning.startswith(place)] == [
+        (
+            f"{place}[0].args.metricProvider.type: SignalFx is not read: "
+            "have a load-watcher read it (watcherAddress)"
+        ),
+        f"{place}[1].args.cacheSize: unknown field; left out",
+        (
+            f"{place}[1].args.scoringStrategy.type: must be 'MostAllocated', 'BalancedAllocation', "
+            "'LeastAllocated' or 'LeastNUMANodes', not 'Fewest'; left out"
+        ),
+        f"{place}[1].args.scoringStrategy.type: required; left out with all of scoringStrategy",
+        f"{place}[1].args.preemptionMode: must be 'Disabled', not 'Enabled'; left out",
+        f"{place}[2].args.fairness: unknown field; left out",
+        (
+            f"{place}[3].args.NodePowerModel: required: k0, k1 and k2 of each node; the profile is "
+            "refused until it is given"
+        ),
+    ]
+    (manifest,) = converted.manifests
+    assert manifest["spec"]["pluginConfig"] == [
+        {
+            "name": "TargetLoadPacking",
+            "args": {"targetUtilization": 70, "metricProvider": {"type": "SignalFx"}},
+        },
+        {"name": "NodeResourceTopologyMatch", "args": {"cacheResyncPeriodSeconds": 5}},
+        {"name": "Peaks", "args": {"WatcherAddress": "http://watcher:2020"}},
+    ]
+    del manifest["spec"]["pluginConfig"][2]
+    del manifest["spec"]["plugins"]["multiPoint"]["enabled"][3]
+    add_installed(installed_points())
+    assert load_profile(manifest, known_plugins()).scheduler_name == "default-scheduler"
 
 
 def test_the_names_of_in_tree_plugins_are_those_of_the_registry() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
+from weakref import WeakSet, finalize
 
 from typing_extensions import override
 
@@ -23,7 +24,14 @@ from stellwerk.explain.queue_facts import SAMPLE_SECONDS, QueueHistory
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.metrics_recorder import MetricsRecorder
-from stellwerk.framework.services import DeviceCounts, VolumeCounts
+from stellwerk.framework.services import (
+    DeviceCounts,
+    PluginCounter,
+    PluginGauge,
+    PluginHistogram,
+    PluginMetrics,
+    VolumeCounts,
+)
 from stellwerk.framework.types import CODE_NAMES, Code, CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -31,7 +39,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.scheduler.binding_cycle import BindingTasks
-from stellwerk.series import Counter, Gauge, Histogram
+from stellwerk.series import Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily
 from stellwerk.world.profiles import OnPluginFailure
 from stellwerk.world.world import World
 
@@ -40,6 +48,8 @@ logger = logging.getLogger(__name__)
 _MAX_COMBINATIONS: Final = 1024
 """Sets of skipping plugins for which counters are kept together."""
 _ESSENTIAL: Final = ("Pod", "Node")
+_MOST_SERIES: Final = 10_000
+"""Of one family of plugins."""
 
 
 class ProfileMetricsRecorder(MetricsRecorder):
@@ -197,6 +207,94 @@ class DeviceCounters(DeviceCounts):
         metrics = self._metrics
         metrics.binding_conditions_allocations.labels(profile, driver, status).inc()
         metrics.binding_conditions_wait_duration.labels(profile, driver, status).observe(seconds)
+
+
+class PluginFamilies(PluginMetrics):
+    """The families of plugins' own; one of several plugins is shared."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._shown: dict[tuple[str, tuple[str, ...]], WeakSet[PluginGauge]] = {}
+        """By gauge family and label values, the plugins' gauges that have set them."""
+
+    @override
+    def counter(self, name: str, text: str, *labels: str) -> PluginCounter:
+        return _CounterOfPlugin(self._metrics.counter_of_plugins(name, text, labels))
+
+    @override
+    def gauge(self, name: str, text: str, *labels: str) -> PluginGauge:
+        return _GaugeOfPlugin(self._metrics.gauge_of_plugins(name, text, labels), self._shown)
+
+    @override
+    def histogram(
+        self, name: str, text: str, *labels: str, buckets: Sequence[float]
+    ) -> PluginHistogram:
+        bounds = tuple(sorted(float(bound) for bound in buckets))
+        return _HistogramOfPlugin(self._metrics.histogram_of_plugins(name, text, labels, bounds))
+
+
+class _CounterOfPlugin(PluginCounter):
+    def __init__(self, family: CounterFamily) -> None:
+        self._family = family
+
+    @override
+    def inc(self, *values: str, amount: float = 1.0) -> None:
+        if _has_room(self._family, values):
+            self._family.labels(*values).inc(max(0.0, amount))
+
+
+class _HistogramOfPlugin(PluginHistogram):
+    def __init__(self, family: HistogramFamily) -> None:
+        self._family = family
+
+    @override
+    def observe(self, value: float, *values: str) -> None:
+        if _has_room(self._family, values):
+            self._family.labels(*values).observe(value)
+
+
+class _GaugeOfPlugin(PluginGauge):
+    """A plugin's part of a family: what no plugin that still lives has set is not shown."""
+
+    def __init__(
+        self,
+        family: GaugeFamily,
+        shown: dict[tuple[str, tuple[str, ...]], WeakSet[PluginGauge]],
+    ) -> None:
+        self._family = family
+        self._shown = shown
+        self._set: set[tuple[str, ...]] = set()
+        finalize(self, _forget, family, shown, self._set).atexit = False
+
+    @override
+    def set(self, value: float, *values: str) -> None:
+        if _has_room(self._family, values):
+            self._family.labels(*values).set(value)
+            self._set.add(values)
+            self._shown.setdefault((self._family.name, values), WeakSet()).add(self)
+
+    @override
+    def remove(self, *values: str) -> None:
+        self._set.discard(values)
+        self._shown.pop((self._family.name, values), None)
+        self._family.remove(*values)
+
+
+def _forget(
+    family: GaugeFamily,
+    shown: dict[tuple[str, tuple[str, ...]], WeakSet[PluginGauge]],
+    set_values: AbstractSet[tuple[str, ...]],
+) -> None:
+    for values in set_values:
+        if not shown.get((family.name, values)):
+            shown.pop((family.name, values), None)
+            family.remove(*values)
+
+
+def _has_room(
+    family: CounterFamily | GaugeFamily | HistogramFamily, values: tuple[str, ...]
+) -> bool:
+    return family.has(*values) or family.size < _MOST_SERIES
 
 
 class Gauges:

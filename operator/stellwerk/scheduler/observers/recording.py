@@ -157,8 +157,9 @@ class Recording:
             self.put(Forgotten(self.seconds(), uid))
 
     def _nominated(self, pod: PodInfo, node_name: str) -> None:
-        if not self._is_followed:
-            self.put(Nominated(self.seconds(), pod.uid, node_name))
+        if not self._is_followed and self._world is not None:
+            kept_seconds = self._world.nominator.left_seconds(pod.uid)
+            self.put(Nominated(self.seconds(), pod.uid, node_name, kept_seconds))
 
     def _hold(self, kind: str, obj: JsonObject) -> None:
         self._held[_identity(kind, obj)] = obj
@@ -356,6 +357,7 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         request.reserves_capacity,
         None if request.ending is None else sorted(request.ending),
         dict(request.finished_by_role),
+        None if request.known_to_end is None else sorted(request.known_to_end),
     )
 
 

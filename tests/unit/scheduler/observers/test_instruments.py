@@ -1,5 +1,6 @@
 """Metrics of points, plugins and events carry kube-scheduler's labels."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.types import Code, Status
 from stellwerk.metrics import Metrics
 from stellwerk.models.node import parse_node
-from stellwerk.scheduler.observers.instruments import StaleWatches
+from stellwerk.scheduler.observers.instruments import PluginFamilies, StaleWatches
 from stellwerk.series import Family, Histogram
+from stellwerk.serving.exposition import exposition
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.scripted_plugins import installed
@@ -180,3 +182,53 @@ def test_the_kind_that_was_silent_longest_comes_first() -> None:
 def test_of_many_kinds_a_few_are_named() -> None:
     wrong = StaleWatches(silent_for(A=7, B=6, C=6, D=6, E=6), limit_seconds=5)()
     assert wrong == "nothing was heard of A, B, C and 2 more for 7 s"
+
+
+def test_families_of_plugins_are_shared_and_take_no_name_of_another_one() -> None:
+    metrics = Metrics()
+    families = PluginFamilies(metrics)
+    for _ in range(2):
+        families.counter("example_calls_total", "Calls.", "peer").inc("a")
+    families.histogram("example_seconds", "Time.", buckets=(1.0, 0.1)).observe(0.5)
+    text = exposition(metrics).decode()
+    assert 'example_calls_total{peer="a"} 2.0' in text
+    assert 'example_seconds_bucket{le="0.1"} 0.0' in text
+    assert 'example_seconds_bucket{le="1.0"} 1.0' in text
+    for name, labels in (
+        ("example_calls_total", ("other",)),
+        ("scheduler_pods", ()),
+        ("stellwerk_source_failures_total", ()),
+        ("example_seconds_sum", ()),
+        ("no name", ()),
+        ("example_labels", ("le",)),
+    ):
+        with pytest.raises(ValueError, match=r"another one's|no name"):
+            families.gauge(name, "Refused.", *labels)
+
+
+def test_of_a_family_of_plugins_so_many_series_are_kept() -> None:
+    metrics = Metrics()
+    counter = PluginFamilies(metrics).counter("example_total", "Too many.", "pod")
+    for number in range(10_100):
+        counter.inc(str(number))
+    assert metrics.counter_of_plugins("example_total", "", ("pod",)).size == 10_000
+    counter.inc("0")
+    assert metrics.counter_of_plugins("example_total", "", ("pod",)).labels("0").value == 2
+
+
+def test_a_gauge_of_a_plugin_is_shown_while_an_instance_that_set_it_lives() -> None:
+    metrics = Metrics()
+    families = PluginFamilies(metrics)
+    old, new = (families.gauge("example_nodes", "Nodes.", "profile") for _ in range(2))
+    old.set(1, "a")
+    new.set(2, "a")
+    family = metrics.gauge_of_plugins("example_nodes", "", ("profile",))
+    del old
+    gc.collect()
+    assert family.labels("a").current() == 2
+    new.remove("a")
+    assert family.size == 0
+    new.set(3, "b")
+    del new
+    gc.collect()
+    assert family.size == 0

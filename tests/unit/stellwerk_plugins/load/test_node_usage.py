@@ -1,5 +1,6 @@
 """Usage of nodes as columns: what counts, what is refused, and what is too old."""
 
+import gc
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,6 +8,10 @@ import numpy as np
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.handle import NothingMeasured
+from stellwerk.framework.services import PluginMetrics
+from stellwerk.metrics import Metrics
+from stellwerk.scheduler.observers.instruments import PluginFamilies
 from stellwerk_plugins.load.node_usage import KIND, UsageTable, checked_usage, go_round
 from tests.support.builders import make_cache, make_node
 from tests.support.plugin_runs import PluginHandle
@@ -25,13 +30,14 @@ def answer(nodes: dict[str, Any], end: int = END) -> dict[str, Any]:
 class Table:
     """A table over three nodes, with a clock and a source that answers when told to."""
 
-    def __init__(self, max_age_seconds: float = 300) -> None:
+    def __init__(self, max_age_seconds: float = 300, metrics: PluginMetrics | None = None) -> None:
         self.objects, self.now_seconds = IndexedObjectStore(), float(END)
         self.cache = make_cache([make_node("a"), make_node("b"), make_node("c")])
         handle: Any = PluginHandle(
             self.cache.snapshot,
             self.objects,
             now=lambda: datetime.fromtimestamp(self.now_seconds, UTC),
+            metrics=metrics or NothingMeasured(),
         )
         self.table = UsageTable(handle, "test", max_age_seconds)
 
@@ -129,3 +135,34 @@ def test_more_nodes_than_any_cluster_has_are_refused() -> None:
 def test_rounding_is_half_away_from_zero_as_in_go() -> None:
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 0.49999999999999994, 2.4])
     assert go_round(values).tolist() == [1.0, 2.0, 3.0, -1.0, -2.0, 0.0, 2.0]
+
+
+def test_a_node_measured_long_before_the_answer_is_too_old_at_its_own_time() -> None:
+    table = Table(max_age_seconds=300)
+    given = answer({"a": 20, "b": 30})
+    given["data"]["NodeMetricsMap"]["a"]["timestamp"] = END - 200
+    table.answers(given)
+    table.now_seconds = END + 100
+    assert table.cpu() == {"a": 20.0, "b": 30.0, "c": None}
+    table.now_seconds = END + 101
+    assert table.cpu() == {"a": None, "b": 30.0, "c": None}
+
+
+def test_the_nodes_without_a_measurement_that_counts_are_a_metric() -> None:
+    metrics = Metrics()
+    tables = [Table(metrics=PluginFamilies(metrics))]
+    (table,) = tables
+    family = metrics.gauge_of_plugins("stellwerk_nodes_without_usage", "", ("profile", "source"))
+
+    def shown() -> float:
+        tables[0].table.refresh()
+        return family.labels("default-scheduler", "test").current()
+
+    assert shown() == 3
+    table.answers(answer({"a": 20, "elsewhere": 30}))
+    assert shown() == 2
+    table.now_seconds = END + 301
+    assert shown() == 3
+    del table, tables[0]
+    gc.collect()
+    assert family.size == 0

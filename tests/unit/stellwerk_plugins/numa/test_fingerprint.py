@@ -1,23 +1,19 @@
 """Fingerprints of pods are those that exporters write."""
 
+import importlib.util
+
 import pytest
 
-from stellwerk_plugins.numa.fingerprint import fingerprint, xxh64
+from stellwerk_plugins.numa.fingerprint import fingerprint
+from stellwerk_plugins.numa.plugin import NodeResourceTopologyMatch
+from tests.support.plugin_runs import make_plugin
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        pytest.param(b"", 0xEF46DB3751D8E999, id="nothing"),
-        pytest.param(b"a", 0xD24EC4F1A98C6E5B, id="a byte"),
-        pytest.param(b"abc", 0x44BC2CF5AD770999, id="three bytes"),
-        pytest.param(
-            b"Nobody inspects the spammish repetition", 0xFBCEA83C8A378BF1, id="more than a stripe"
-        ),
-    ],
-)
-def test_known_hashes(data: bytes, expected: int) -> None:
-    assert xxh64(data) == expected
+def test_a_known_set_of_pods_has_the_fingerprint_that_exporters_write() -> None:
+    assert fingerprint([]) == "pfp0v001ef46db3751d8e999"
+    assert fingerprint([("default", "a"), ("kube-system", "dns-7d4f")]) == (
+        "pfp0v0010984eea3b4df5e8b"
+    )
 
 
 def test_the_order_of_pods_does_not_matter() -> None:
@@ -26,3 +22,12 @@ def test_the_order_of_pods_does_not_matter() -> None:
     assert fingerprint(pods) != fingerprint(pods[:2])
     assert fingerprint(pods).startswith("pfp0v001")
     assert len(fingerprint(pods)) == 24
+
+
+def test_without_the_package_a_profile_that_needs_it_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    make_plugin(NodeResourceTopologyMatch)
+    with pytest.raises(ModuleNotFoundError, match=r"stellwerk\[plugins\]"):
+        make_plugin(NodeResourceTopologyMatch, args={"cacheResyncPeriodSeconds": 5})

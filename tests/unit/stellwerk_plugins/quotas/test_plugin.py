@@ -57,6 +57,17 @@ def test_only_what_frees_quota_wakes(change: tuple[str, str | None], *, wakes: b
         assert (on_quota.queueing_hint_fn(waiting, written) is QUEUE) is expected
 
 
+def test_what_others_free_does_not_wake_a_pod_beyond_its_own_maximum() -> None:
+    plugin, _ = plugin_on(make_pod("a", namespace="a", cpu="40", node_name="n"))
+    on_pod, _ = plugin.events_to_register()
+    assert on_pod.queueing_hint_fn is not None
+    waiting = pod_info("web", namespace="a", cpu="1")
+    for namespace, wakes in (("b", False), ("a", True)):
+        gone = pod_info("gone", namespace=namespace, cpu="1")
+        event = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, gone, None)
+        assert (on_pod.queueing_hint_fn(waiting, event) is QUEUE) is wakes
+
+
 def test_an_explanation_says_what_is_used_and_who_has_borrowed() -> None:
     of_a = make_pod("a", namespace="a", cpu="40", node_name="n")
     of_b = make_pod("b", namespace="b", cpu="22", node_name="n")

@@ -1,0 +1,51 @@
+"""The condition Accepted of objects that plugins read, and the event that goes with it.
+
+The tasks of `quotas` and `numa` write them beside the cycle. Invariant: what is wrong with an
+object is said in its condition where its definition has one, and in one event.
+"""
+
+from typing import Final
+
+from stellwerk.plugin_api import JsonObject, ObjectReference, Recorder
+
+ACCEPTED: Final = "Accepted"
+_INVALID: Final = "Invalid"
+_MOST_CHARACTERS: Final = 1024
+
+
+def message_of(faults: tuple[str, ...]) -> str:
+    """Faults in one line, as short as a condition's message has to be; empty: there are none."""
+    return "; ".join(faults)[:_MOST_CHARACTERS]
+
+
+def said(status: JsonObject) -> str:
+    """What the condition says against an object; empty: nothing."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == ACCEPTED:
+            return str(condition.get("message") or "")
+    return ""
+
+
+def condition(message: str) -> JsonObject:
+    """The condition with a message against the object, or without one."""
+    return {
+        "type": ACCEPTED,
+        "status": "False" if message else "True",
+        "reason": _INVALID if message else ACCEPTED,
+        "message": message,
+    }
+
+
+def warn(recorder: Recorder, api_version: str, kind: str, obj: JsonObject, message: str) -> None:
+    """Write an event of what is wrong with an object; of one without a namespace in `default`."""
+    metadata = obj["metadata"]
+    regarding = ObjectReference(
+        api_version=api_version,
+        kind=kind,
+        name=metadata["name"],
+        namespace=metadata.get("namespace") or "",
+        uid=metadata.get("uid") or "",
+    )
+    recorder.event(
+        regarding, "Warning", _INVALID, "Checking", message, reporting_controller="stellwerk"
+    )

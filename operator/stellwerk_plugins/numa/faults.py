@@ -1,0 +1,63 @@
+"""What is wrong with NodeResourceTopology objects, said in their conditions and in events.
+
+Run beside the cycle by the replica that leads, once for all profiles that have the plugin.
+Invariant: each fault is said once; where the definition that an exporter brought has no status, the
+event says it alone.
+"""
+
+from typing import Final
+
+from typing_extensions import override
+
+from stellwerk.plugin_api import (
+    ClusterClient,
+    NotFound,
+    ObjectStore,
+    PeriodicTask,
+    Recorder,
+)
+from stellwerk_plugins.conditions import condition, message_of, said, warn
+from stellwerk_plugins.numa.columns import Zones
+from stellwerk_plugins.numa.topology import KIND
+
+PERIOD_SECONDS: Final = 10.0
+_API: Final = "topology.node.k8s.io/v1alpha2"
+_MOST_WRITES: Final = 50
+"""In one run; the rest follows in the next."""
+
+
+class TopologyFaults(PeriodicTask):
+    """Writes conditions and events of objects that make no sense, and of those that do again."""
+
+    name = "the faults of topologies"
+    period_seconds = PERIOD_SECONDS
+
+    def __init__(self, objects: ObjectStore, zones: Zones, recorder: Recorder) -> None:
+        self._objects = objects
+        self._zones = zones
+        self._recorder = recorder
+        self._told: dict[str, str] = {}
+        """By node, what was last said against its object."""
+
+    @override
+    async def run(self, client: ClusterClient) -> None:
+        self._zones.follow_objects()
+        faults = self._zones.faults
+        due = [name for name in faults if message_of(faults[name]) != self._told.get(name)]
+        due += [name for name in self._told if name not in faults]
+        for name in due[:_MOST_WRITES]:
+            obj = self._objects.get(KIND, "", name)
+            message = message_of(faults.get(name, ()))
+            if obj is None or not message:
+                self._told.pop(name, None)
+            else:
+                self._told[name] = message
+            if obj is None or said(obj.get("status") or {}) == message:
+                continue
+            if message:
+                warn(self._recorder, _API, KIND, obj, message)
+            path = f"/apis/{_API}/noderesourcetopologies/{name}/status"
+            try:
+                await client.patch(path, {"status": {"conditions": [condition(message)]}})
+            except NotFound:
+                continue  # a definition without status, or the object is gone
