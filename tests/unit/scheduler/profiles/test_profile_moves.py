@@ -384,3 +384,26 @@ def test_a_selector_matches_pods_of_the_profiles_namespaces_alone() -> None:
         assert scheduled(world) == {"default-scheduler": 1, "batch": 1}
 
     play(flow)
+
+
+def credentials_of(world: InProcess, profile: str) -> tuple[str, str]:
+    for each in world.profile(profile).get("conditions", ()):
+        if each["type"] == "InlineCredentials":
+            return each["status"], each["message"]
+    return "", ""
+
+
+def test_credentials_in_a_profile_are_a_condition_until_they_are_gone() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        url = "http://user:hunter2@gpu.tools.svc"
+        world.apply(make_profile("gpu", extenders=[{"urlPrefix": url, "filterVerb": "filter"}]))
+        world.apply(make_profile("plain", created=1))
+        await eventually(lambda: credentials_of(world, "gpu")[0] == "True")
+        message = credentials_of(world, "gpu")[1]
+        assert message.startswith("spec.extenders[0].urlPrefix: readable to all")
+        assert "hunter2" not in str(world.profile("gpu").get("conditions"))
+        assert credentials_of(world, "plain") == ("", "")
+        world.apply(make_profile("gpu", generation=2))
+        await eventually(lambda: credentials_of(world, "gpu")[0] != "True")
+
+    play(flow)
