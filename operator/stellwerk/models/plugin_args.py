@@ -393,8 +393,8 @@ class DefaultPreemptionArgs(PluginArgs):
     """At least this many nodes are tried for victims."""
 
     victims: Literal["SameNamespace"] | PodsOfLowerPriority | None = None
-    """Of Stellwerk: whose pods may be evicted, of those of lower priority. Unset, everybody's, as
-    in kube-scheduler."""
+    """Of Stellwerk: the pods of lower priority that may be evicted. Unset, those of all namespaces,
+    as in kube-scheduler."""
 
     @model_validator(mode="after")
     def _some_candidates(self) -> "DefaultPreemptionArgs":

@@ -88,7 +88,7 @@ class UsageArgs(ConfigModel):
 
     watcher_address: Annotated[str, Field(max_length=2048)] = ""
     """A load-watcher service; it goes before `metricProvider`."""
-    metric_provider: MetricProvider = MetricProvider()
+    metric_provider: MetricProvider = MetricProvider.model_validate({})
     max_age_seconds: Annotated[int, Field(ge=0, le=86_400)] = 300
     """Of Stellwerk: older measurements count as missing; 0: of any age, as upstream."""
 

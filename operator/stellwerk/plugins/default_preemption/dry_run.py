@@ -116,7 +116,7 @@ class DryRun:
     ) -> None:
         """With `results`, what is found serves later pods of the same spec, too.
 
-        `rule` says whose pods may be victims; without one everybody's may.
+        `rule` says which pods may be victims; without one all of lower priority may.
         """
         self._rule = rule if rule is not None and rule.limits else None
         self._snapshot = handle.snapshot

@@ -95,7 +95,7 @@ def deciding_criterion(candidates: Sequence[Candidate]) -> str:
 
 
 class VictimRule:
-    """Whose pods a profile lets be evicted, of those of lower priority."""
+    """The pods of lower priority that a profile lets be evicted, by their namespaces."""
 
     def __init__(self, args: DefaultPreemptionArgs | None, objects: ObjectStore) -> None:
         victims = None if args is None else args.victims

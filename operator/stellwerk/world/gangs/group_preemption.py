@@ -250,7 +250,7 @@ def _remove_leaving(world: World, priority: int | None = None) -> bool:
 
 
 def _rule(context: GroupContext) -> VictimRule:
-    """Whose pods the profile lets be evicted."""
+    """The rule of the profile on victims."""
     args = context.profile.loaded.args.get("DefaultPreemption")
     known = args if isinstance(args, DefaultPreemptionArgs) else None
     return VictimRule(known, context.world.objects)
