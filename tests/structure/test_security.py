@@ -114,7 +114,14 @@ def table() -> str:
     """The table as the page has it."""
     lines = ["| finding | bound | measured | shown by |", "|---|---|---|---|"]
     for finding, bound, measured, tests in FINDINGS:
-        names = ", ".join(f"`{each.removesuffix('::')}`" for each in tests)
+        files = dict.fromkeys(each.partition("::")[0] for each in tests)
+        named = {
+            file: [each.partition("::")[2] for each in tests if each.startswith(file)]
+            for file in files
+        }
+        names = "; ".join(
+            f"`{file}`" + "".join(f" `{each}`" for each in named[file] if each) for file in files
+        )
         lines.append(f"| {finding} | {bound} | {measured} | {names} |")
     return "\n".join(lines) + "\n"
 
