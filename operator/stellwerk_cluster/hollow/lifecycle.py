@@ -111,7 +111,7 @@ class Lifecycles:
         if (controller_of(pod) or EMPTY).get("kind") == "Job":
             values["run_seconds"] = JOB_RUN_SECONDS
         elif any(each.get("stdinOnce") for each in pod["spec"]["containers"]):
-            # `kubectl run -i`: nobody types here, and a shell ends with its input.
+            # `kubectl run -i`: there is no input here, and a shell ends with its input.
             values["run_seconds"] = STDIN_RUN_SECONDS
         for container in pod["spec"]["containers"]:
             delay = (container.get("readinessProbe") or EMPTY).get("initialDelaySeconds", 0)
