@@ -42,7 +42,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def release(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, ROOT / ".ci" / "release", *arguments)
+    command = (sys.executable, str(ROOT / ".ci" / "release"), *arguments)
     return subprocess.run(command, cwd=clone, check=False, capture_output=True, text=True)
 
 
