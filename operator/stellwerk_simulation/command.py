@@ -238,6 +238,7 @@ def _show(
         answer_of,
         comparison_table,
         conclusions,
+        decided_as,
         left_out_lines,
         runs_table,
         write_curves,
@@ -258,6 +259,7 @@ def _show(
         compared = [tuple(options.compare)] if options.compare else []
         names = dict.fromkeys(pod for run in results for pod in run.left_out)
         show(answer_of(results, compared), options.output, names)
+    print(f"stellwerk: {decided_as(results)}", file=sys.stderr)
     if options.html is not None:
         facts = _facts(options, experiment, results)
         about = [experiment.described(), *concluded]

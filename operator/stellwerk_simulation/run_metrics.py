@@ -109,6 +109,8 @@ class RunResult:
     """Where each pod was placed, by its name."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Why pods have no node at the end, by their names."""
+    compatibility: str = ""
+    """The release of Kubernetes that its decisions followed."""
 
 
 class RunMetrics:
