@@ -60,9 +60,11 @@ async def test_profiles_by_namespace_come_out_again_though_labels_are_hashed(
     assert replay.result.differences == []
     assert replay.result.decisions == replay.result.equal > 100
     deciding = {entry.scheduler_name for entry in open_journal(file) if isinstance(entry, Decided)}
-    assert deciding == {"default-scheduler", "packing", "tight"}
+    assert len(deciding) == 3
+    assert "default-scheduler" in deciding
     text = "".join(str(entry) for entry in open_journal(file))
-    assert "'batch'" not in text
+    for name in ("batch", "packing", "tight"):
+        assert f"'{name}'" not in text
 
 
 async def test_what_a_selector_would_have_had_is_decided_by_its_profile(tmp_path: Path) -> None:

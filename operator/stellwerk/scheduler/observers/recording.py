@@ -35,11 +35,13 @@ from stellwerk.journal.entries import (
     WatchEvent,
     Yielded,
 )
+from stellwerk.journal.hashing import words_of
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -208,6 +210,14 @@ def _identity(kind: str, obj: JsonObject) -> tuple[str, str, str]:
     return kind, metadata.get("namespace") or "", metadata["name"]
 
 
+def _words_of_plugins() -> frozenset[str]:
+    """The names of the plugins that are installed, and the words that their arguments may be."""
+    words: set[str] = set()
+    for name, described in known_plugins().items():
+        words |= {name, *(words_of(described.args_model) if described.args_model else ())}
+    return frozenset(words)
+
+
 @contextmanager
 def recording_to(
     options: JournalOptions | None,
@@ -242,7 +252,7 @@ def recording_to(
         loop.call_soon_threadsafe(_announce_end, recorder, options, reason)
 
     try:
-        writer = JournalWriter(options, head, ended)
+        writer = JournalWriter(options, head, ended, _words_of_plugins())
     except OSError as error:
         raise ConfigurationError(f"--record {options.file}: {error.strerror}") from error
     logger.info("recording to %s", options.file)
