@@ -50,8 +50,14 @@ test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
 
 .PHONY: test-all
-test-all: test ## the tests that run for minutes, and every example of the property tests, too
-	@$(BIN)/pytest --quiet -m "long or all_versions"
+test-all: test test-long test-examples ## all of that and of the next two
+
+.PHONY: test-long
+test-long: $(READY) ## the tests that run for minutes
+	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) -m "long or all_versions"
+
+.PHONY: test-examples
+test-examples: $(READY) ## every example of the property tests
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"
 
 .PHONY: check

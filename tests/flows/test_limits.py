@@ -302,7 +302,8 @@ async def test_a_flood_of_connections_costs_no_memory_and_nobody_elses_probe(
     port = LimitedPort(number, tls=True, live="/livez")
     async with enforced_cluster(tmp_path, "--nodes", "5") as enforced:
         options = ("--kubeconfig", str(enforced.kubeconfig), "--bind-address", address)
-        async with running(tmp_path / "run.log", "run", *options) as operator:
+        log = tmp_path / "run.log"
+        async with running(log, "run", *options, is_forked=False) as operator:
             await until(lambda: listens(port), operator)
             await asyncio.sleep(3)
             before = used(operator)
