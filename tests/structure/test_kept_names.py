@@ -1,4 +1,4 @@
-"""What is kept by a name that somebody outside may choose has a bound, and stands in one table."""
+"""What is kept by a name that tenants may choose has a bound, and stands in one table."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from tests.support.repository import ROOT
 
 _PACKAGE = ROOT / "operator/stellwerk"
 _PAGE = ROOT / "docs/security.md"
-_HEADING = "## Names are no keys for ever\n"
+_HEADING = "## What is kept by name\n"
 _OF_COMMANDS = ("convert", "commands", "demo", "cases")
 """Packages of short-lived commands, and of what a user gives to them."""
 
