@@ -29,7 +29,8 @@ def by_key(objects: list[JsonObject]) -> dict[Key, JsonObject]:
 
 
 def parsed(text: str) -> list[JsonObject]:
-    return [each for each in yaml.safe_load_all(text) if each is not None]
+    found = yaml.load_all(text, Loader=yaml.CSafeLoader)
+    return [each for each in found if each is not None]
 
 
 def applied_as_files() -> dict[Key, JsonObject]:
