@@ -105,6 +105,8 @@ class RunResult:
     preempted: int = 0
     cost: float = 0.0
     """Of the nodes in use: while they were, if pods leave; per hour at the end, if none does."""
+    compatibility: str = ""
+    """The release of Kubernetes that its decisions followed."""
 
 
 class RunMetrics:
