@@ -58,8 +58,17 @@ class Namespaces:
                 "ElasticQuota", "ADDED", {"metadata": metadata, "spec": amounts}
             )
         world.operator.inputs.on_synced("ElasticQuota")
+        self._delete_pod = world.client.delete_pod
+        world.client.delete_pod = self._evict  # type: ignore[method-assign]
         self.number = 0
         self.last: tuple[str, str] | None = None
+
+    async def _evict(self, namespace: str, name: str, uid: str) -> bool:
+        """Delete a victim, and deliver that it is gone."""
+        pod = self.world.client.objects[f"/api/v1/namespaces/{namespace}/pods/{name}"]
+        gone = await self._delete_pod(namespace, name, uid)
+        self.world.operator.handlers.on_pod("DELETED", pod)
+        return gone
 
     async def happen(self, what: str, *details: Any) -> None:
         self.number += 1
@@ -127,9 +136,6 @@ class Namespaces:
             self.check()
             for pod in bound:
                 self.delete(pod)
-                self.made[group_of(pod)] -= 1
-                if group_of(pod) in self.quorums:
-                    self.quorums[group_of(pod)] = 0
             await asyncio.sleep(ANSWERED_SECONDS)
         waiting = Counter(map(group_of, self.pods()))
         for name, members in waiting.items():
