@@ -50,8 +50,14 @@ test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
 
 .PHONY: test-all
-test-all: test ## the tests that run for minutes, and every example of the property tests, too
-	@$(BIN)/pytest --quiet -m "long or all_versions"
+test-all: test test-long test-examples ## all of that and of the next two
+
+.PHONY: test-long
+test-long: $(READY) ## the tests that run for minutes
+	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) -m "long or all_versions"
+
+.PHONY: test-examples
+test-examples: $(READY) ## every example of the property tests
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"
 	@$(BIN)/python -m tests.benchmarks.guard
 
@@ -135,6 +141,7 @@ soak-explanations: $(READY) ## 500 random clusters: what explanations say that p
 lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
 	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
 
 SUPPLY := build/supply
@@ -154,6 +161,29 @@ sbom: $(SUPPLY)/.ready ## what the image contains, as CycloneDX: build/stellwerk
 .PHONY: audit
 audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages (needs a network)
 	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements.lock
+
+SITE := build/site
+
+# Sphinx in a virtual environment of its own, with what the documented modules import.
+$(SITE)/.ready: requirements-docs.lock $(READY)
+	@$(BIN)/python -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-docs.lock
+	@touch $@
+
+.PHONY: docs-reference
+docs-reference: $(SITE)/.ready
+	@$(BIN)/python docs/reference_pages.py docs/reference/made
+
+SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto
+
+.PHONY: docs
+docs: docs-reference ## the site, without a network: build/docs/index.html; a link that leads nowhere is an error
+	@$(SPHINX) --builder html docs build/docs
+	@echo build/docs/index.html
+
+.PHONY: docs-links
+docs-links: docs-reference ## do the links that lead out of the site still lead anywhere? (needs a network)
+	@$(SPHINX) --builder linkcheck docs build/docs-links
 
 .PHONY: wheel
 wheel: $(READY) ## the package, in dist/

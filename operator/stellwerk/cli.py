@@ -9,7 +9,8 @@ import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, Final, NoReturn, Protocol, TextIO, cast
 
 from typing_extensions import override
 
@@ -36,7 +37,7 @@ from stellwerk.commands import (
 from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import suggestion
-from stellwerk.models.untrusted_text import printable_lines
+from stellwerk.models.untrusted_text import PrintableText, printable_lines
 
 USAGE_ERROR: Final = 2
 UNREACHABLE: Final = 3
@@ -89,7 +90,13 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
+    """Run a command, whose output passes `PrintableText`; returns the exit status."""
+    output, errors = PrintableText(sys.stdout), PrintableText(sys.stderr)
+    with redirect_stdout(cast("TextIO", output)), redirect_stderr(cast("TextIO", errors)):
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = build_parser().parse_args(arguments)
     configure(options.log_level, options.log_format)
     try:

@@ -17,7 +17,7 @@ import re
 import socket
 import time
 from asyncio import sslproto
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
@@ -46,8 +46,12 @@ REPORT_SECONDS: Final = 60.0
 """The log has one line for all refusals of so long."""
 RETRY_SECONDS: Final = 1
 """After so long those may ask again who were turned away because others ask."""
-_ACCEPTED_AT_ONCE: Final = 16
+_ACCEPTED_AT_ONCE: Final = 64
 """Connections taken before other work has its turn."""
+_BEGUN_AT_ONCE: Final = 4
+"""Handshakes begun before other work has its turn; each takes a millisecond."""
+_ADDRESSES: Final = 4096
+"""Of more, those that have opened no connection lately are forgotten."""
 _PIECE_BYTES: Final = 64 << 10
 """Written of an answer before the peer has to read."""
 _LOOKS: Final = 4
@@ -100,7 +104,8 @@ class Limits:
     """How long a peer may read nothing of what is written to it; None: without end."""
     connections: int = 256
     address_connections: int | None = 32
-    """From one address; None: as many as there may be in all."""
+    """From one address, and as many new ones in a second after twice as many at once; None: as
+    many as there may be in all."""
     unidentified_connections: int | None = 64
     """On which nothing has been allowed to a user yet; None: as many as there may be in all."""
     reserved: int = 8
@@ -127,10 +132,13 @@ class PortUse:
         self._connections: dict[_Accepted, None] = {}
         """In the order of their last answer, or of their arrival without one."""
         self._by_address: Counter[str] = Counter()
+        self._opened: dict[str, tuple[float, float]] = {}
+        """How many connections an address has opened lately, and when that was counted."""
         self._users: Counter[str] = Counter()
         self._unidentified = 0
         self._reserved = 0
         self._since_trimmed = 0
+        self._trimming: asyncio.Future[int] | None = None
         self._received_bytes = 0
         self._unreported: Counter[str] = Counter()
         self._reported_seconds = self._failed_seconds = -math.inf
@@ -212,6 +220,9 @@ class PortUse:
         Where connections have to be given up, it is the one that has been idle longest of those on
         which no user was identified, of the address that has most of them.
         """
+        if not self._may_open(address):
+            self.refused("rate")
+            return None
         most_here = self.limits.address_connections
         if most_here is not None and self._by_address[address] >= most_here:
             here = [each for each in self._connections if each.address == address]
@@ -233,6 +244,28 @@ class PortUse:
         self._unidentified += not reserved
         self._reserved += reserved
         return accepted
+
+    def _may_open(self, address: str) -> bool:
+        """Count a new connection of an address, unless it has opened too many lately."""
+        rate = self.limits.address_connections
+        if rate is None:
+            return True
+        now_seconds = time.monotonic()
+        count, at_seconds = self._opened.get(address, (0.0, now_seconds))
+        count = max(0.0, count - rate * (now_seconds - at_seconds))
+        is_allowed = count < 2 * rate
+        self._opened[address] = (count + is_allowed, now_seconds)
+        if len(self._opened) > _ADDRESSES:
+            self._opened = {
+                each: (opened, seconds)
+                for each, (opened, seconds) in self._opened.items()
+                if opened > rate * (now_seconds - seconds)
+            }
+        return is_allowed
+
+    def holds(self, accepted: _Accepted) -> bool:
+        """Whether a connection has not been given up."""
+        return accepted in self._connections
 
     def gone(self, accepted: _Accepted) -> bool:
         """Count a connection no more; whether it was counted."""
@@ -289,8 +322,8 @@ class PortUse:
         """Give back to the system what closed connections have left in malloc's heap."""
         self._since_trimmed = 0
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:  # glibc
-            trim(0)
+        if trim is not None:  # glibc; in a thread, since it may take a while
+            self._trimming = asyncio.get_running_loop().run_in_executor(None, trim, 0)
 
     def _is_full(self) -> bool:
         limits = self.limits
@@ -376,6 +409,10 @@ def within_limits(use: PortUse, gate: Gate, probes: frozenset[str] = frozenset()
                     use.identified(accepted)
                 with use.request_of(user):
                     return await _written(request, handler)
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(
+                text=f"the body cannot be read: {in_words(error)}\n"
+            ) from error
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -450,7 +487,7 @@ def _accepted(request: web.Request) -> _Accepted | None:
 class LimitedSite(web.TCPSite):
     """An address that a runner's server listens on, each connection within the limits."""
 
-    __slots__ = ("_accepting", "_handshakes", "_tls", "_use")
+    __slots__ = ("_accepting", "_beginning", "_handshakes", "_tls", "_use", "_waiting")
 
     def __init__(
         self,
@@ -468,6 +505,9 @@ class LimitedSite(web.TCPSite):
         self._tls = tls
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, deque[_Accepted]] = {}
+        """Connections whose handshakes are to begin, by address; the first address is next."""
+        self._beginning: asyncio.Task[None] | None = None
 
     @override
     async def start(self) -> None:
@@ -491,6 +531,8 @@ class LimitedSite(web.TCPSite):
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
         self._use.end_handshakes()
+        if self._beginning is not None:
+            await self._beginning
         if self._handshakes:
             await asyncio.wait(self._handshakes)
         await super().stop()
@@ -516,9 +558,29 @@ class LimitedSite(web.TCPSite):
         if accepted is None:
             sock.close()
             return
-        task = asyncio.create_task(self._shake_hands(accepted), name="handshake")
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._waiting.setdefault(address, deque()).append(accepted)
+        if self._beginning is None:
+            self._beginning = asyncio.create_task(self._begin(), name="beginning handshakes")
+
+    async def _begin(self) -> None:
+        """Begin the handshakes of what was accepted, a few at once; addresses take turns."""
+        while self._waiting:
+            begun = 0
+            while self._waiting and begun < _BEGUN_AT_ONCE:
+                address = next(iter(self._waiting))
+                waiting = self._waiting.pop(address)
+                accepted = waiting.popleft()
+                if waiting:
+                    self._waiting[address] = waiting  # behind all others
+                if not self._use.holds(accepted):
+                    accepted.sock.close()
+                    continue
+                begun += 1
+                task = asyncio.create_task(self._shake_hands(accepted), name="handshake")
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+            await asyncio.sleep(0)
+        self._beginning = None
 
     async def _shake_hands(self, accepted: _Accepted) -> None:
         server, loop = self._runner.server, asyncio.get_running_loop()

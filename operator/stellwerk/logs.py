@@ -36,11 +36,7 @@ ATTEMPT: ContextVar[int] = ContextVar("attempt", default=0)
 _PROCESS: Final = secrets.token_hex(2)
 """Tells the attempts of this process from those of the one before it, and of other replicas."""
 
-_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\\t",
-}
+_NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _OWN_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -57,10 +53,22 @@ class TextFormatter(logging.Formatter):
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = record.message.translate(_ESCAPED)
+        record.message = _escaped(record.message)
         line = super().formatMessage(record)
         number = ATTEMPT.get()
         return f"{line} [attempt {attempt_id(number)}]" if number else line
+
+
+def _escaped(text: str) -> str:
+    """The text with an escape for each character that a terminal might obey."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable()
+        else _NAMED.get(each) or each.encode("unicode_escape", "surrogatepass").decode()
+        for each in text
+    )
 
 
 class JsonFormatter(logging.Formatter):
@@ -80,7 +88,10 @@ class JsonFormatter(logging.Formatter):
         line |= {key: given for key, given in vars(record).items() if key not in _OWN_FIELDS}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        written = json.dumps(line, ensure_ascii=False, default=str)
+        if written.isprintable():
+            return written
+        return json.dumps(line, default=str).replace("\x7f", "\\u007f")
 
 
 def configure(level: str, form: Format = "text", stream: TextIO | None = None) -> None:

@@ -26,6 +26,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.models.untrusted_text import terminal
 from stellwerk.plugins.registry import watched_kinds
 from stellwerk_simulation.arrivals import (
     Arrivals,
@@ -56,7 +57,7 @@ class Progress:
     ) -> None:
         """`total`: arrivals of all runs; `output`: standard error, unless given."""
         self._total = max(1, total)
-        self._output = output or sys.stderr
+        self._output = terminal(output or sys.stderr)
         self._clock = clock or SystemClock()
         self._started_seconds = self._clock.monotonic()
         self._shown = self._output.isatty()

@@ -132,8 +132,11 @@ class Replay:
             case Forgotten(seconds, uid):
                 self._pass(seconds)
                 self._forgotten(uid)
-            case Nominated(seconds, uid, node_name):
+            case Nominated(seconds, uid, node_name, kept_seconds):
                 self._pass(seconds)
+                if kept_seconds:
+                    until = self._clock.monotonic() + kept_seconds
+                    self.world.nominator.kept_until[uid] = until
                 self._nominate(uid, node_name)
             case PluginState(kind, obj):
                 self._hold(kind, obj)

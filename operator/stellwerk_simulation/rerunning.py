@@ -18,7 +18,14 @@ from typing_extensions import override
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.explain.steps import finished
-from stellwerk.journal.entries import Entry, Head, WatchEvent
+from stellwerk.journal.entries import (
+    Decided,
+    Entry,
+    GroupBegun,
+    Head,
+    SnapshotWritten,
+    WatchEvent,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
@@ -166,6 +173,8 @@ class Rerun(Pods):
             self.world, self._clock, self._operator.active, self._schedule_one, self._cluster
         )
         self._origin_seconds: float | None = None
+        self._has_begun = False
+        """Whether pods are decided on."""
         self._pending: dict[str, JsonObject] = {}
         """Pods that wait here for a node, by uid."""
         self._placed: dict[str, JsonObject] = {}
@@ -178,6 +187,7 @@ class Rerun(Pods):
 
     def feed(self, entry: Entry) -> None:
         """Let one event of the journal happen."""
+        self._has_begun = self._has_begun or self._begins(entry)
         if not isinstance(entry, WatchEvent) or entry.kind == KIND:
             return
         if self._origin_seconds is None:
@@ -185,7 +195,8 @@ class Rerun(Pods):
         seconds = entry.seconds - self._origin_seconds
         is_together = seconds <= self._clock.monotonic() and self._is_arrival(entry)
         if not is_together:
-            self._time.run()
+            if self._has_begun:
+                self._time.run()
             self._time.pass_until(seconds)
         with skipping_malformed(entry):
             _note_namespace(self._whose, entry)
@@ -194,6 +205,16 @@ class Rerun(Pods):
                 self._pod(entry)
         else:
             deliver(self._handlers, entry)
+
+    def _begins(self, entry: Entry) -> bool:
+        """Whether all first lists were there when this was recorded.
+
+        No operator decides before: a pod of one list would find none of the nodes of another. It
+        has recorded what it decided; who only watches has seen a change of what was listed.
+        """
+        if isinstance(entry, WatchEvent):
+            return entry.event_type is not None and any(self.world.cache.nodes())
+        return isinstance(entry, SnapshotWritten | Decided | GroupBegun)
 
     def finish(self) -> Outcomes:
         """The outcomes, at the end of the journal."""

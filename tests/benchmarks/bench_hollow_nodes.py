@@ -61,7 +61,8 @@ async def measure(nodes: int, pods: int, *, up: bool) -> None:
         command = "up" if up else "cluster"
         arguments = (command, "--nodes", str(nodes), "--kubeconfig", str(kubeconfig))
         began = time.monotonic()
-        async with running(Path(directory) / "log", *arguments) as process:
+        log = Path(directory) / "log"
+        async with running(log, *arguments, is_forked=False) as process:
             while not kubeconfig.exists():
                 process.check_alive()
                 await asyncio.sleep(0.05)

@@ -44,7 +44,8 @@ async def first_list(cluster: EmbeddedCluster, directory: Path) -> tuple[float, 
         cluster.write_kubeconfig(kubeconfig)
         arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0")
         started = time.monotonic()
-        async with running(directory / "run.log", "run", *arguments) as process:
+        log = directory / "run.log"
+        async with running(log, "run", *arguments, is_forked=False) as process:
             await asyncio.wait_for(listed.wait(), 60)
             return cpu_seconds(process.process.pid), time.monotonic() - started
 

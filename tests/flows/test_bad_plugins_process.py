@@ -89,9 +89,8 @@ async def test_a_loop_is_cut_off_and_named_and_everybody_else_is_scheduled(tmp_p
     async with enforced_cluster(tmp_path) as enforced:
         cluster, server, kubeconfig = enforced.process, enforced.server, enforced.kubeconfig
         options = ("--plain-http", "--bind-address", address, "--plugin-timeout", "0.5")
-        async with running(
-            tmp_path / "run.log", "run", "--kubeconfig", str(kubeconfig), *options
-        ) as operator:
+        arguments = ("run", "--kubeconfig", str(kubeconfig), *options)
+        async with running(tmp_path / "run.log", *arguments, is_forked=False) as operator:
             await use(server, "Looping")
 
             async def told() -> bool:
@@ -130,6 +129,7 @@ async def test_code_that_never_returns_to_python_fails_the_liveness_probe(tmp_pa
             tmp_path / "run.log",
             *("run", "--kubeconfig", str(kubeconfig), "--bind-address", address),
             *("--plain-http", "--plugin-timeout", "0.5"),
+            is_forked=False,
         ) as operator:
 
             async def live() -> bool:

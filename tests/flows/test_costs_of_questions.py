@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
 from stellwerk.listening import json_within
 from stellwerk.models.answers.what_if import Supposition, WhatIf
@@ -22,6 +23,8 @@ from tests.support.hostile_world import MIB, hostile_world
 from tests.support.machine_speed import addition_seconds
 
 NODES: Final = 5000
+MOST_STEPS: Final = 300
+"""Of one answer: what comes later is alike, and the port ends it after two seconds."""
 _USUAL_ADDITION_SECONDS: Final = 40e-9
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -126,8 +129,10 @@ def steps_of(world: World, body: bytes) -> tuple[list[float], WhatIf | None]:
         while True:
             took.append(time.thread_time() - began)
             began = time.thread_time()
+            if len(took) == MOST_STEPS:
+                steps.throw(OutOfTime("here"))
             next(steps)
-    except (ConfigurationError, web.HTTPBadRequest):
+    except (ConfigurationError, OutOfTime, web.HTTPBadRequest):
         return [*took, time.thread_time() - began], None
     except StopIteration as ended:
         answer: WhatIf = ended.value
@@ -142,6 +147,7 @@ def resident_mib() -> float:
 @pytest.mark.long
 async def test_no_step_of_an_answer_takes_long_at_5000_nodes() -> None:
     asked, long, large, answered = questions(), dict[str, float](), dict[str, float](), 0
+    speed = max(1.0, addition_seconds() / _USUAL_ADDITION_SECONDS)
     async with hostile_world(NODES) as hostile:
         world = hostile.world.operator.world
         gc.collect()
@@ -156,19 +162,18 @@ async def test_no_step_of_an_answer_takes_long_at_5000_nodes() -> None:
                 took, answer = steps_of(world, body)
                 answered += answer is not None
                 large[name] = resident_mib() - before
-                longest = max(took)
-                if longest > 0.01:  # other work on the machine may have had the caches
-                    longest = min(longest, *(max(steps_of(world, body)[0]) for _ in range(2)))
-                speed = addition_seconds() / _USUAL_ADDITION_SECONDS
-                long[name] = 1000 * longest / max(1.0, speed)
+                turns = [took]
+                while max(map(min, zip(*turns, strict=True))) > 0.005 and len(turns) < 3:
+                    # Others may have had the processor's caches, or garbage was collected.
+                    turns.append(steps_of(world, body)[0])
+                long[name] = 1000 * max(map(min, zip(*turns, strict=True))) / speed
         finally:
             gc.unfreeze()
     slowest = sorted(long, key=lambda name: -long[name])[:5]
     for name in slowest:
         print(f"{name}: {long[name]:.1f} ms, {large[name]:+.0f} MiB")  # noqa: T201 figures
     assert answered > len(PODS)
-    assert {name: long[name] for name in long if long[name] > 100} == {}
-    assert sum(milliseconds > 30 for milliseconds in long.values()) <= 4
+    assert {name: long[name] for name in long if long[name] > 20} == {}
     assert {name: large[name] for name in large if large[name] > 64} == {}
 
 

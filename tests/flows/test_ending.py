@@ -123,7 +123,7 @@ async def test_a_signal_before_there_is_anything_to_end(
 ) -> None:
     async with silent_server(tmp_path / "kubeconfig") as connected:
         arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--bind-address", "127.0.0.1:0")
-        async with running(tmp_path / "run.log", "run", *arguments) as operator:
+        async with running(tmp_path / "run.log", "run", *arguments, is_forked=False) as operator:
             await asyncio.wait_for(connected.wait(), 60)
             operator.process.send_signal(number)
             assert await asyncio.wait_for(operator.process.wait(), 60) == status

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.support.builders import make_node, make_pod
+from tests.support.processes import command
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "docs" / "examples" / "blinking-light-scorer"
@@ -30,9 +31,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def decide(*cases: dict[str, Any], path: Path | None = None) -> subprocess.CompletedProcess[str]:
+def decide(*cases: dict[str, Any], path: Path) -> subprocess.CompletedProcess[str]:
     """Decide cases in one process, with the packages of a directory."""
-    search = os.pathsep.join(map(str, (*([path] if path else []), ROOT / "operator")))
+    search = os.pathsep.join(map(str, (path, ROOT / "operator")))
     return subprocess.run(
         [sys.executable, "-m", "stellwerk", "decide", "-"],
         input="\n".join(map(json.dumps, cases)),
@@ -119,7 +120,9 @@ def test_the_profile_beside_it_is_one(decided: dict[str, Any]) -> None:
     assert scores(decided[f"own {PLUGINS[0]}"], PLUGINS[0]) == {"n1": (3, 30), "n2": (10, 100)}
 
 
-def test_without_the_package_the_plugin_is_unknown() -> None:
-    result = decide(case_of("unknown", PLUGINS[0], {"n1": "4"}))
-    assert result.returncode == 2
-    assert 'unknown plugin "BlinkingLightScorer"' in result.stderr
+async def test_without_the_package_the_plugin_is_unknown(tmp_path: Path) -> None:
+    case = tmp_path / "case"
+    case.write_text(json.dumps(case_of("unknown", PLUGINS[0], {"n1": "4"})))
+    status, _, said = await command("decide", str(case))
+    assert status == 2
+    assert 'unknown plugin "BlinkingLightScorer"' in said

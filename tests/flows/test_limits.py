@@ -142,6 +142,25 @@ async def test_idle_connections_of_one_address_give_way_to_its_new_ones_and_cost
         assert await live_seconds(port, "127.0.0.3") < 0.5
 
 
+async def test_an_address_opens_so_many_connections_in_a_second(tmp_path: Path) -> None:
+    async with operators_port(tmp_path) as port:
+        opened = [await port.connect("127.0.0.3", handshake=False) for _ in range(200)]
+        assert await live_seconds(port) < 0.5
+        assert port.refused.count("rate") >= 80
+        assert sum([await closed(reader) for reader, _ in opened[:-40]]) >= 100
+        await port.hang_up()
+        await asyncio.sleep(1)
+        assert await live_seconds(port, "127.0.0.3") < 0.5
+
+
+async def test_handshakes_of_many_addresses_begin_in_turn(tmp_path: Path) -> None:
+    async with operators_port(tmp_path) as port:
+        for number in range(150):
+            await port.connect(f"127.0.{number % 50 + 1}.9", handshake=False)
+        assert await live_seconds(port) < 0.5
+        assert set(port.refused) == {"connections"}
+
+
 async def test_half_handshakes_give_way_too(tmp_path: Path) -> None:
     async with operators_port(tmp_path) as port:
         connections = [await port.connect(handshake=False) for _ in range(40)]
@@ -283,7 +302,8 @@ async def test_a_flood_of_connections_costs_no_memory_and_nobody_elses_probe(
     port = LimitedPort(number, tls=True, live="/livez")
     async with enforced_cluster(tmp_path, "--nodes", "5") as enforced:
         options = ("--kubeconfig", str(enforced.kubeconfig), "--bind-address", address)
-        async with running(tmp_path / "run.log", "run", *options) as operator:
+        log = tmp_path / "run.log"
+        async with running(log, "run", *options, is_forked=False) as operator:
             await until(lambda: listens(port), operator)
             await asyncio.sleep(3)
             before = used(operator)

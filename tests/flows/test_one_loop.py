@@ -189,7 +189,11 @@ GROUP_STORIES = [
     ),
     pytest.param(
         [group("first", 4, QUEUE), group("second", 1, QUEUE)],
-        [pod("a", runs=3, cpu="2"), *gang("first", 4, 0.5, 2), *gang("second", 1, 1)],
+        [
+            pod("a", runs=3, cpu="2", activeDeadlineSeconds=60),
+            *gang("first", 4, 0.5, 2),
+            *gang("second", 1, 1),
+        ],
         ["0.0000 a on n", *(f"3.0000 first{n} on n" for n in range(4)), "5.0000 second0 on n"],
         id="a gang of a queue is placed behind the first, and beside its room alone",
     ),

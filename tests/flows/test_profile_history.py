@@ -13,6 +13,7 @@ from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_pod
 from tests.support.in_process import make_profile
 from tests.support.kubectls import Done, Kubectl, newest, program_of
+from tests.support.processes import command
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until
 
@@ -72,17 +73,18 @@ async def test_a_profile_is_edited_looked_at_and_rolled_back_by_kubectl(tmp_path
             assert rows[1][4] == "1", "the pod"
             assert rows[1][3] == rows[0][2], "the first was replaced when the second was accepted"
 
-            back = ("stellwerk", "profile", "rollback", "packing", "--to", "1")
-            tried = await run(kubectl, *back, "--dry-run")
-            assert "-  NoSuchPlugin: 3" in tried.stdout, tried.text
-            assert "+  ImageLocality: 1" in tried.stdout
+            admin = ("--kubeconfig", str(tmp_path / "admin"))
+            back = ("profile", "rollback", "packing", *admin, "--to", "1")
+            _, tried, said = await command(*back, "--dry-run")
+            assert "-  NoSuchPlugin: 3" in tried, said
+            assert "+  ImageLocality: 1" in tried
             assert refused(cluster, 3), "nothing was written"
-            unnamed = await run(kubectl, *back[:4], "--dry-run")
-            assert "+++ spec of revision 2" in unnamed.stdout, "the one in use, not the one before"
+            _, unnamed, _ = await command(*back[:-2], "--dry-run")
+            assert "+++ spec of revision 2" in unnamed, "the one in use, not the one before"
 
-            done = await run(kubectl, *back)
-            *difference, last = done.stdout.splitlines()
-            assert difference == tried.stdout.splitlines()
+            _, done, _ = await command(*back)
+            *difference, last = done.splitlines()
+            assert difference == tried.splitlines()
             assert last == "SchedulerProfile packing has the spec of revision 1 again"
             await until(lambda: is_active(cluster, "packing", 4))
             await until(lambda: len(kept(cluster)) == 3)

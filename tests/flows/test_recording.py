@@ -23,6 +23,7 @@ from stellwerk.world.extenders import is_failure
 from stellwerk.world.world import World
 from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Rerun
+from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import KINDS, RECORDINGS, record
 from tests.support.recorded_runs import on_a_device, packing, record_gangs, record_run, replayed
@@ -60,9 +61,11 @@ async def test_profiles_by_namespace_come_out_again_though_labels_are_hashed(
     assert replay.result.differences == []
     assert replay.result.decisions == replay.result.equal > 100
     deciding = {entry.scheduler_name for entry in open_journal(file) if isinstance(entry, Decided)}
-    assert deciding == {"default-scheduler", "packing", "tight"}
+    assert len(deciding) == 3
+    assert "default-scheduler" in deciding
     text = "".join(str(entry) for entry in open_journal(file))
-    assert "'batch'" not in text
+    for name in ("batch", "packing", "tight"):
+        assert f"'{name}'" not in text
 
 
 async def test_what_a_selector_would_have_had_is_decided_by_its_profile(tmp_path: Path) -> None:
@@ -80,6 +83,31 @@ async def test_what_a_selector_would_have_had_is_decided_by_its_profile(tmp_path
     arrived = [each.finish().arrived for each in (recorded, rerun)]
     assert 0 < arrived[0] <= arrived[1] < 120, "pods come to it also while they wait"
     assert 0 < rerun.outcomes.placed <= rerun.outcomes.arrived
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param("PPPNNa", id="pods listed before nodes"),
+        pytest.param("PPaaNNa", id="pods listed, and others created, before nodes"),
+        pytest.param("NNPPaa", id="nodes listed before pods"),
+    ],
+)
+async def test_pods_of_the_first_lists_are_decided_when_all_lists_are_there(order: str) -> None:
+    """As the operator decided on them; P and N are listed, a pod is created (a)."""
+    rerun = Rerun(Head("test", "2026-01-01T00:00:00Z"), [make_profile("default-scheduler")], seed=1)
+    for number, what in enumerate(order):
+        pod, node = make_pod(f"p{number}", cpu="1"), make_node(f"n{number}")
+        kind, event_type, obj = {
+            "P": ("Pod", None, pod),
+            "a": ("Pod", "ADDED", pod),
+            "N": ("Node", None, node),
+        }[what]
+        rerun.feed(WatchEvent(0.1 * number, kind, event_type, obj))
+    outcomes = rerun.finish()
+    pods = len(order) - order.count("N")
+    assert (outcomes.arrived, outcomes.placed) == (pods, pods)
+    assert outcomes.waited(1.0) <= 0.1 * len(order)
 
 
 async def test_the_newest_part_alone_is_replayed_exactly(tmp_path: Path) -> None:

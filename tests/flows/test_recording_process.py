@@ -47,7 +47,8 @@ async def test_a_cluster_is_recorded_and_decided_again(tmp_path: Path, pods: int
         await until(served, api)
         server = server_of(kubeconfig)
         flags = ("--bind-address", "127.0.0.1:0", "--plain-http", "--record", str(own))
-        observer = running(tmp_path / "record.log", "record", str(other), *credentials)
+        to_record = ("record", str(other), *credentials)
+        observer = running(tmp_path / "record.log", *to_record, is_forked=False)
         scheduler = running(tmp_path / "run.log", "run", *credentials, *flags)
         async with observer as recorder, scheduler as operator:
 

@@ -99,7 +99,8 @@ async def refusal(*arguments: str) -> tuple[int | None, str]:
 
 async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
     kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
-    async with running(log, "up", "--nodes", "2", "--kubeconfig", str(kubeconfig)) as up:
+    arguments = ("--nodes", "2", "--kubeconfig", str(kubeconfig))
+    async with running(log, "up", *arguments, is_forked=False) as up:
 
         async def is_up() -> bool:
             return "Stop: Ctrl-C" in log.read_text()
@@ -146,7 +147,7 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
 
 async def page_of_its_own(log: Path, url: str) -> None:
     """`stellwerk page` shows the same, and ends when it is asked to."""
-    async with running(log, "page", "--url", url) as page:
+    async with running(log, "page", "--url", url, is_forked=False) as page:
 
         async def is_served() -> bool:
             return bool(printed_address(log))

@@ -24,6 +24,24 @@ TICKS = {"bind-forbidden": 0.59, "extender-failing-backoff": 0.698, "no-nodes": 
 """Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""
 
 
+OWN_PATH = {
+    "arrival-order",
+    "backlog-order",
+    "bind-pod-deleted",
+    "deleted-while-pending",
+    "event-series",
+    "gates",
+    "node-changes",
+    "nominated-vs-newcomer",
+    "preemption",
+    "room-freed-by-completion",
+    "start-up-reads",
+    "two-profiles",
+    "wire",
+}
+"""Scenarios of which `make test` plays kopf's own path, too: it differs in how events come, which
+is much the same in the others; `make test-all` plays all."""
+
 LARGE = {"percentage-of-nodes": 250}
 """Scenarios with so many equal nodes, n000 and on, of which the recording shows only some."""
 
@@ -106,13 +124,19 @@ def played(
 
 
 @pytest.mark.parametrize(
-    "fast_lane",
+    ("name", "fast_lane"),
     [
-        pytest.param(True, id="fast lane"),
-        pytest.param(False, id="kopf's own path", marks=pytest.mark.slow),
+        *(pytest.param(each, True, id=f"{each}-fast lane") for each in SCENARIOS),
+        *(
+            pytest.param(
+                *(each, False),
+                id=f"{each}-kopf's own path",
+                marks=pytest.mark.slow if each in OWN_PATH else pytest.mark.long,
+            )
+            for each in SCENARIOS
+        ),
     ],
 )
-@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_operator_does_what_kube_scheduler_did(
     name: str,
     normalise: ModuleType,

@@ -11,6 +11,7 @@ from typing import Any
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_pod
 from tests.support.kubectls import Kubectl, newest, program_of
+from tests.support.processes import command
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until
 
@@ -59,7 +60,8 @@ async def test_a_shadow_is_watched_and_promoted_by_kubectl(tmp_path: Path) -> No
             }
 
         async def promoted(generation: int) -> None:
-            tried = await do("stellwerk", "promote", "packing-next", "--dry-run")
+            admin = ("--kubeconfig", str(tmp_path / "admin"))
+            _, tried, _ = await command("promote", "packing-next", *admin, "--dry-run")
             assert tried.startswith("--- packing as it is\n+++ packing promoted\n")
             said = await do("stellwerk", "promote", "packing-next")
             assert said.startswith(tried), "the same, and then it was written"

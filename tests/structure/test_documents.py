@@ -14,7 +14,7 @@ DOCUMENTS: Final = sorted(
     path
     for folder in ("", "docs/**/", "tests/**/")
     for path in ROOT.glob(f"{folder}*.md")
-    if path.name != "renamed.md"
+    if path.name != "renamed.md" and path.parent.name != "made"
 )
 RENAMED: Final = ROOT / "docs" / "renamed.md"
 """Names of before, too."""

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 EXAMPLES = ROOT / "docs" / "faults"
 _START_SECONDS = 120.0
-_JUMPING_CLOCK = ("-m", "tests.support.jumping_clock")
+_JUMPING_CLOCK = "tests.support.jumping_clock"
 _SHADOW = {
     "metadata": {"name": "shadow"},
     "spec": {"shadowOf": PROFILE, "plugins": {"score": {"disabled": [{"name": "*"}]}}},
@@ -164,6 +164,7 @@ async def run_case(
         )
         await _until(lambda: is_active(cluster, PROFILE), _START_SECONDS, *operators)
         workload = _workload(case, cluster, load, rng)
+        _write_versions(cluster, plan)
         plan.arm()
         disrupting = [
             asyncio.create_task(_disrupt(operators, each, rng, disrupted))
@@ -204,6 +205,17 @@ async def run_case(
     )
     logger.info("%s", outcome)
     return outcome
+
+
+def _write_versions(cluster: EmbeddedCluster, plan: FaultPlan) -> None:
+    """Write so many versions that what an outage takes back is never older than the run.
+
+    A busy machine may have written few by then: the operator's service account would be lost, too.
+    """
+    api, config_maps = cluster.api, cluster.api.kinds.resource("configmaps")
+    older = [each.revisions for _, each in plan.outages if each.history == "older"]
+    for number in range(max(older, default=0)):
+        api.create(config_maps, "default", {"metadata": {"name": f"version-{number}"}})
 
 
 def _workload(case: Case, cluster: EmbeddedCluster, load: Load, rng: random.Random) -> Workload:

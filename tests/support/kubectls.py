@@ -62,6 +62,7 @@ class Kubectl:
                 "KUBECONFIG": str(self.kubeconfig),
                 "HOME": str(self.home),
                 "PATH": os.defpath,
+                "GOGC": "off",  # it ends before a collection is worth its time
                 **self.environment,
             },
         )

@@ -1,9 +1,9 @@
 """A ClusterClient that keeps objects in memory, with the API server's optimistic locking."""
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
 from typing_extensions import override
 
 from stellwerk.errors import ApiError, Conflict, NotFound
@@ -26,11 +26,12 @@ class MemoryClient(ClusterClient):
     def put(self, path: str, obj: JsonObject) -> JsonObject:
         """Store an object as another client would."""
         self._version += 1
-        stored = copy.deepcopy(obj)
-        stored["metadata"]["resourceVersion"] = str(self._version)
-        self.objects[path] = stored
-        self._watch(copy.deepcopy(stored))
-        return copy.deepcopy(stored)
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        sent = orjson.dumps(obj)
+        self.objects[path] = orjson.loads(sent)
+        self._watch(orjson.loads(sent))
+        answer: JsonObject = orjson.loads(sent)
+        return answer
 
     @override
     async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
@@ -61,8 +62,9 @@ class MemoryClient(ClusterClient):
         collection, _, query = path.partition("?")
         if query:
             items, version = await self.list(collection)
-            return {"items": copy.deepcopy(items), "metadata": {"resourceVersion": version}}
-        return copy.deepcopy(self._stored(f"get {path}", path))
+            return {"items": _copied(items), "metadata": {"resourceVersion": version}}
+        found: JsonObject = _copied(self._stored(f"get {path}", path))
+        return found
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
@@ -123,3 +125,7 @@ def _merged(obj: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObject:
         else:
             merged[key] = value
     return merged
+
+
+def _copied(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))

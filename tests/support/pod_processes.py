@@ -6,13 +6,13 @@ again when it ends unasked. Invariant: no process is left when the context ends.
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support.processes import AnyProcess, start
 from tests.support.rights import NAMESPACE, token_of, with_token
 
 _PAUSE_SECONDS = 0.05
@@ -23,7 +23,7 @@ class PodProcesses:
     """The processes by their pods' names."""
 
     def __init__(self, cluster: EmbeddedCluster, directory: Path) -> None:
-        self.running: dict[str, asyncio.subprocess.Process] = {}
+        self.running: dict[str, AnyProcess] = {}
         self.statuses: list[int] = []
         """How those ended whose pods went."""
         self.starts = 0
@@ -63,7 +63,7 @@ class PodProcesses:
             and not pod["metadata"].get("deletionTimestamp")
         ]
 
-    async def _start(self, pod: JsonObject) -> asyncio.subprocess.Process:
+    async def _start(self, pod: JsonObject) -> AnyProcess:
         name = pod["metadata"]["name"]
         self.starts += 1
         kubeconfig = self._directory / f"{name}.kubeconfig"
@@ -78,13 +78,9 @@ class PodProcesses:
             for each in container["args"]
         ]
         with (self._directory / f"stellwerk-{name}.log").open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "stellwerk", *arguments, "--kubeconfig", str(kubeconfig)),
-                stdout=log,
-                stderr=log,
-            )
+            return await start(log, *arguments, "--kubeconfig", str(kubeconfig))
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
+    async def _end(self, process: AnyProcess) -> None:
         with suppress(ProcessLookupError):
             process.terminate()
         try:

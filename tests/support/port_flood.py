@@ -12,6 +12,7 @@ import time
 from tests.support.limited_ports import LimitedPort
 
 PEERS = 3500
+ADDRESSES = 4
 _FIELD = b"X-Y: " + b"y" * 8000 + b"\r\n"
 _HALF = b"\x16\x03\x01\x02\x00\x01\x00"
 
@@ -27,7 +28,7 @@ async def flood(port: LimitedPort, seconds: float) -> tuple[int, int]:
         while time.monotonic() < end_seconds:
             with contextlib.suppress(OSError):
                 tried += 1
-                address = f"127.0.1.{number % 4 + 1}"
+                address = f"127.0.1.{number % ADDRESSES + 1}"
                 reader, writer = await port.connect(address, handshake=kind < 5)
                 opened += 1
                 if kind == 0:

@@ -14,19 +14,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 import yaml
 
 from stellwerk.cli import main
+from tests.support.forked_process import ForkedProcess, start_forked
 
 DEADLINE_SECONDS = 90.0
+
+
+AnyProcess: TypeAlias = asyncio.subprocess.Process | ForkedProcess
+
+
+async def start(
+    output: BinaryIO, *arguments: str, module: str = "stellwerk", is_forked: bool = True
+) -> AnyProcess:
+    """Start `stellwerk ARGUMENTS`; not forked, it shows how the command starts from nothing."""
+    if is_forked:
+        return await start_forked(module, arguments, output)
+    command_line = (sys.executable, "-m", module, *arguments)
+    return await asyncio.create_subprocess_exec(*command_line, stdout=output, stderr=output)
 
 
 class Process:
     """One running command."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: AnyProcess, log: Path) -> None:
         self.process = process
         self.log = log
 
@@ -45,12 +59,12 @@ class Process:
 
 
 @asynccontextmanager
-async def running(log: Path, *arguments: str, module: str = "stellwerk") -> AsyncIterator[Process]:
+async def running(
+    log: Path, *arguments: str, module: str = "stellwerk", is_forked: bool = True
+) -> AsyncIterator[Process]:
     """`stellwerk ARGUMENTS` in the background, its output in `log`; `module` may stand for it."""
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *arguments, stdout=output, stderr=output
-        )
+        process = await start(output, *arguments, module=module, is_forked=is_forked)
     running_process = Process(process, log)
     try:
         yield running_process
@@ -61,7 +75,7 @@ async def running(log: Path, *arguments: str, module: str = "stellwerk") -> Asyn
 async def command(*arguments: str) -> tuple[int, str, str]:
     """`stellwerk ARGUMENTS` in a thread of this process: its status, what it prints, and says.
 
-    A process of its own takes a second; one test of each command has one.
+    A process that starts from nothing takes a second; one test of each command has one.
     """
     printed, said = io.StringIO(), io.StringIO()
 

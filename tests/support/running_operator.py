@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 from stellwerk.app import RunOptions, run
-from stellwerk.garbage import collect_seldom
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.scheduler.profiles import profile_history
@@ -63,16 +62,14 @@ def prompt() -> Iterator[None]:
 
 @asynccontextmanager
 async def _running(options: RunOptions, on_port: Callable[[int], None]) -> AsyncIterator[None]:
-    thresholds = gc.get_threshold()
-    # As the command does: among all that a test run keeps, a full collection takes a second.
-    collect_seldom()
-    task = asyncio.create_task(run(options, on_port), name="operator")
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        task.cancel()
-        await asyncio.wait({task})
+    # The operator takes the collector for its own process's.
+    with patch.object(gc, "freeze"):
+        task = asyncio.create_task(run(options, on_port), name="operator")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
     if not task.cancelled():
         task.result()
 

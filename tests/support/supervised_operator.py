@@ -10,21 +10,21 @@ import os
 import re
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 
 from tests.support.endings import Life, lost_lease
+from tests.support.processes import AnyProcess, start
 
 _RESTART_SECONDS = 0.5
 _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 _PROBE_SECONDS = 0.5
 _COMPARED = re.compile(r"cache compared with the API: (.*)")
-STELLWERK = ("-m", "stellwerk")
+STELLWERK = "stellwerk"
 
 
 def free_port() -> int:
@@ -43,7 +43,7 @@ class SupervisedOperator:
         kubeconfig: Path,
         log: Path,
         *arguments: str,
-        module: Sequence[str] = STELLWERK,
+        module: str = STELLWERK,
     ) -> None:
         self.log = log
         self.unexpected_endings: list[int] = []
@@ -55,11 +55,12 @@ class SupervisedOperator:
         self.live = asyncio.Event()
         """Set while the process that runs now has answered a probe."""
         self._address = f"127.0.0.1:{free_port()}"
-        self._command = (
-            *(sys.executable, *module, "run", "--kubeconfig", str(kubeconfig)),
+        self._module = module
+        self._arguments = (
+            *("run", "--kubeconfig", str(kubeconfig)),
             *("--bind-address", self._address, "--plain-http", *arguments),
         )
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: AnyProcess | None = None
         self._life = Life()
         self._log_start = 0
         self._over = False
@@ -71,9 +72,7 @@ class SupervisedOperator:
                 self._life = Life()
                 self._log_start = self.log.stat().st_size
                 self.starts += 1
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._command, stdout=output, stderr=output
-                )
+                self._process = await start(output, *self._arguments, module=self._module)
                 status = await self._process.wait()
                 self.live.clear()
                 self.lost_leases += lost_lease(status, self._said())

@@ -1,14 +1,18 @@
 """What the command line understands, and how it refuses the rest."""
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stellwerk import cli
 from stellwerk.app import RunOptions
 from stellwerk.cli import UNREACHABLE, USAGE_ERROR, build_parser, main
+from stellwerk.commands import tables
+from stellwerk.errors import SchedulerError
 
 
 @pytest.mark.parametrize(
@@ -212,3 +216,78 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
     program = f"import sys, stellwerk.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b31m\r\u202egnp\u2028y\x7f"
+
+
+def test_nothing_that_a_terminal_would_obey_leaves_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: argparse.Namespace) -> int:
+        print(f"a pod named {HOSTILE}")  # noqa: T201 as commands do
+        print(f"a warning about {HOSTILE}", file=sys.stderr)  # noqa: T201 as commands do
+        sys.stdout.writelines([HOSTILE, "\n", HOSTILE])
+        sys.stderr.write(f"{HOSTILE}\n")
+        tables.console().print(HOSTILE, markup=False)
+        tables.write_for_programs({"name": HOSTILE}, "json")
+        tables.write_for_programs({"name": HOSTILE}, "yaml")
+        raise SchedulerError(f"no such pod: {HOSTILE}")
+
+    command = argparse.Namespace(command=run, log_level="info", log_format="text")
+    parser = argparse.Namespace(parse_args=lambda _: command)
+    monkeypatch.setattr(cli, "build_parser", lambda: parser)
+    assert main([]) == 1
+    written = capsys.readouterr()
+    for text in (written.out, written.err):
+        assert text.count("title") >= 3
+        assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("name", sorted(cli._COMMANDS))  # noqa: SLF001 every command that there is
+def test_arguments_that_are_refused_move_no_terminal(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([name, f"--{HOSTILE}", HOSTILE, HOSTILE, HOSTILE])
+    written = capsys.readouterr()
+    assert "title" in written.err
+    assert all(line.isprintable() for line in (written.out + written.err).split("\n"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(line.split(), id=line)
+        for line in (
+            "explain pod p --kubeconfig FILE",
+            "queue --kubeconfig FILE",
+            "decisions --kubeconfig FILE",
+            "nodes --kubeconfig FILE",
+            "what-if --pod FILE --kubeconfig FILE",
+            "shadow status p --kubeconfig FILE",
+            "promote p --kubeconfig FILE",
+            "profile history p --kubeconfig FILE",
+            "record --kubeconfig FILE",
+            "version --kubeconfig FILE",
+            "run --kubeconfig FILE",
+            "decide FILE",
+            "convert FILE",
+            "simulate --nodes FILE --pods FILE",
+            "plan --pods FILE",
+        )
+    ],
+)
+def test_hostile_files_move_no_terminal(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"{HOSTILE}.yaml"
+    file.write_text(json.dumps({"apiVersion": HOSTILE, "kind": HOSTILE, "metadata": HOSTILE}))
+    try:
+        status = main([str(file) if each == "FILE" else each for each in arguments])
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    written = capsys.readouterr()
+    assert status
+    assert written.err
+    assert all(line.isprintable() for line in (written.out + written.err).split("\n"))

@@ -42,6 +42,15 @@ def test_a_line_of_an_attempt_names_it_in_both_formats() -> None:
     assert line["attempt"] == attempt_id(7)
 
 
+@pytest.mark.parametrize("form", [TextFormatter(), JsonFormatter()])
+def test_a_line_stays_one_line_and_moves_no_terminal(form: logging.Formatter) -> None:
+    hostile = "x\x1b]0;title\x07\x1b[2J\x9b31m\r\n\u202egnp\u2028y\x7f\ud800"
+    line = form.format(record("pod %s waits", hostile))
+    assert line.isprintable()
+    if isinstance(form, JsonFormatter):
+        assert json.loads(line)["message"] == f"pod {hostile} waits"
+
+
 def test_a_line_of_no_attempt_names_none() -> None:
     assert TextFormatter().format(record("synced")).endswith("stellwerk.test: synced")
     assert "attempt" not in json.loads(JsonFormatter().format(record("synced")))

@@ -5,7 +5,8 @@ asks for a node's nominated pods. Invariant: a pod is nominated to at most one n
 held here is its newest.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from typing_extensions import override
 
@@ -24,6 +25,11 @@ class Nominator(Nominations):
         self.by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
         self._changes: Changes[str] = Changes()
+        self.kept_until: dict[str, float] = {}
+        """When the room that is kept for a pod is free again (monotonic seconds), by uid; only of
+        room that others leave by themselves. It counts while the pod is nominated."""
+        self.now: Callable[[], float] = lambda: -math.inf
+        """Tells monotonic seconds; the World sets it."""
         self.on_nominated: Callable[[PodInfo, str], None] = lambda *_: None
         """Called with a pod and the node that it is nominated to from now on; empty: none."""
 
@@ -42,6 +48,26 @@ class Nominator(Nominations):
         """The node a pod is nominated to; empty: none."""
         return self._node_of.get(uid, "")
 
+    @override
+    def against(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+        """The pods nominated to a node whose room a pod may not take.
+
+        A pod of another namespace that ends before may use the room meanwhile (backfill).
+        """
+        found = super().against(pod, node_name)
+        if not found or not self.depends_on_deadline(pod):
+            return found
+        ends_at = self.now() + (pod.active_deadline_seconds or 0)
+        return [
+            other
+            for other in found
+            if other.namespace == pod.namespace or self.kept_until.get(other.uid, 0.0) < ends_at
+        ]
+
+    @override
+    def depends_on_deadline(self, pod: PodInfo) -> bool:
+        return pod.active_deadline_seconds is not None and bool(self.kept_until)
+
     def add(self, pod: PodInfo) -> None:
         """Record what the status says; a nomination in memory may still be on its way there."""
         self.nominate(pod, pod.nominated_node_name or self.node_of(pod.uid))
@@ -51,12 +77,24 @@ class Nominator(Nominations):
 
         It is in memory first, so that the next scheduling cycle already counts it.
         """
-        self.remove(pod.uid)
+        self._withdraw(pod.uid)
         if node_name:
             self._node_of[pod.uid] = node_name
             self.by_node.setdefault(node_name, {})[pod.uid] = pod
             self._changes.append(node_name)
         self.on_nominated(pod, node_name)
+
+    def keep_until(self, uids: Iterable[str], seconds: float) -> None:
+        """Note when the room is free again that is kept for some pods; what is over is dropped."""
+        now = self.now()
+        for uid in [uid for uid, until in self.kept_until.items() if until <= now]:
+            del self.kept_until[uid]
+        self.kept_until.update(dict.fromkeys(uids, seconds))
+
+    def left_seconds(self, uid: str) -> float:
+        """How long the room of a pod is kept that others may use meanwhile; 0: they may not."""
+        until = self.kept_until.get(uid)
+        return 0.0 if until is None else max(0.0, until - self.now())
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a pod's update.
@@ -69,6 +107,10 @@ class Nominator(Nominations):
 
     def remove(self, uid: str) -> None:
         """Forget a pod that is deleted, assumed or bound."""
+        self.kept_until.pop(uid, None)
+        self._withdraw(uid)
+
+    def _withdraw(self, uid: str) -> None:
         node_name = self._node_of.pop(uid, None)
         if node_name is not None:
             pods = self.by_node[node_name]
@@ -82,5 +124,6 @@ class Nominator(Nominations):
         fork = Nominator()
         fork.by_node = {node_name: pods.copy() for node_name, pods in self.by_node.items()}
         fork._node_of = self._node_of.copy()
+        fork.kept_until = self.kept_until.copy()
         fork._changes = Changes(self._changes.position)
         return fork

@@ -253,7 +253,8 @@ def _decoded(data: str | None) -> bytes:
 
 
 def _context(material: TlsMaterial, *, insecure: bool) -> ssl.SSLContext:
-    roots = material.roots.decode() if material.roots else None
+    # Bundles have comments in any language; what stands between the lines of PEM does not count.
+    roots = material.roots.decode("ascii", "ignore") if material.roots else None
     context = ssl.create_default_context(cadata=roots)
     # Python 3.13 began to ask for extensions that many authorities lack; Go does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -46,7 +46,7 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
-from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines
+from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
 
 _UNBROKEN: Final = 10_000
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
@@ -81,7 +81,7 @@ def console(output: TextIO | None = None) -> Console:
     """The console of tables: a terminal, else as wide as $COLUMNS or any line, without colour."""
     output = output or sys.stdout
     if output.isatty():
-        return _Tables(file=output, highlight=False)
+        return _Tables(file=terminal(output), highlight=False)
     width = _UNBROKEN
     if "COLUMNS" in os.environ:
         width = shutil.get_terminal_size((_UNBROKEN, 0)).columns

@@ -40,6 +40,7 @@ from stellwerk.models.destinations import Destinations
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
+from stellwerk.models.yaml_file import DEEPEST_OF_A_FILE, check_depth
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 NOT_IN_PROFILES: Final[Mapping[str, str]] = {
@@ -115,8 +116,10 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
 
 def _parse(text: str) -> list[Any]:
     try:
-        return [document for document in yaml.safe_load_all(_ELISION.sub("", text)) if document]
-    except (yaml.YAMLError, RecursionError) as error:
+        content = _ELISION.sub("", text)
+        check_depth(content.encode("utf-8", "surrogatepass"), DEEPEST_OF_A_FILE)
+        return [document for document in yaml.safe_load_all(content) if document]
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         found = " ".join(str(error).split())
         raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
 

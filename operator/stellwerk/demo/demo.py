@@ -26,6 +26,7 @@ from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
+from stellwerk.models.untrusted_text import printable, terminal
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import api_features
 
@@ -110,7 +111,8 @@ class Progress:
     def show(self, text: str) -> None:
         """Show the line as it is now."""
         if self.output.isatty() and text != self._shown:
-            print(f"\r{text:<{len(self._shown)}}", end="", file=self.output, flush=True)
+            line = f"\r{printable(text):<{len(self._shown)}}"
+            print(line, end="", file=terminal(self.output), flush=True)
             self._shown = text
 
     def end(self, text: str) -> None:

@@ -432,7 +432,8 @@ class FilterPhase:
     def _cached_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:
         """Every row's status, up to date; None where some filter has to be asked every time."""
         calls, others = self.filters.split_by_reuse(found.state, pod)
-        if others or found.node_names is not None:
+        by_deadline = self._nominations.depends_on_deadline(pod)
+        if others or found.node_names is not None or by_deadline:
             return None
         filters = [plugin for plugin, _ in calls]
         cached = self._cache.statuses(pod.spec, filters, self._nominations)

@@ -142,6 +142,10 @@ class Nominations(Protocol):
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
 
+    def depends_on_deadline(self, pod: PodInfo) -> bool:
+        """Return whether `against` differs between pods like this one by when they end."""
+        ...
+
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to; empty: none."""
         ...

@@ -175,6 +175,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "finished_by_role": lambda value: (
             isinstance(value, dict) and all(map(_is_count, value.values()))
         ),
+        "known_to_end": lambda value: value is None or _TEXTS(value),
     },
     Yielded: {"steps": _is_count},
     GroupDecided: {
@@ -186,7 +187,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "overs": _each(_is_bool),
     },
     Forgotten: {},
-    Nominated: {},
+    Nominated: {"kept_seconds": _is_seconds},
     PluginState: {"obj": _is_object},
     PluginStateGone: {},
     InitialState: {

@@ -106,6 +106,8 @@ class GroupBegun:
     """Uids of the pods in whose place room is kept already."""
     finished_by_role: Mapping[str, int] = field(default_factory=dict)
     """The numbers of finished members that have each role."""
+    known_to_end: Sequence[str] | None = None
+    """Uids of the pods in whose place room may be kept; None: of all."""
 
 
 @dataclass(slots=True)
@@ -150,6 +152,8 @@ class Nominated:
     seconds: float
     uid: str
     node_name: str = ""
+    kept_seconds: float = 0.0
+    """How long the room is kept there that others may use meanwhile; 0: they may not."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import stat
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, TypeAlias
@@ -24,10 +24,12 @@ from stellwerk.journal.entries import (
     GroupDecided,
     Head,
     InitialState,
+    PluginState,
     WatchEvent,
     encode,
 )
 from stellwerk.journal.hashing import Hashing
+from stellwerk.journal.kept import kept
 from stellwerk.journal.reader import Journal, is_journal, part_before
 
 _Key: TypeAlias = tuple[str, str]
@@ -65,12 +67,14 @@ class JournalWriter:
         options: JournalOptions,
         head: Head,
         on_ended: Callable[[str], None] = lambda _: None,
+        words: Collection[str] = (),
     ) -> None:
         """Open the file and start the thread.
 
         Args:
             options: where to, and how much.
             head: the first entry.
+            words: of plugins, which hashing leaves as they are.
             on_ended: called in either thread when the recording ends early, with the reason.
 
         Raises:
@@ -90,7 +94,7 @@ class JournalWriter:
         check_replaceable(earlier)
         self._part = _Part(options.file, head)
         earlier.unlink(missing_ok=True)
-        self._hashing = Hashing() if head.hashed else None
+        self._hashing = Hashing(words=words) if head.hashed else None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -151,10 +155,14 @@ class JournalWriter:
 
     def _write(self, entry: Entry) -> None:
         if isinstance(entry, InitialState):
-            self._begin_part(entry if self._hashing is None else self._hashing.layout(entry))
+            held = [(kind, kept(kind, obj)) for kind, obj in entry.held]
+            layout = replace(entry, held=held)
+            self._begin_part(layout if self._hashing is None else self._hashing.layout(layout))
             return
         if isinstance(entry, WatchEvent):
             self.events[entry.kind] += 1
+        if isinstance(entry, WatchEvent | PluginState):
+            entry = replace(entry, obj=kept(entry.kind, entry.obj))
         self._part.write(encode(entry if self._hashing is None else self._hashing.entry(entry)))
         if self._part.bytes_written > self._options.most_bytes // 2:
             self.wants_layout = True

@@ -95,6 +95,8 @@ class PodInfo:
     """The group that it is a member of, whether or not that exists."""
     reported_qos_class: str = ""
     """status.qosClass; empty: the status does not say."""
+    active_deadline_seconds: int | None = None
+    """spec.activeDeadlineSeconds: it ends so long after its start, at the latest; None: unknown."""
 
     @property
     def qos_class(self) -> str:
@@ -210,6 +212,7 @@ def parse_pod(
         volume_uses=PodUses.of(namespace, volumes) if volumes else None,
         group=_group(spec, label_set),
         reported_qos_class=sys.intern(text_or_empty(status.get("qosClass"))),
+        active_deadline_seconds=number_or_none(spec.get("activeDeadlineSeconds")),
     )
 
 

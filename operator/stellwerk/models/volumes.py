@@ -42,7 +42,7 @@ MANY_USES: Final = 1000
 """An image with more monitors is counted as a whole, and so is a pod with more uses."""
 _RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
 """The order of volume sources: of two in one volume the first counts."""
-_DISK_NAMES: Final = {
+DISK_NAMES: Final = {
     "gcePersistentDisk": "pdName",
     "awsElasticBlockStore": "volumeID",
     "azureDisk": "diskURI",
@@ -217,5 +217,5 @@ def _disk_keys(kind: str, source: JsonObject, mode: str) -> tuple[UsageKey, ...]
         image = text_or_empty(source.get("image"))
         monitors = dict.fromkeys(texts(source.get("monitors")))
         return tuple(("rbd", monitor, pool, image, mode) for monitor in monitors)
-    field = _DISK_NAMES.get(kind)
+    field = DISK_NAMES.get(kind)
     return ((kind, text_or_empty(source.get(field)), mode),) if field else ()

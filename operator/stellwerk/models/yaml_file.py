@@ -13,6 +13,8 @@ from stellwerk.errors import ConfigurationError
 
 DEEPEST: Final = 10_000
 """The API server's limit on what stands inside of each other, in JSON and YAML alike."""
+DEEPEST_OF_A_FILE: Final = 200
+"""Of users' own files: PyYAML takes a second for a thousand levels."""
 _OPENERS: Final = b"[{-:?"
 """Each level of nesting has one of these at least."""
 
@@ -38,20 +40,22 @@ def parse_yaml(name: str, text: TextIO) -> list[object]:
         OSError: it cannot be read.
     """
     try:
-        return list(yaml.safe_load_all(text.read()))
+        content = text.read()
+        check_depth(content.encode("utf-8", "surrogatepass"), DEEPEST_OF_A_FILE)
+        return list(yaml.safe_load_all(content))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ConfigurationError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
 
 
-def check_depth(content: bytes) -> None:
-    """Refuse a text that nests deeper than libyaml's composer can go without ending the process.
+def check_depth(content: bytes, deepest: int = DEEPEST) -> None:
+    """Refuse a text that nests too deeply: libyaml's composer would end the process.
 
     The composer calls itself once a level, on the stack of C; the parser beneath it does not.
 
     Raises:
-        yaml.YAMLError: it nests deeper than DEEPEST, or is no YAML.
+        yaml.YAMLError: it nests deeper than `deepest`, or is no YAML.
     """
-    if sum(content.count(opener) for opener in _OPENERS) <= DEEPEST:
+    if sum(content.count(opener) for opener in _OPENERS) <= deepest:
         return
     depth = 0
     for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -59,8 +63,8 @@ def check_depth(content: bytes) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > DEEPEST:
-            problem = f"exceeded max depth of {DEEPEST}"
+        if depth > deepest:
+            problem = f"exceeded max depth of {deepest}"
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)  # type: ignore[arg-type]  # libyaml has marks of its own
 
 

@@ -161,14 +161,16 @@ class PodTopologySpread(
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         found = state.read(_NAME, _FilterState)
         deltas = found.tracker.deltas(nodes)
-        first, *more = (
-            _verdicts(check, nodes)
-            if deltas is None
-            else _verdicts_with_overlay(check, found.checks, nodes, deltas)
-            for check in found.checks
-        )
-        for codes in more:
+        first: VerdictColumn = np.zeros(len(nodes), np.int32)
+        for check in found.checks:
+            codes = (
+                _verdicts(check, nodes)
+                if deltas is None
+                else _verdicts_with_overlay(check, found.checks, nodes, deltas)
+            )
             first = np.where(first == 0, codes, first)
+            if first.all():
+                break  # the first reason is what counts
         return FilterResult(first, _STATUSES.__getitem__)
 
     # --- score ----------------------------------------------------------------------------------

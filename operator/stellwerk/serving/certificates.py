@@ -139,7 +139,7 @@ class ServerCertificate:
             shown = self._made
         self.public_key = _fingerprint(shown)
         if authority:
-            context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+            context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
 

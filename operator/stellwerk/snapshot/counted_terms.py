@@ -80,8 +80,13 @@ class DomainCounts:
         self.topology = topology
         self._eligible = eligible
         self._version = 0 if eligible is None else eligible.version
-        mask = None if eligible is None else eligible.mask
-        self.totals: IntColumn = topology.sums(column.dense(len(topology.has)), mask)
+        # No node has a label that was made up.
+        mask = None if eligible is None or not topology.domain_count else eligible.mask
+        self.totals: IntColumn = (
+            topology.sums(column.dense(len(topology.has)), mask)
+            if topology.domain_count
+            else np.zeros(topology.size, np.int64)
+        )
         """(D,) int64, counted pods in the domain; 0 at NO_DOMAIN. Read only."""
         self.present: Mask = topology.present if mask is None else topology.eligible_domains(mask)
         """(D,) bool, domains with an eligible node."""

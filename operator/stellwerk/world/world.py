@@ -57,6 +57,9 @@ class World:
     lacks: dict[str, Lack] = field(default_factory=dict)
     """Kinds whose objects cannot be seen, with the reason."""
 
+    def __post_init__(self) -> None:
+        self.nominator.now = self.clock.monotonic
+
     def on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was undone: move the pods that this may help, perhaps not itself."""
         self.queue.move_all_to_active_or_backoff(

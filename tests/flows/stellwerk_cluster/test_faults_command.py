@@ -16,7 +16,7 @@ async def test_a_cluster_with_faults_says_its_seed_and_what_it_struck(tmp_path: 
     )
     kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "cluster.log"
     arguments = ("--kubeconfig", str(kubeconfig), "--faults", str(faults))
-    async with running(log, "cluster", *arguments) as cluster:
+    async with running(log, "cluster", *arguments, is_forked=False) as cluster:
 
         async def in_force() -> bool:
             return "are in force; seed " in await asyncio.to_thread(log.read_text)

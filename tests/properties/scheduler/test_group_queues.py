@@ -45,6 +45,7 @@ class Contest:
             if free[node % nodes] >= cpu:
                 free[node % nodes] -= cpu
                 pod = make_pod(f"r{number}", cpu=str(cpu), node_name=f"n{node % nodes}")
+                pod["spec"]["activeDeadlineSeconds"] = 3600
                 pod["spec"]["priority"] = priority
                 world.apply(pod)
                 self.others.append((priority, f"r{number}"))

@@ -62,7 +62,7 @@ def test_members_are_tried_in_the_order_of_the_scheduler() -> None:
 
 def test_where_room_is_kept_is_shown() -> None:
     annotations = {"scheduling.stellwerk.dev/reserves-room": "true"}
-    other = make_pod("other", cpu="1", node_name="n")
+    other = make_pod("other", cpu="1", node_name="n", activeDeadlineSeconds=60)
     world = GroupWorld(make_node("n", cpu="2"), other, make_group("g", 2, annotations), *members(2))
     args = [{"name": "GangScheduling", "args": {"reservation": {"maxNodes": 1}}}]
     world.apply(make_profile("stellwerk", generation=2, gangScheduling=True, pluginConfig=args))

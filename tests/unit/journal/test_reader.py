@@ -25,7 +25,9 @@ HEAD = Head("test", "2026-01-01T00:00:00Z")
 
 def pod(number: int, text: str = "") -> WatchEvent:
     metadata = {"uid": f"u{number}", "name": f"p{number}", "namespace": "default"}
-    return WatchEvent(float(number), "Pod", "ADDED", {"metadata": metadata, "spec": {"x": text}})
+    return WatchEvent(
+        float(number), "Pod", "ADDED", {"metadata": metadata, "spec": {"nodeName": text}}
+    )
 
 
 def write(file: Path, entries: list[Entry], most_bytes: int = 1 << 20) -> JournalWriter:

@@ -1,11 +1,13 @@
 """Explanations over HTTP: of the described shape, one at a time, from the leader alone."""
 
 import asyncio
+from functools import cache
 from typing import Any
 
 import pytest
 
 from stellwerk.cases.decide import Case
+from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
@@ -14,7 +16,12 @@ from tests.support.explaining_port import TAINT, explaining_port, two_nodes
 from tests.support.in_process import make_profile, quiet
 from tests.support.json_schema import violations
 
-SCHEMAS = openapi_document()["components"]["schemas"]
+
+@cache
+def schemas() -> JsonObject:
+    """Those of the document; describing every answer takes a second."""
+    described: JsonObject = openapi_document()["components"]["schemas"]
+    return described
 
 
 async def test_answers_have_the_described_shape() -> None:
@@ -30,7 +37,9 @@ async def test_answers_have_the_described_shape() -> None:
             "/nodes": "NodesPage",
         }.items():
             status, answer = await answers.get(path)
-            assert (status, list(violations(answer, SCHEMAS[schema], SCHEMAS))) == (200, []), path
+            assert (status, list(violations(answer, schemas()[schema], schemas()))) == (200, []), (
+                path
+            )
 
 
 async def test_the_document_describes_every_route() -> None:
@@ -137,7 +146,7 @@ async def test_a_cleared_nomination_names_the_pod_that_took_the_place() -> None:
             taken = decide(taking.world, taking.pod, taking.profile)
             explanations.records.keep(taken, 1, now() + 1)
         _, answer = await answers.get("/explain/default/new")
-        assert list(violations(answer, SCHEMAS["PodExplanation"], SCHEMAS)) == []
+        assert list(violations(answer, schemas()["PodExplanation"], schemas())) == []
         (taker,) = answer["lastPreemption"]["tookPlace"]
         assert (taker["pod"], taker["priority"], taker["bound"]) == ("default/taker", 10, True)
 
@@ -156,7 +165,7 @@ async def test_what_if_a_toleration_were_there_touches_nothing() -> None:
         status, answer = await answers.post("/what-if", {"pod": pod})
         assert status == 200
         assert answer["placed"] == [{"pod": "default/large", "node": "tainted"}]
-        assert list(violations(answer, SCHEMAS["WhatIf"], SCHEMAS)) == []
+        assert list(violations(answer, schemas()["WhatIf"], schemas())) == []
         assert answers.world.node_of("large") is None
 
 
@@ -216,11 +225,11 @@ async def test_a_victim_and_its_preemptor_name_each_other() -> None:
             "node": "a",
             "decidedAt": "",
         }
-        assert list(violations(victim, SCHEMAS["PodExplanation"], SCHEMAS)) == []
+        assert list(violations(victim, schemas()["PodExplanation"], schemas())) == []
         _, preemptor = await answers.get("/explain/default/high")
         if preemptor["state"] != "bound":
             assert preemptor["lastPreemption"]["victims"] == [{"pod": "default/low", "priority": 1}]
-            assert list(violations(preemptor, SCHEMAS["PodExplanation"], SCHEMAS)) == []
+            assert list(violations(preemptor, schemas()["PodExplanation"], schemas())) == []
 
 
 async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
@@ -234,11 +243,11 @@ async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
         _, part = await answers.get("/nodes?limit=150&offset=300")
     assert [each["name"] for each in whole["items"]] == [f"n{number}" for number in range(450)]
     assert whole["items"][300:] == part["items"]
-    assert list(violations(whole, SCHEMAS["NodesPage"], SCHEMAS)) == []
+    assert list(violations(whole, schemas()["NodesPage"], schemas())) == []
 
 
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:
-    described = SCHEMAS["Suggestion"]["properties"]
+    described = schemas()["Suggestion"]["properties"]
     assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."
 
 

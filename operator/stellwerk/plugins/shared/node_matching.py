@@ -45,8 +45,10 @@ def matching_labels(nodes: NodeView, labels: Mapping[str, str]) -> Mask:
     matching: Mask = np.ones(len(nodes), np.bool_)
     for key, value in labels.items():
         ids, column = nodes.label(key)
-        # An unknown value gets an id that no row has; ABSENT would find nodes without the label.
-        matching &= ids == column.id_of.get(value, len(column.values))
+        value_id = column.id_of.get(value)
+        if value_id is None:
+            return np.zeros(len(nodes), np.bool_)
+        matching &= ids == value_id
     return matching
 
 

@@ -35,11 +35,13 @@ from stellwerk.journal.entries import (
     WatchEvent,
     Yielded,
 )
+from stellwerk.journal.hashing import words_of
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -157,8 +159,9 @@ class Recording:
             self.put(Forgotten(self.seconds(), uid))
 
     def _nominated(self, pod: PodInfo, node_name: str) -> None:
-        if not self._is_followed:
-            self.put(Nominated(self.seconds(), pod.uid, node_name))
+        if not self._is_followed and self._world is not None:
+            kept_seconds = self._world.nominator.left_seconds(pod.uid)
+            self.put(Nominated(self.seconds(), pod.uid, node_name, kept_seconds))
 
     def _hold(self, kind: str, obj: JsonObject) -> None:
         self._held[_identity(kind, obj)] = obj
@@ -207,6 +210,14 @@ def _identity(kind: str, obj: JsonObject) -> tuple[str, str, str]:
     return kind, metadata.get("namespace") or "", metadata["name"]
 
 
+def _words_of_plugins() -> frozenset[str]:
+    """The names of the plugins that are installed, and the words that their arguments may be."""
+    words: set[str] = set()
+    for name, described in known_plugins().items():
+        words |= {name, *(words_of(described.args_model) if described.args_model else ())}
+    return frozenset(words)
+
+
 @contextmanager
 def recording_to(
     options: JournalOptions | None,
@@ -241,7 +252,7 @@ def recording_to(
         loop.call_soon_threadsafe(_announce_end, recorder, options, reason)
 
     try:
-        writer = JournalWriter(options, head, ended)
+        writer = JournalWriter(options, head, ended, _words_of_plugins())
     except OSError as error:
         raise ConfigurationError(f"--record {options.file}: {error.strerror}") from error
     logger.info("recording to %s", options.file)
@@ -356,6 +367,7 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         request.reserves_capacity,
         None if request.ending is None else sorted(request.ending),
         dict(request.finished_by_role),
+        None if request.known_to_end is None else sorted(request.known_to_end),
     )
 
 

@@ -69,6 +69,10 @@ OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 PREEMPTION: Final = "pod group preemption: "
 NO_PLACEMENTS: Final = "no feasible placements found"
+TOO_FEW_END: Final = (
+    "too few pods in its way are known to end in time: they are neither terminating nor have an "
+    "activeDeadlineSeconds that ends while room may be kept"
+)
 MOST_TRIED: Final = 10
 """Of more placements, only so many are tried: the best by what their rows could hold."""
 _FIT: Final = "NodeResourcesFit"
@@ -364,9 +368,13 @@ def reserve_nodes(
     if preemption is None:
         members.reserved_since = None
         if asks_for_room(world, members):
-            members.room_refused = why_no_room(world, profile, members)
+            is_asked = decision.request.known_to_end is not None and not members.lacks_placement
+            too_few_end = TOO_FEW_END if is_asked else ""
+            members.room_refused = why_no_room(world, profile, members) or too_few_end
         return None
     now, since = world.clock.monotonic(), members.reserved_since
+    for uid in preemption.nodes:
+        world.nominator.kept_until.pop(uid, None)
     if not preemption.is_reservation:
         if since is None or preemption.victims:
             members.reserved_since = since = now
@@ -383,6 +391,8 @@ def reserve_nodes(
     if group is not None and group.schedule_timeout_seconds:
         left_seconds = min(left_seconds, since + group.schedule_timeout_seconds - now)
     is_kept = left_seconds > 0
+    if is_kept:
+        world.nominator.keep_until(preemption.nodes, now + left_seconds)
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)
 
 

@@ -21,7 +21,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.shared.victims import started_at
+from stellwerk.plugins.shared.victims import is_leaving_as_victim, started_at
 from stellwerk.world.gangs.group_attempt import (
     FreeCapacity,
     GroupAttempt,
@@ -107,10 +107,7 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     yield None
     others = yield from preemption_units(fork.world, request.group.key)
     units = [each for each in others if each.priority < priority]
-    leaving = [pod for pod in fork.world.cache.pods() if pod.terminating]
-    for pod in leaving:
-        fork.world.cache.remove_pod(pod.uid)
-    if leaving:
+    if _remove_leaving(fork.world, priority):
         attempt = (
             (yield from place_group(fork, request))
             if once
@@ -188,9 +185,9 @@ def _return_beside(
 def reserve(context: GroupContext, request: GroupRequest) -> Preempting:
     """Find the nodes that are kept for a group until pods of no higher priority have ended.
 
-    Which of them end first is not known: the least important are taken to. Pods that have come
-    since room began to be kept are not waited for, however unimportant: whatever comes, the number
-    of those that are can only fall.
+    Only of pods that are known to end in time; which of them end first is not known: the least
+    important are taken to. Pods that have come since room began to be kept are not waited for,
+    however unimportant: whatever comes, the number of those that are can only fall.
     """
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
@@ -198,6 +195,13 @@ def reserve(context: GroupContext, request: GroupRequest) -> Preempting:
     fork = _fork(context)
     others = yield from preemption_units(fork.world, request.group.key)
     units = [each for each in others if each.priority <= priority]
+    if (ends := request.known_to_end) is not None:
+        units = [each for each in units if all(pod.uid in ends for pod in each.pods)]
+        if _remove_leaving(fork.world):
+            attempt = yield from _in_any_order(fork, request)
+            if attempt is not None:
+                kept = GroupPreemption((), nodes_of(attempt))
+                return _reserved(kept, request.ending or frozenset())
     if (ending := request.ending) is not None:
         older = [each for each in units if all(pod.uid in ending for pod in each.pods)]
         found = yield from _choose(_fork(fork), request, older, budgets=False)
@@ -219,6 +223,23 @@ def _may_help(world: World, priority: int) -> bool:
     return any(group is not None and group.evicted_whole for group in groups) or any(
         pod.terminating or pod.priority < priority for pod in world.cache.pods()
     )
+
+
+def _remove_leaving(world: World, priority: int | None = None) -> bool:
+    """Take terminating pods off their nodes; returns whether there are any.
+
+    With the priority of a preemptor only those that may be victims: what is deleted otherwise keeps
+    no room for a group that waits.
+    """
+    leaving = [
+        pod
+        for pod in world.cache.pods()
+        if pod.terminating
+        and (priority is None or pod.priority < priority or is_leaving_as_victim(pod))
+    ]
+    for pod in leaving:
+        world.cache.remove_pod(pod.uid)
+    return bool(leaving)
 
 
 def _fork(context: GroupContext) -> GroupContext:

@@ -18,6 +18,7 @@ from stellwerk.world.gangs.group_attempt import GroupAttempt
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import (
     gang_args,
+    known_to_end,
     member_position,
     reserves_capacity,
     why_inadmissible,
@@ -150,6 +151,8 @@ class GroupRequest:
     goes_on: Callable[[bool], bool] = bool
     """From whether there is time for another order to whether it is tried; a recording takes down
     what was said, and a replay says it again."""
+    known_to_end: frozenset[str] | None = None
+    """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
 
     def is_met_by(self, attempt: GroupAttempt) -> bool:
         """Whether the group is placed with these members beside those that are scheduled."""
@@ -184,6 +187,7 @@ def request_for(
     assert members.group is not None  # noqa: S101 callers look
     uids = {pod.uid for pod in pending}
     scheduled = [pod for pod in scheduled_members(world, members) if pod.uid not in uids]
+    reserves = reserves_capacity(world, profile, members)
     return GroupRequest(
         members.group,
         pending,
@@ -191,6 +195,7 @@ def request_for(
         members.succeeded,
         members.succeeded_by_role,
         gang_args(profile).second_look_milliseconds / 1000,
-        reserves_capacity(world, profile, members),
+        reserves,
         members.ending,
+        known_to_end=known_to_end(world, profile, members.key.namespace) if reserves else None,
     )

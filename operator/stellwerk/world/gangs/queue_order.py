@@ -18,6 +18,7 @@ from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.plugins.shared.victims import started_at
 from stellwerk.world.gangs.pod_groups import GroupMembers, GroupQueue, KeptRoom
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -91,6 +92,24 @@ def why_no_room(world: World, profile: ServedProfile, members: GroupMembers) -> 
     return (
         f'room was kept for groups of the namespace "{namespace}" for {granted.max_seconds} s, '
         f"the most that is granted, and is again {granted.cooldown_seconds} s later"
+    )
+
+
+def known_to_end(world: World, profile: ServedProfile, namespace: str) -> frozenset[str]:
+    """Uids of the pods on nodes whose own deadline ends them while room may be kept for others."""
+    granted = gang_args(profile).reservation
+    if granted is None:
+        return frozenset()
+    kept, passed = world.pod_groups.kept_room.get(namespace), 0.0
+    if kept is not None:
+        passed = world.clock.monotonic() - kept.since
+    now = world.clock.now().timestamp()
+    until = now + granted.max_seconds - (passed if passed < granted.max_seconds else 0.0)
+    return frozenset(
+        pod.uid
+        for pod in world.cache.pods()
+        if pod.active_deadline_seconds is not None
+        and min(now, started_at(pod)) + pod.active_deadline_seconds <= until
     )
 
 

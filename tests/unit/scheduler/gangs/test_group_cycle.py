@@ -684,7 +684,7 @@ def test_a_group_that_asks_for_something_else_is_tried_anew() -> None:
 def test_room_is_kept_no_longer_than_its_time() -> None:
     async def play(world: InProcess) -> None:
         keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
-        world.apply(make_node("n", cpu="2"), make_pod("v", cpu="1", node_name="n"))
+        world.apply(make_node("n", cpu="2"), ending("v", "n", cpu="1"))
         world.apply(make_group("g", 1, keeps), make_member("p", "g", cpu="2"))
         world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
         await asyncio.sleep(55)
@@ -699,7 +699,7 @@ def test_room_is_kept_no_longer_than_its_time() -> None:
 def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
     async def play(world: InProcess) -> None:
         keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
-        running_pods = [make_pod(f"v{n}", cpu="1", node_name=f"n{n // 2}") for n in range(4)]
+        running_pods = [ending(f"v{n}", f"n{n // 2}", cpu="1") for n in range(4)]
         world.apply(*(make_node(f"n{n}", cpu="2") for n in range(2)), *running_pods)
         world.apply(make_group("g", 2, keeps))
         world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
@@ -717,6 +717,13 @@ def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
         assert bound(world, "small", "p0", "p1") == 2
 
     story(play, **granting(maxNodes="50%", maxSeconds=3600))
+
+
+def ending(name: str, node_name: str, seconds: int = 50, **spec: Any) -> JsonObject:
+    """A pod on a node, which runs since the clock began, that ends after so many seconds."""
+    pod = make_pod(name, node_name=node_name, activeDeadlineSeconds=seconds, **spec)
+    pod["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    return pod
 
 
 def granting(**reservation: Any) -> dict[str, Any]:
@@ -767,7 +774,7 @@ def test_a_group_keeps_no_node_from_others_that_was_not_granted(
 ) -> None:
     async def play(world: InProcess) -> None:
         world.apply(*(make_node(f"n{n}", cpu="4") for n in range(20)))
-        world.apply(make_pod("in-the-way", cpu="100m", node_name="n0"), *hungry("g", 20))
+        world.apply(ending("in-the-way", "n0", cpu="100m"), *hungry("g", 20))
         await asyncio.sleep(3)
         world.apply(*(foreign(f"f{n}", cpu="100m") for n in range(10)))
         await asyncio.sleep(1)
@@ -783,15 +790,17 @@ def test_a_group_keeps_no_node_from_others_that_was_not_granted(
 def test_groups_that_are_made_anew_keep_no_more_than_the_share_of_their_namespace() -> None:
     async def play(world: InProcess) -> None:
         world.apply(*(make_node(f"n{n}", cpu="4") for n in range(20)))
-        world.apply(*(make_pod(f"v{n}", cpu="3", node_name=f"n{n}") for n in range(20)))
+        # They end within the time for which room may be kept, whenever that is.
+        spec: dict[str, Any] = {"cpu": "3", "activeDeadlineSeconds": 1}
+        world.apply(*(make_pod(f"v{n}", node_name=f"n{n}", **spec) for n in range(20)))
         kept_seconds = 0
         for second in range(150):
             if second % 10 == 0:
-                for name in (f"{turn}-{second - 10}" for turn in range(3)):
+                for name in (f"{turn}-{second - 10}" for turn in range(10)):
                     if second:
                         world.delete("PodGroup", name)
                         world.delete("Pod", f"{name}-0")
-                for turn in range(3):
+                for turn in range(10):
                     world.apply(*hungry(f"{turn}-{second}", 1))
             await asyncio.sleep(1)
             kept = kept_nodes(world)
@@ -801,6 +810,84 @@ def test_groups_that_are_made_anew_keep_no_more_than_the_share_of_their_namespac
         assert 40 <= kept_seconds <= 62
 
     story(play, **granting(maxSeconds=30, cooldownSeconds=60))
+
+
+@pytest.mark.parametrize(
+    ("in_the_way", "is_kept"),
+    [
+        pytest.param({}, False, id="nobody knows when it ends"),
+        pytest.param({"activeDeadlineSeconds": 400}, False, id="it may run for too long"),
+        pytest.param({"activeDeadlineSeconds": 200}, True, id="it ends in time"),
+        pytest.param({"terminating": True}, True, id="it is terminating"),
+    ],
+)
+def test_room_is_kept_only_where_what_is_in_the_way_is_known_to_end(
+    in_the_way: dict[str, Any], *, is_kept: bool
+) -> None:
+    async def play(world: InProcess) -> None:
+        deadline = {name: each for name, each in in_the_way.items() if name != "terminating"}
+        pod = make_pod("in-the-way", cpu="1", node_name="n0", **deadline)
+        if "terminating" in in_the_way:
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:10:00Z"
+        world.apply(make_node("n0", cpu="4"), make_node("n1", cpu="4"), pod, *hungry("g", 2))
+        await asyncio.sleep(3)
+        assert kept_nodes(world) == ({"n0", "n1"} if is_kept else set())
+        refused, message = room(world, "g")
+        assert (refused == "True") is not is_kept
+        assert is_kept or "known to end in time" in message
+
+    story(play, **granting(maxNodes="100%"))
+
+
+def test_what_is_deleted_by_others_keeps_no_room_that_is_not_granted() -> None:
+    async def play(world: InProcess) -> None:
+        leaving = [make_pod(f"v{n}", cpu="100m", node_name=f"n{n}") for n in range(3)]
+        for pod in leaving:
+            pod["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z"
+        world.apply(*(make_node(f"n{n}", cpu="4") for n in range(3)), *leaving, *hungry("g", 3))
+        await asyncio.sleep(3)
+        assert kept_nodes(world) == set()
+
+    story(play)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "seconds", "is_bound"),
+    [
+        pytest.param("other", 100, True, id="it ends before"),
+        pytest.param("other", 299, False, id="it ends later"),
+        pytest.param("other", None, False, id="nobody knows when it ends"),
+        pytest.param("default", 100, False, id="it is of the namespace that keeps the room"),
+    ],
+)
+def test_pods_of_others_may_use_room_that_is_kept_if_they_end_before(
+    namespace: str, seconds: int | None, *, is_bound: bool
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n0", cpu="4"), ending("v", "n0", 250, cpu="1"), *hungry("g", 1))
+        # One without a deadline has been judged before: what was found for it is not reused.
+        world.apply(foreign("before", cpu="2"))
+        await asyncio.sleep(10)
+        assert kept_nodes(world) == {"n0"}
+        deadline: dict[str, Any] = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+        spec: dict[str, Any] = {"cpu": "2", "scheduler_name": "stellwerk", **deadline}
+        world.apply(make_pod("filling", namespace=namespace, **spec))
+        await asyncio.sleep(5)
+        found = world.client.objects[f"/api/v1/namespaces/{namespace}/pods/filling"]
+        assert bool(found["spec"].get("nodeName")) is is_bound
+        before = world.client.objects["/api/v1/namespaces/other/pods/before"]
+        assert "nodeName" not in before["spec"]
+        if not is_bound:
+            return
+        world.delete("Pod", "v")
+        await asyncio.sleep(20)
+        assert bound(world, "g-0") == 0
+        assert kept_nodes(world) == {"n0"}
+        world.delete("Pod", "filling", "other")
+        await asyncio.sleep(20)
+        assert bound(world, "g-0") == 1
+
+    story(play, **granting(maxNodes="100%"))
 
 
 def test_a_group_may_ask_for_room_for_less_time_than_is_granted_and_never_for_more() -> None:

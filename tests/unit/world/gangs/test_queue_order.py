@@ -96,7 +96,8 @@ def test_it_is_placed_once_the_group_before_it_leaves_the_queue() -> None:
 
 def test_those_behind_it_are_placed_beside_the_room_that_is_kept() -> None:
     async def play(world: InProcess) -> None:
-        world.apply(make_node("m", cpu="2"), make_pod("other", cpu="1", node_name="n"))
+        other = make_pod("other", cpu="1", node_name="n", activeDeadlineSeconds=3600)
+        world.apply(make_node("m", cpu="2"), other)
         world.apply(*gang("large", 0, 4), *gang("small", 1, 1), *gang("third", 2, 2))
         await asyncio.sleep(30)
         assert world.node_of("large-0") is None

@@ -1,0 +1,260 @@
+"""The reference, made from the code: `python docs/reference_pages.py FOLDER`, before Sphinx.
+
+Invariant: no sentence about a field, a command, a metric or a plugin is written here; each is the
+one that the code has.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from stellwerk.cli import build_parser
+from stellwerk.metrics import Metrics
+from stellwerk.models.crd import crd_manifest
+from stellwerk.plugins.registry import DISTRIBUTION, IN_TREE, describe, installed_points
+from stellwerk.serving.openapi import openapi_document
+
+if TYPE_CHECKING:
+    from stellwerk.framework.interface import Plugin
+
+MADE: Final = "This page is made from the code when the site is built."
+_PARAGRAPH_END: Final = re.compile(r"\n\s*\n")
+
+
+def write(folder: Path) -> list[Path]:
+    """Write every page into a folder, those alone that are not as they should be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in set(folder.glob("*.md")) - {folder / f"{name}.md" for name in PAGES}:
+        old.unlink()
+    written = []
+    for name, page in PAGES.items():
+        file, text = folder / f"{name}.md", "\n".join(page()) + "\n"
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+        written.append(file)
+    return written
+
+
+def profile_fields() -> Iterator[str]:
+    """The fields of a SchedulerProfile, from the schema of its definition."""
+    definition = crd_manifest()["spec"]
+    (version,) = definition["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    yield from _head(
+        f"Fields of a {definition['names']['kind']}",
+        f"`apiVersion: {definition['group']}/{version['name']}`; short name "
+        f"`{'`, `'.join(definition['names']['shortNames'])}`. {schema['description']}",
+    )
+    yield from _table(("field", "type", "default", "meaning"), _fields(schema["properties"], ""))
+    yield "\n## Columns of `kubectl get schedulerprofiles`\n"
+    columns = version["additionalPrinterColumns"]
+    yield from _table(
+        ("column", "from", "meaning"),
+        (
+            (column["name"], f"`{column['jsonPath']}`", column.get("description", ""))
+            for column in columns
+        ),
+    )
+
+
+def commands() -> Iterator[str]:
+    """Each command with its options and examples, from the parsers."""
+    parser = build_parser()
+    yield from _head("Commands", parser.description or "")
+    yield (
+        "The exit status is 0 where the question was answered, 1 where the answer is no or "
+        "something failed, 2 for a mistake in arguments, files or kubeconfig, and 3 where the "
+        "cluster or the operator does not answer.\n"
+    )
+    for name, command in _subcommands(parser):
+        yield from _command(name, command, 2)
+
+
+def metrics() -> Iterator[str]:
+    """Each family of /metrics."""
+    yield from _head("Metrics", "The families of `/metrics`, in the order in which they appear.")
+    rows = (
+        (f"`{family.name}`", _kind_of(family), _codes(family.label_names), family.text)
+        for family in Metrics().families
+    )
+    yield from _table(("name", "type", "labels", "meaning"), rows)
+
+
+def plugins() -> Iterator[str]:
+    """Each plugin with its points and arguments."""
+    yield from _head("Plugins", "What a profile may name, with its arguments in `pluginConfig`.")
+    classes: dict[str, type[Plugin]] = {plugin.name: plugin for plugin in IN_TREE}
+    for point in installed_points():
+        if point.dist is not None and point.dist.name == DISTRIBUTION:
+            classes[point.name] = point.load()
+    for name, source in sorted(classes.items()):
+        description = describe(source)
+        yield f"## {name}\n"
+        yield f"{_first_paragraph(source.__doc__)}\n"
+        points = sorted(point.value for point in description.extension_points)
+        yield f"Extension points: {_codes(points)}\n"
+        model = description.args_model
+        if model is None:
+            yield "It takes no arguments.\n"
+        else:
+            yield from _arguments(model.model_json_schema(by_alias=True))
+
+
+def port() -> Iterator[str]:
+    """What the operator's port answers, from its OpenAPI document."""
+    document = openapi_document()
+    yield from _head(
+        "The port",
+        "What a program may ask the operator for, beside probes and metrics; `GET /openapi/v3` "
+        "answers with this as an OpenAPI document.",
+    )
+    rows = (
+        (f"`{method.upper()} {path}`", operation["summary"])
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    )
+    yield from _table(("request", "answer"), rows)
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        yield f"\n## {name}\n"
+        yield f"{_first_paragraph(schema.get('description', ''))}\n"
+        if "properties" in schema:
+            yield from _properties(schema)
+
+
+PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
+    "profile-fields": profile_fields,
+    "commands": commands,
+    "metrics": metrics,
+    "plugins": plugins,
+    "port": port,
+}
+
+
+def _kind_of(family: object) -> str:
+    return type(family).__name__.removesuffix("Family").lower()
+
+
+def _head(title: str, text: str) -> Iterator[str]:
+    yield f"# {title}\n"
+    yield f"{text}\n"
+    yield f"*{MADE}*\n"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The rows as Markdown, without a last column in which nothing stands."""
+    rows = list(rows)
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(text) for text in row)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|").replace("<", r"\<").replace("*", r"\*")
+
+
+def _codes(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join(_PARAGRAPH_END.split((text or "").strip())[0].split())
+
+
+def _fields(properties: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, schema in properties.items():
+        path = f"{prefix}{name}"
+        kind, inner, suffix = _type_of(schema)
+        default = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+        yield f"`{path}`", kind, default, schema.get("description", "")
+        yield from _fields(inner, f"{path}{suffix}.")
+
+
+def _type_of(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str]:
+    """The type for people, the fields below, and what stands between a name and theirs."""
+    kind = schema.get("type") or (
+        "integer or string" if "x-kubernetes-int-or-string" in schema else "any"
+    )
+    if kind == "array":
+        inner, below, _ = _type_of(schema["items"])
+        return f"list of {inner}", below, "[]"
+    if "enum" in schema:
+        return _codes(schema["enum"]), {}, ""
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        inner, below, _ = _type_of(schema["additionalProperties"])
+        return f"map to {inner}", below, "{}"
+    return kind, schema.get("properties", {}), ""
+
+
+def _subcommands(
+    parser: argparse.ArgumentParser,
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:  # noqa: SLF001 argparse has no other way to read a parser
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            yield from action.choices.items()
+
+
+def _command(name: str, parser: argparse.ArgumentParser, depth: int) -> Iterator[str]:
+    yield f"{'#' * depth} stellwerk {name}\n"
+    yield f"{parser.description or ''}\n"
+    formatter = parser.formatter_class(prog=parser.prog, width=96)
+    yield f"```text\n{parser.format_usage().strip()}\n```\n"
+    rows = []
+    for action in parser._actions:  # noqa: SLF001
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):  # noqa: SLF001
+            continue
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            continue
+        invocation = formatter._format_action_invocation(action)  # noqa: SLF001
+        rows.append((f"`{invocation}`", formatter._expand_help(action) if action.help else ""))  # noqa: SLF001
+    if rows:
+        yield from _table(("argument", "meaning"), rows)
+    if parser.epilog:
+        yield f"```text\n{parser.epilog.strip()}\n```\n"
+    for below, command in _subcommands(parser):
+        yield from _command(f"{name} {below}", command, depth + 1)
+
+
+def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
+    yield "Arguments:\n"
+    yield from _properties(schema)
+
+
+def _properties(schema: Mapping[str, Any]) -> Iterator[str]:
+    definitions = schema.get("$defs", {})
+    rows = []
+    for name, field in schema.get("properties", {}).items():
+        default = f"`{json.dumps(field['default'])}`" if field.get("default") is not None else ""
+        rows.append(
+            (f"`{name}`", _json_type(field, definitions), default, field.get("description", ""))
+        )
+    yield from _table(("field", "type", "default", "meaning"), rows)
+
+
+def _json_type(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    if "$ref" in field:
+        name = field["$ref"].rsplit("/", 1)[1]
+        target = definitions.get(name, {})
+        return _codes(target["enum"]) if "enum" in target else name
+    if "anyOf" in field:
+        kinds = [_json_type(each, definitions) for each in field["anyOf"]]
+        return " or ".join(kind for kind in kinds if kind != "null")
+    if "enum" in field:
+        return _codes(map(str, field["enum"]))
+    if field.get("type") == "array":
+        return f"list of {_json_type(field.get('items', {}), definitions)}"
+    inner = field.get("additionalProperties")
+    if isinstance(inner, Mapping):
+        return f"map to {_json_type(inner, definitions)}"
+    return str(field.get("type", "any"))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
