@@ -38,8 +38,8 @@ BASELINE: Final = Path(__file__).with_name("guard.json")
 ALLOWED: Final = 0.05
 _SLACK: Final = {"calls": 2.0, "bytes": 512.0}
 """What is below it is not worth a word, however large a share it is."""
-NODES: Final = 300
-WARM_UP, PODS, AT_ONCE = 20, 80, 10
+NODES: Final = 200
+WARM_UP, PODS, AT_ONCE = 10, 40, 10
 _TURNS: Final = 120
 REST: Final = "rest"
 SEAMS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {

@@ -151,13 +151,13 @@ def team_pods(seed: int) -> list[TracePod]:
             pods += [
                 pod(
                     f"{namespace}-{hour}-{each}",
-                    2000,
+                    8000,
                     (hour + numbers.random()) * HOUR,
                     numbers.uniform(0.5, 3) * HOUR,
                     namespace=namespace,
-                    usage="cpu=2000m,memory=32Mi",
+                    usage="cpu=8000m,memory=32Mi",
                 )
-                for each in range(70 if hour in busy else 10)
+                for each in range(16 if hour in busy else 2)
             ]
     return sorted(pods, key=lambda each: each.arrives_seconds)
 
