@@ -106,7 +106,14 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.models.answers.suggestion import ChangeFields
-from stellwerk.models.config_model import ConfigModel, Duration, Items, QualifiedName, invalid
+from stellwerk.models.config_model import (
+    ConfigModel,
+    Duration,
+    Items,
+    QualifiedName,
+    Secret,
+    invalid,
+)
 from stellwerk.models.container_resources import (
     BEST_EFFORT,
     BURSTABLE,
@@ -243,6 +250,7 @@ __all__ = [
     "RowColumn",
     "SchedulingSpec",
     "ScorePlugin",
+    "Secret",
     "SetLabels",
     "Snapshot",
     "Status",

@@ -22,7 +22,7 @@ from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import default_gates
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.objects import micro_timestamp
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RuntimeConfig
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, RuntimeConfig
 from stellwerk_cluster.apiserver.auth_filters import AuthFilters
 from stellwerk_cluster.apiserver.computed_kinds import (
     COMPONENT_STATUSES,
@@ -115,7 +115,7 @@ class ClusterOptions:
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
-    release: str = DEFAULT_RELEASE
+    release: str = RECORDED_RELEASE
     """The release of Kubernetes that the cluster is."""
     feature_gates: frozenset[str] | None = None
     """Which gates are on, with all that they need (`apimachinery.feature_gates`); None: those that

@@ -15,6 +15,7 @@ from stellwerk.errors import Conflict, NotFound
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.recordings import WIRE_RELEASE
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -22,7 +23,9 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[KubernetesClient]:
-    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+    options = ClusterOptions(
+        controllers=False, kubelet=None, heartbeats=False, release=WIRE_RELEASE
+    )
     async with EmbeddedCluster(2, options=options) as cluster:
         path = tmp_path / "kubeconfig"
         cluster.write_kubeconfig(path)

@@ -9,7 +9,8 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
-from stellwerk_cluster.apimachinery.feature_gates import GANGS
+from stellwerk_cluster.apimachinery.feature_gates import feature_gates
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from tests.support.builders import make_node, make_pod
@@ -27,7 +28,10 @@ def play(nodes: Iterable[JsonObject], story: Story) -> None:
     """Tell a story on a new cluster whose profile places groups."""
 
     async def flow(clock: VirtualClock) -> None:
-        options = ClusterOptions(seed=1, heartbeats=False, feature_gates=GANGS)
+        gates = feature_gates("AllAlpha=true,AllBeta=true", DEFAULT_RELEASE)
+        options = ClusterOptions(
+            seed=1, heartbeats=False, release=DEFAULT_RELEASE, feature_gates=gates
+        )
         async with open_virtual_cluster(clock, nodes, options) as world:
             patch = {"spec": {"gangScheduling": True}}
             world.patch(PLURAL, "default-scheduler", patch, GROUP)
@@ -49,7 +53,7 @@ def condition(world: VirtualCluster, group: str) -> JsonObject:
     found = world.api.find("podgroups.scheduling.k8s.io", "default", group)
     assert found is not None
     conditions: list[JsonObject] = found["status"].get("conditions") or []
-    return next((each for each in conditions if each["type"] == "PodGroupScheduled"), {})
+    return next((each for each in conditions if each["type"] == "PodGroupInitiallyScheduled"), {})
 
 
 def is_placed(world: VirtualCluster, group: str, *, placed: bool = True) -> Callable[[], bool]:

@@ -152,3 +152,74 @@ def test_a_wrong_value_is_named(value: str, complaint: str) -> None:
     )
     assert done.returncode != 0
     assert complaint in done.stderr
+
+
+def test_files_addresses_and_secrets_of_extenders_are_values() -> None:
+    plain = rendered()
+    objects = rendered(
+        "extenders.allow={http://127.0.0.1:8888,https://x.example/v1}",
+        "extenders.filesSecret=gpu-tls",
+        "extenders.secrets={gpu,tpu}",
+    )
+    (container,) = deployed(objects)["containers"]
+    assert container["args"][-3:] == [
+        "--extender-allow=http://127.0.0.1:8888",
+        "--extender-allow=https://x.example/v1",
+        "--extender-files-dir=/etc/stellwerk/extenders",
+    ]
+    assert {"name": "extenders", "secret": {"secretName": "gpu-tls"}} in deployed(objects)[
+        "volumes"
+    ]
+    assert secrets_of(plain) == [["stellwerk-extenders"]]
+    assert secrets_of(objects) == [["gpu", "tpu"]]
+    assert secrets_of(rendered("extenders.secrets=null")) == []
+
+
+def secrets_of(objects: dict[Key, JsonObject]) -> list[list[str]]:
+    """The names of the Secrets that the operator may read; one list for each rule."""
+    return [
+        rule["resourceNames"]
+        for rule in objects["Role", NAMESPACE, "stellwerk"]["rules"]
+        if "secrets" in rule["resources"]
+    ]
+
+
+def notes(*values: str) -> str:
+    settings = [part for value in values for part in ("--set", value)]
+    told = ("install", "stellwerk", CHART, "-n", NAMESPACE, "--dry-run=client")
+    return run(helm(), *told, *settings)
+
+
+def test_each_direction_of_the_network_is_open_until_its_addresses_are_named() -> None:
+    (policy,) = [each for key, each in rendered().items() if key[0] == "NetworkPolicy"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert "from" not in policy["spec"]["ingress"][0]
+    values = (
+        "networkPolicy.kubeletCIDRs={10.0.0.0/16}",
+        "networkPolicy.prometheus.namespaceSelector.matchLabels.team=monitoring",
+        "networkPolicy.apiServerCIDRs={10.96.0.1/32,10.0.0.2/32}",
+        "networkPolicy.extenders[0].podSelector.matchLabels.app=gpu",
+    )
+    (policy,) = [each for key, each in rendered(*values).items() if key[0] == "NetworkPolicy"]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    (ingress,) = policy["spec"]["ingress"]
+    assert ingress["ports"] == [{"protocol": "TCP", "port": 10259}]
+    assert ingress["from"] == [
+        {"ipBlock": {"cidr": "10.0.0.0/16"}},
+        {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}},
+    ]
+    api, dns, extenders = policy["spec"]["egress"]
+    assert [each["ipBlock"]["cidr"] for each in api["to"]] == ["10.96.0.1/32", "10.0.0.2/32"]
+    assert {each["port"] for each in dns["ports"]} == {53}
+    assert extenders["to"] == [{"podSelector": {"matchLabels": {"app": "gpu"}}}]
+
+
+def test_the_notes_say_which_direction_is_open() -> None:
+    said = notes()
+    assert "takes connections of every pod: networkPolicy.kubeletCIDRs" in said
+    assert "may connect to every address: networkPolicy.apiServerCIDRs" in said
+    said = notes(
+        "networkPolicy.kubeletCIDRs={10.0.0.0/16}", "networkPolicy.apiServerCIDRs={1.2.3.4/32}"
+    )
+    assert "of the kubelets alone" in said
+    assert "reaches the API server, DNS alone" in said

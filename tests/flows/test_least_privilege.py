@@ -344,14 +344,14 @@ def refusals(cluster: EmbeddedCluster) -> list[JsonObject]:
 
 
 async def read_a_secret(cluster: EmbeddedCluster) -> None:
-    secret = {"metadata": {"name": "extender", "namespace": "stellwerk"}, "data": {}}
+    secret = {"metadata": {"name": "stellwerk-extenders", "namespace": "stellwerk"}, "data": {}}
     create(cluster, "secrets", secret)
     extender = {
         "urlPrefix": "https://127.0.0.1:1/scheduler",
         "filterVerb": "filter",
         "enableHTTPS": True,
         "ignorable": True,
-        "tlsConfig": {"secretRef": {"namespace": "stellwerk", "name": "extender"}},
+        "tlsConfig": {"secretRef": {"namespace": "stellwerk", "name": "stellwerk-extenders"}},
     }
     spec = {"schedulerName": "extended", "extenders": [extender]}
     profile = {"metadata": {"name": "extended"}, "spec": spec}

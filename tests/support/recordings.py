@@ -6,6 +6,7 @@ alone runs every test whose data is committed.
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from tests.support.repository import ROOT
 
 TRANSCRIPTS: Final = ROOT.parent / "shared" / "transcripts"
 """Of an API server, kubectl and kube-scheduler; and the modules that read and compare them."""
+
+WIRE_RELEASE: Final = os.environ.get("STELLWERK_WIRE_RELEASE", "1.36")
+"""The release of the embedded cluster that answers as recorded; recorded was 1.36."""
 
 
 def transcript(name: str) -> Path:

@@ -5,13 +5,16 @@ the pods that arrive. Invariant: no two answers about equal objects differ.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.profile import parse_spec
 from stellwerk.models.profile_selector import PodsSelected
 from stellwerk.models.scheduling_spec import DEFAULT_SCHEDULER_NAME
 from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors
+
+if TYPE_CHECKING:
+    from stellwerk.models.selectors import LabelSelector
 
 Json = Mapping[str, Any]
 
@@ -23,6 +26,8 @@ class ProfileManifests:
         self._specs: dict[str, Json] = {}
         self._selecting: list[tuple[tuple[str, str], PodsSelected]] = []
         """(creation time, name) of a profile, and its selector."""
+        self._limits: dict[str, LabelSelector] = {}
+        """The namespaces whose pods a profile takes, where not of all."""
         self._namespaces: dict[str, dict[str, Any]] = {}
         self._selectors = ProfileSelectors(self._namespaces.get)
 
@@ -35,17 +40,20 @@ class ProfileManifests:
         spec, metadata = profile.get("spec") or {}, profile.get("metadata") or {}
         name = str(spec.get("schedulerName"))
         self._specs[name] = spec
-        if spec.get("selector") is None:
+        if spec.get("selector") is None and spec.get("namespaces") is None:
             return
         age = str(metadata.get("creationTimestamp") or ""), str(metadata.get("name") or "")
         try:
-            selector = parse_spec(spec).selector
+            parsed = parse_spec(spec)
         except ProfileError as error:
             raise ConfigurationError(f"SchedulerProfile {age[1]}: {error}") from error
-        if selector is not None:
-            self._selecting.append((age, PodsSelected.by(name, selector)))
+        limit = None if parsed.namespaces is None else parsed.namespaces.compiled()
+        if limit is not None:
+            self._limits[name] = limit
+        if parsed.selector is not None:
+            self._selecting.append((age, PodsSelected.by(name, parsed.selector, limit)))
             self._selecting.sort(key=lambda each: each[0])
-            self._selectors.serve([each for _, each in self._selecting])
+        self._selectors.serve([each for _, each in self._selecting], dict(self._limits))
 
     def choose_by(self, namespaces: Iterable[Json]) -> None:
         """Namespaces as they are from here on."""
@@ -76,10 +84,10 @@ class ProfileManifests:
         """The schedulerName of the profile that serves a pod, whether or not there is one."""
         metadata = pod.get("metadata") or {}
         name = str((pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER_NAME)
-        if name not in self._selectors.by_scheduler_name:
-            return name
         namespace, labels = metadata.get("namespace") or "default", metadata.get("labels") or {}
-        return self._selectors.first(name, namespace, labels) or name
+        if name in self._selectors.by_scheduler_name:
+            name = self._selectors.first(name, namespace, labels) or name
+        return self._selectors.admitted(name, namespace)
 
     def serve(self, pod: Json) -> bool:
         """Whether one of the profiles serves a pod."""
@@ -88,4 +96,4 @@ class ProfileManifests:
     def may_serve(self, pod: Json) -> bool:
         """Whether one would, if the labels of the pod or of its namespace were others."""
         name = str((pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER_NAME)
-        return name in self._selectors.by_scheduler_name
+        return name in self._selectors.by_scheduler_name or name in self._limits

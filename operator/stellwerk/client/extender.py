@@ -24,8 +24,10 @@ from stellwerk.client.extender_answers import ExtenderAnswer
 from stellwerk.client.extender_tls import (
     ExtenderFiles,
     UnusableFileError,
+    decoded,
     extender_context,
     named_files,
+    secret_path,
 )
 from stellwerk.client.web import connector_to, refused_address
 from stellwerk.clock import Clock
@@ -143,7 +145,7 @@ class HttpExtender:
                 it about the URL.
         """
         self.spec = spec
-        self._headers = {**_HEADERS, **_authorization(spec.user_info)}
+        self._headers = {**_HEADERS, **_authorization(spec.user_info.reveal())}
         self._get_object = get_object
         self._files = reach.files if reach else ExtenderFiles()
         self._destinations = reach.destinations if reach else EVERYWHERE
@@ -318,6 +320,9 @@ class HttpExtender:
         connections = self._connections
         async with connections.opening:
             if connections.session is None:
+                if self.spec.secret_ref is not None:
+                    secret = await self._get_object(secret_path(self.spec.secret_ref))
+                    self._headers |= _basic(secret)
                 context = await self._context()
                 connections.session = aiohttp.ClientSession(
                     connector=connector_to(
@@ -436,8 +441,21 @@ def _authorization(user_info: str) -> dict[str, str]:
     if not user_info:
         return {}
     user, _, password = user_info.partition(":")
-    encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode("ascii")
-    return {"Authorization": f"Basic {encoded}"}
+    return _basic_header(unquote(user).encode(), unquote(password).encode())
+
+
+def _basic(secret: Mapping[str, Any]) -> dict[str, str]:
+    """The header for the user and password of a Secret.
+
+    Raises:
+        ValueError: it holds no base64.
+    """
+    data = secret.get("data") or {}
+    return _basic_header(decoded(data.get("username")), decoded(data.get("password")))
+
+
+def _basic_header(user: bytes, password: bytes) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(user + b':' + password).decode('ascii')}"}
 
 
 def _by_node(victims: Iterable[tuple[str, bytes]]) -> bytes:

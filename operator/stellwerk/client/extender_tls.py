@@ -190,7 +190,7 @@ async def extender_context(
         OSError, ValueError: certificates cannot be read (ssl.SSLError is an OSError).
         ApiError: the Secret cannot be read.
     """
-    if not spec.url_prefix.startswith("https"):
+    if not spec.shown_url_prefix.startswith("https"):
         return None
     config = spec.tls_config
     material = TlsMaterial()
@@ -209,15 +209,15 @@ async def _material(
 ) -> TlsMaterial:
     """PEM of a Secret, of data, or of files; data goes before files."""
     if config.secret_ref is not None:
-        return _from_secret(await get_object(_secret_path(config.secret_ref)), config.secret_ref)
+        return _from_secret(await get_object(secret_path(config.secret_ref)), config.secret_ref)
     sources = (
         (config.cert_data, config.cert_file),
-        (config.key_data, config.key_file),
+        (config.key_data.reveal(), config.key_file),
         (config.ca_data, config.ca_file),
     )
     read = await files.read(named_files(config))
     return TlsMaterial(
-        *(_decoded(data) or content for (data, _), content in zip(sources, read, strict=True))
+        *(decoded(data) or content for (data, _), content in zip(sources, read, strict=True))
     )
 
 
@@ -230,14 +230,15 @@ def named_files(config: ExtenderTLSConfig) -> tuple[str, str, str]:
     )
 
 
-def _secret_path(reference: SecretReference) -> str:
+def secret_path(reference: SecretReference) -> str:
+    """The path of a Secret in the API."""
     namespace, name = quote(reference.namespace, safe=""), quote(reference.name, safe="")
     return f"/api/v1/namespaces/{namespace}/secrets/{name}"
 
 
 def _from_secret(secret: Mapping[str, Any], reference: SecretReference) -> TlsMaterial:
     data = secret.get("data") or {}
-    certificate, key, roots = (_decoded(data.get(name)) for name in (_CERTIFICATE, _KEY, _ROOTS))
+    certificate, key, roots = (decoded(data.get(name)) for name in (_CERTIFICATE, _KEY, _ROOTS))
     if bool(certificate) != bool(key):
         present, missing = (_CERTIFICATE, _KEY) if certificate else (_KEY, _CERTIFICATE)
         name = f"{reference.namespace}/{reference.name}"
@@ -245,7 +246,12 @@ def _from_secret(secret: Mapping[str, Any], reference: SecretReference) -> TlsMa
     return TlsMaterial(certificate, key, roots)
 
 
-def _decoded(data: str | None) -> bytes:
+def decoded(data: str | None) -> bytes:
+    """The bytes of base64; none of none.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         return base64.b64decode(data or "", validate=True)
     except binascii.Error as error:

@@ -134,7 +134,7 @@ def add_release_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubernetes-version",
         metavar="1.36|1.37",
-        default="1.36",
+        default="1.37",
         help="which release of Kubernetes the cluster is (default: %(default)s)",
     )
     parser.add_argument(
@@ -142,14 +142,14 @@ def add_release_flags(parser: argparse.ArgumentParser) -> None:
         metavar="VERSION=true,…",
         default="",
         help="versions that are served or not, as in kube-apiserver: api/beta=true, "
-        "scheduling.k8s.io/v1alpha2=false (docs/embedded-cluster.md)",
+        "scheduling.k8s.io/v1beta1=false (docs/embedded-cluster.md)",
     )
     parser.add_argument(
         "--feature-gates",
         metavar="GATE=true,…",
         default="",
-        help="as in kube-apiserver; PodGroups and Workloads are on, and AllAlpha=true turns on all "
-        "that belongs to them (docs/gangs.md)",
+        help="as in kube-apiserver; PodGroups and Workloads are on, and "
+        "AllAlpha=true,AllBeta=true turns on all that belongs to them (docs/gangs.md)",
     )
 
 

@@ -5,12 +5,16 @@ The command line calls it. Invariant: it only reads, and says which cluster did 
 
 import argparse
 import sys
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk import __version__
 from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.models.untrusted_text import printable
+
+if TYPE_CHECKING:
+    from stellwerk.client.kubernetes import KubernetesClient
 
 HELP: Final = "print the versions of this program and of the cluster"
 EXAMPLES: Final = (
@@ -25,12 +29,21 @@ class Versions:
 
     client: str
     server: str | None = None
+    compatibility: str = ""
+    """The release that decisions follow beside this server, where a profile names none."""
+    in_use: Mapping[str, str] = field(default_factory=dict)
+    """The version in which each kind is read, of those that releases serve in different ones."""
+    off: Mapping[str, str] = field(default_factory=dict)
+    """Kinds that cannot be read, each with the reason and what is off without it."""
 
-    def as_json(self) -> dict[str, dict[str, str]]:
+    def as_json(self) -> dict[str, Any]:
         """In the shape of `kubectl version -o json`, as far as there is anything to say."""
-        found = {"clientVersion": {"gitVersion": f"v{self.client}"}}
+        found: dict[str, Any] = {"clientVersion": {"gitVersion": f"v{self.client}"}}
         if self.server is not None:
             found["serverVersion"] = {"gitVersion": self.server}
+            found["compatibility"] = self.compatibility
+            found["versionsInUse"] = dict(self.in_use)
+            found["off"] = dict(self.off)
         return found
 
 
@@ -55,27 +68,40 @@ def run(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     try:
-        server = asyncio.run(_server_version(options))
+        versions = asyncio.run(_versions(options))
     except Exception:
         _print(Versions(__version__), options.output)
         raise
-    _print(Versions(__version__, server), options.output)
+    _print(versions, options.output)
     return 0
 
 
-async def _server_version(options: argparse.Namespace) -> str:
+async def _versions(options: argparse.Namespace) -> Versions:
     from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
 
-    return await with_client(
-        options.kubeconfig, options.context, lambda client: client.check_reachable()
-    )
+    return await with_client(options.kubeconfig, options.context, _versions_beside)
+
+
+async def _versions_beside(client: "KubernetesClient") -> Versions:
+    from stellwerk.handlers.availability import kinds_in_use  # noqa: PLC0415
+    from stellwerk.models.compatibility import RECORDED, release_of_server  # noqa: PLC0415
+
+    server = await client.check_reachable()
+    release = release_of_server(server) or RECORDED
+    return Versions(__version__, server, str(release), *await kinds_in_use(client))
 
 
 def _print(versions: Versions, form: str) -> None:
     if form == "table":
         sys.stdout.write(f"Client Version: v{versions.client}\n")
         if versions.server is not None:
-            sys.stdout.write(f"Server Version: {printable(versions.server)}\n")
+            lines = [
+                f"Server Version: {versions.server}",
+                f"Decides As: {versions.compatibility}",
+                *(f"{kind}: {version}" for kind, version in versions.in_use.items()),
+                *(f"{kind}: off, {why}" for kind, why in versions.off.items()),
+            ]
+            sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     else:
         from stellwerk.commands.tables import write_for_programs  # noqa: PLC0415 rich
 

@@ -8,10 +8,12 @@ source is dropped without a warning.
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
+from urllib.parse import unquote
 
 import yaml
 from pydantic import ValidationError
@@ -37,6 +39,7 @@ from stellwerk.models import plugin_args
 from stellwerk.models.config_model import profile_error
 from stellwerk.models.destinations import FLAG as ALLOW_FLAG
 from stellwerk.models.destinations import Destinations
+from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
@@ -82,7 +85,7 @@ class Conversion:
     """The outcome of a conversion."""
 
     manifests: tuple[JsonObject, ...]
-    """SchedulerProfile objects, ready to apply."""
+    """SchedulerProfile objects, ready to apply, each behind the Secrets that it names."""
 
     warnings: tuple[str, ...]
     """What has no counterpart, or means something else now."""
@@ -286,7 +289,7 @@ def _finish(drafts: list[ProfileDraft]) -> Conversion:
         taken.add(name)
         manifest = draft.manifest(name)
         _check(manifest)
-        manifests.append(manifest)
+        manifests += [*_moved_into_secrets(manifest), manifest]
     return Conversion(
         tuple(manifests),
         tuple(warning for draft in drafts for warning in draft.warnings),
@@ -294,11 +297,48 @@ def _finish(drafts: list[ProfileDraft]) -> Conversion:
     )
 
 
+def _moved_into_secrets(manifest: JsonObject) -> Iterator[JsonObject]:
+    """Secrets with the credentials of a profile's extenders, which names them from here on."""
+    for index, written in enumerate(manifest["spec"].get("extenders") or ()):
+        extender = Extender.model_validate(written)
+        data: dict[str, str] = {}
+        name = f"{manifest['metadata']['name']}-extender-{index}"
+        reference = {"namespace": SECRETS_NAMESPACE, "name": name}
+        if user_info := extender.user_info.reveal():
+            user, _, password = user_info.partition(":")
+            for key, text in (("username", user), ("password", password)):
+                data[key] = b64encode(unquote(text).encode()).decode("ascii")
+            written["urlPrefix"] = extender.shown_url_prefix
+            written["secretRef"] = reference
+        tls = extender.tls_config
+        if tls is not None and tls.key_data and not (tls.ca_file and not tls.ca_data):
+            kept = written["tlsConfig"] = dict(written["tlsConfig"])
+            for field, key in _KEYS.items():
+                if text := kept.pop(field, None):
+                    data[key] = text
+            kept["secretRef"] = reference
+        if data:
+            yield {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": reference,
+                "type": "Opaque",
+                "data": data,
+            }
+
+
+_KEYS: Final = {"certData": "tls.crt", "keyData": "tls.key", "caData": "ca.crt"}
+SECRETS_NAMESPACE: Final = "stellwerk"
+"""The operator's own, as the manifests have it; it reads Secrets there alone."""
+
+
 def _flags(manifests: Iterable[JsonObject]) -> tuple[str, ...]:
     """The flags that files and addresses of extenders need."""
     files: list[str] = []
     flags: dict[str, None] = {}
     for manifest in manifests:
+        if manifest["kind"] == "Secret":
+            continue
         for extender in parse_spec(manifest["spec"]).extenders:
             url = URL(extender.shown_url_prefix)
             if _IN_SOME_CLUSTER.refusal(extender.shown_url_prefix):
@@ -345,6 +385,14 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
         raise ConfigurationError(f"{path}: {error}") from error
     for warning in conversion.warnings:
         remarks.write(f"{path}: {warning}\n")
+    secrets = ", ".join(
+        each["metadata"]["name"] for each in conversion.manifests if each["kind"] == "Secret"
+    )
+    if secrets:
+        remarks.write(
+            f"{path}: credentials are moved into Secrets of the namespace {SECRETS_NAMESPACE}, "
+            f"which the chart's value extenders.secrets has to name: {secrets}\n"
+        )
     if conversion.flags:
         remarks.write(f"{path}: in a cluster, stellwerk run needs {' '.join(conversion.flags)}\n")
     remarks.flush()

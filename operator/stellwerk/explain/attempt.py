@@ -80,7 +80,7 @@ def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
     for extender in profile.loaded.spec.extenders:
         if is_interested(extender, pod):
             yield PluginLeftOut(
-                plugin=extender.url_prefix, reason="extenders are not asked by explanations"
+                plugin=extender.shown_url_prefix, reason="extenders are not asked by explanations"
             )
     for plugin in PERMIT.among(profile.framework.plugins):
         yield PluginLeftOut(

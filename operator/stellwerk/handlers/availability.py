@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.errors import ApiError, Forbidden, NotAList, NotFound
-from stellwerk.models.api_kinds import Served, chosen_version, unreadable_versions
+from stellwerk.models.api_kinds import API_KINDS, Served, chosen_version, unreadable_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -137,6 +137,31 @@ def _aggregated(group: JsonObject) -> tuple[str, Served]:
     return str((group.get("metadata") or {}).get("name")), versions
 
 
+async def kinds_in_use(client: ClusterClient) -> tuple[dict[str, str], dict[str, str]]:
+    """The version in which each negotiated kind would be watched, and why others would not be.
+
+    What the role allows is not asked.
+
+    Raises:
+        ApiError: it cannot be found out.
+    """
+    discovery, used, off = Discovery(client), dict[str, str](), dict[str, str]()
+    for row in API_KINDS.values():
+        if not row.parser:
+            continue
+        served = await discovery.of_group(row.group, row.versions)
+        version = chosen_version(row.plural, row.versions, served)
+        if version is not None:
+            used[row.kind] = f"{row.group}/{version}"
+            continue
+        unknown = unreadable_versions(row.plural, row.versions, served)
+        why = f"the API serves no {row.plural} of {row.group}"
+        if unknown:
+            why = _unreadable(row.plural, row.group, unknown, row.versions)
+        off[row.kind] = f"{why}: {row.lack}"
+    return used, off
+
+
 class Availability:
     """The API's discovery and access reviews, asked about one kind at a time."""
 
@@ -210,10 +235,7 @@ class Availability:
         unknown = unreadable_versions(watched.plural, watched.versions, served)
         if not unknown:
             return None
-        reason = (
-            f"the API serves {watched.plural} of {watched.group} in {', '.join(unknown)}, and this "
-            f"version of Stellwerk reads {', '.join(watched.versions)}"
-        )
+        reason = _unreadable(watched.plural, watched.group, unknown, watched.versions)
         return Obstacle(reason, absent=False, unreadable=True)
 
     async def _missing_right(self, watched: WatchedKind) -> Obstacle | None:
@@ -241,6 +263,13 @@ class Availability:
         except (NotFound, Forbidden):
             return True  # no reviews are served: the request itself will show it
         return bool(answer.get("status", {}).get("allowed"))
+
+
+def _unreadable(plural: str, group: str, unknown: list[str], readable: Iterable[str]) -> str:
+    return (
+        f"the API serves {plural} of {group} in {', '.join(unknown)}, and this version of "
+        f"Stellwerk reads {', '.join(readable)}"
+    )
 
 
 def _absence(watched: WatchedKind) -> str:

@@ -6,22 +6,25 @@ names the field by its path in the object the user wrote.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     Strict,
     ValidationError,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
+from typing_extensions import override
 
 from stellwerk.errors import ProfileError
+from stellwerk.models.destinations import without_user
 from stellwerk.models.name_syntax import is_qualified_name, parse_duration, suggestion
 
 T = TypeVar("T")
@@ -34,6 +37,50 @@ INT64_MAX: Final = 2**63 - 1
 
 _SHOWN_ERRORS: Final = 5
 _STEP: Final = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
+
+
+class Secret(Generic[T]):
+    """A credential that a user wrote; what is printed or dumped of it shows nothing of it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def reveal(self) -> T:
+        """The credential itself, for the one who is to be shown it."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self._value)
+
+    @override
+    def __repr__(self) -> str:
+        return _HIDDEN
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Checked as what it wraps, and written as stars."""
+        (inner,) = get_args(source)
+        return core_schema.no_info_after_validator_function(
+            cls,
+            handler.generate_schema(inner),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda _: _HIDDEN),
+        )
+
+
+_HIDDEN: Final = "***"
 
 
 class ConfigModel(BaseModel):
@@ -164,3 +211,23 @@ def _message(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
 
 WeightField = Annotated[int, Field(ge=0, le=INT32_MAX)]
 """A weight as kube-scheduler reads it: an int32, where 0 means unset."""
+
+
+def inline_credentials(value: object, path: str) -> Iterator[str]:
+    """The fields below a model in which credentials stand, as a user wrote them."""
+    if isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            yield from inline_credentials(getattr(value, name), f"{path}.{field.alias or name}")
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from inline_credentials(each, f"{path}[{index}]")
+    elif isinstance(value, Secret):
+        text = value.reveal()
+        if text and (not str(text).startswith(("http://", "https://")) or _has_user(text)):
+            yield path
+    elif isinstance(value, str) and _has_user(value):
+        yield path
+
+
+def _has_user(text: object) -> bool:
+    return without_user(str(text)) != text

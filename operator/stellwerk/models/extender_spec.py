@@ -11,7 +11,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from stellwerk.models.config_model import INT32_MAX, ConfigModel, Duration, Items, invalid
+from stellwerk.models.config_model import (
+    INT32_MAX,
+    ConfigModel,
+    Duration,
+    Items,
+    Secret,
+    invalid,
+)
+from stellwerk.models.destinations import without_user
 from stellwerk.models.name_syntax import is_extended_resource, parse_duration
 
 DEFAULT_TIMEOUT_SECONDS: Final = 0.5
@@ -23,7 +31,7 @@ _USER_INFO: Final = re.compile(r"^(https?://)([^/?#]*)@")
 
 
 class SecretReference(ConfigModel):
-    """A Secret with the keys tls.crt, tls.key and ca.crt, any of which may be missing."""
+    """A Secret; keys that it lacks count as empty."""
 
     namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=_LABEL)]
     """Namespace of the Secret."""
@@ -57,14 +65,15 @@ class ExtenderTLSConfig(ConfigModel):
     cert_data: _Base64 = ""
     """Client certificate, PEM in base64."""
 
-    key_data: _Base64 = ""
-    """Client key, PEM in base64. A Secret is the better place."""
+    key_data: Annotated[Secret[_Base64], Field(default_factory=lambda: Secret(""))]
+    """Client key, PEM in base64, readable to all who read profiles: name a Secret instead."""
 
     ca_data: _Base64 = ""
     """Trusted root certificates, PEM in base64."""
 
     secret_ref: SecretReference | None = None
-    """Secret that holds certificate, key and root certificates, instead of files and data."""
+    """Secret with tls.crt, tls.key and ca.crt, any of which may be missing, instead of files and
+    data."""
 
     @model_validator(mode="after")
     def _one_source_and_whole_pairs(self) -> "ExtenderTLSConfig":
@@ -104,8 +113,14 @@ _Verb = Annotated[str, Field(max_length=253)]
 class Extender(ConfigModel):
     """An HTTP service that takes part in decisions, called as kube-scheduler calls it."""
 
-    url_prefix: Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^https?://[^/\s]+")]
-    """URL that verbs are appended to, such as http://127.0.0.1:8080/scheduler."""
+    url_prefix: Secret[
+        Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^https?://[^/\s]+")]
+    ]
+    """URL that verbs are appended to, such as http://extender.tools.svc:8080/scheduler. A user and
+    password in it are readable to all who read profiles: name a Secret instead."""
+
+    secret_ref: SecretReference | None = None
+    """Secret with the keys username and password, sent to the extender (basic authentication)."""
 
     filter_verb: _Verb = ""
     """Verb of the filter call; empty if the extender does not filter."""
@@ -147,10 +162,12 @@ class Extender(ConfigModel):
         if self.prioritize_verb and not self.weight:
             raise invalid("weight", "must be at least 1 with prioritizeVerb")
         try:
-            urlsplit(self.url_prefix).port  # noqa: B018 asked for what it raises
+            urlsplit(self.url_prefix.reveal()).port  # noqa: B018 asked for what it raises
         except ValueError:
             # The message shows nothing of it: it may hold a password.
             raise invalid("urlPrefix", "its host or port is not one") from None
+        if self.secret_ref is not None and self.user_info:
+            raise invalid("secretRef", "not allowed beside a user in urlPrefix")
         if parse_duration(self.http_timeout) < 0:
             raise invalid("httpTimeout", "must not be negative")
         return self
@@ -158,13 +175,13 @@ class Extender(ConfigModel):
     @property
     def shown_url_prefix(self) -> str:
         """The URL prefix without user and password, for texts and metrics."""
-        return _USER_INFO.sub(r"\1", self.url_prefix)
+        return without_user(self.url_prefix.reveal())
 
     @property
-    def user_info(self) -> str:
+    def user_info(self) -> Secret[str]:
         """User and password of the URL prefix as they stand there; empty without any."""
-        match = _USER_INFO.match(self.url_prefix)
-        return match[2] if match else ""
+        match = _USER_INFO.match(self.url_prefix.reveal())
+        return Secret(match[2] if match else "")
 
     @property
     def timeout_seconds(self) -> float:

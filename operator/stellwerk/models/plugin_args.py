@@ -376,6 +376,13 @@ class DynamicResourcesArgs(PluginArgs):
         return self
 
 
+class PodsOfLowerPriority(ConfigModel):
+    """The pods of some namespaces, besides those of the preempting pod's own."""
+
+    of: Annotated[LabelSelectorSpec, Field(alias="LowerPriorityClassOf")]
+    """The namespaces, by their labels."""
+
+
 class DefaultPreemptionArgs(PluginArgs):
     """Arguments of DefaultPreemption."""
 
@@ -384,6 +391,10 @@ class DefaultPreemptionArgs(PluginArgs):
 
     min_candidate_nodes_absolute: Annotated[int, Field(ge=0, le=INT32_MAX)] = 100
     """At least this many nodes are tried for victims."""
+
+    victims: Literal["SameNamespace"] | PodsOfLowerPriority | None = None
+    """Of Stellwerk: the pods of lower priority that may be evicted. Unset, those of all namespaces,
+    as in kube-scheduler."""
 
     @model_validator(mode="after")
     def _some_candidates(self) -> "DefaultPreemptionArgs":

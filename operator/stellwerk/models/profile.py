@@ -26,6 +26,7 @@ from stellwerk.models.profile_defaults import (
 )
 from stellwerk.models.profile_selector import PodsSelected
 from stellwerk.models.profile_spec import SchedulerProfileSpec
+from stellwerk.models.selectors import LabelSelector
 
 GROUP: Final = "scheduling.stellwerk.dev"
 VERSION: Final = "v1alpha1"
@@ -93,7 +94,15 @@ class LoadedProfile:
     def selected(self) -> PodsSelected | None:
         """The pods that it schedules without their naming it; None: there are none."""
         selector = self.spec.selector
-        return None if selector is None else PodsSelected.by(self.scheduler_name, selector)
+        if selector is None:
+            return None
+        return PodsSelected.by(self.scheduler_name, selector, self.namespaces)
+
+    @property
+    def namespaces(self) -> LabelSelector | None:
+        """The namespaces whose pods it schedules; None: all."""
+        namespaces = self.spec.namespaces
+        return None if namespaces is None else namespaces.compiled()
 
     @property
     def percentage_of_nodes_to_score(self) -> int | None:

@@ -154,13 +154,18 @@ class PodsSelected:
     pods: LabelSelector
 
     @classmethod
-    def by(cls, profile_name: str, selector: ProfileSelector) -> "PodsSelected":
-        """The pods that a profile's selector matches."""
+    def by(
+        cls, profile_name: str, selector: ProfileSelector, namespaces: LabelSelector | None = None
+    ) -> "PodsSelected":
+        """The pods that a profile's selector matches, of the namespaces whose pods it takes."""
         everything = LabelSelectorSpec.model_validate({})
+        selected = (selector.namespace_selector or everything).compiled()
+        if namespaces is not None:
+            selected = LabelSelector((*selected.requirements, *namespaces.requirements))
         return cls(
             profile_name,
             selector.scheduler_names or (DEFAULT_SCHEDULER_NAME,),
-            (selector.namespace_selector or everything).compiled(),
+            selected,
             (selector.pod_selector or everything).compiled(),
         )
 

@@ -21,7 +21,7 @@ from stellwerk.models.config_model import (
 )
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile_selector import ProfileSelector, SchedulerName
+from stellwerk.models.profile_selector import LabelSelectorSpec, ProfileSelector, SchedulerName
 
 _LIST_ITEMS: Final = 64
 
@@ -157,6 +157,10 @@ class SchedulerProfileSpec(ConfigModel):
     profiles match a pod, the older profile schedules it. A selector goes before the schedulerName
     of other profiles."""
 
+    namespaces: LabelSelectorSpec | None = None
+    """Only pods in namespaces with these labels are scheduled by this profile, whether they name it
+    or its selector matches them. Unset, pods of all namespaces may name it."""
+
     shadow_of: Annotated[str, Field(min_length=1, max_length=253)] = ""
     """In place of schedulerName, the name of another SchedulerProfile. This one then decides beside
     it, to be compared, and schedules no pod."""
@@ -230,6 +234,8 @@ class SchedulerProfileSpec(ConfigModel):
             given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
             if given is not None and not self.shadow_of:
                 raise invalid(field, "belongs to shadowOf")
+        if self.shadow_of and self.namespaces is not None:
+            raise invalid("namespaces", "a shadow decides for the pods of the profile it shadows")
         if self.shadow_of and self.selector is not None:
             raise invalid("selector", "a shadow decides for the pods of the profile it shadows")
         if self.shadow_of and self.extenders:

@@ -12,34 +12,65 @@ from typing import Final
 
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.profile_selector import PodsSelected
-from stellwerk.models.selectors import Labels
+from stellwerk.models.selectors import Labels, LabelSelector
 
+_NONE: Final[Mapping[str, LabelSelector]] = {}
 UNDECIDED: Final = "?"
 """In place of a schedulerName, which has no such character: the namespace has not been seen."""
 
 
+NOT_ADMITTED: Final = "!"
+"""In the same place: the profile takes no pods of the namespace."""
+
+
 class ProfileSelectors:
-    """The selectors of the profiles that serve; empty until some are given."""
+    """The selectors of the profiles that serve, and whose pods they take; empty until given."""
 
     def __init__(self, namespace: Callable[[str], JsonObject | None]) -> None:
         """`namespace`: the object of a namespace as last seen; None: it was not seen."""
         self._namespace = namespace
         self.by_scheduler_name: Mapping[str, tuple[PodsSelected, ...]] = {}
         """The selectors that list a schedulerName, the oldest profile's first."""
+        self._limits: Mapping[str, LabelSelector] = {}
+        """The namespaces whose pods a profile takes, by its name, where these are not all."""
         self._seen: dict[tuple[str, str], tuple[JsonObject, tuple[PodsSelected, ...]]] = {}
         """Those of them that match a namespace, by schedulerName and namespace, with its object."""
 
-    def serve(self, selectors: Iterable[PodsSelected]) -> bool:
-        """From here on these selectors count, the oldest profile's first; whether they are new."""
+    def serve(
+        self, selectors: Iterable[PodsSelected], limits: Mapping[str, LabelSelector] = _NONE
+    ) -> bool:
+        """From here on these selectors count, the oldest profile's first; whether they are new.
+
+        `limits` are the namespaces whose pods a profile takes, by its name, where not of all.
+        """
         by_scheduler_name: dict[str, tuple[PodsSelected, ...]] = {}
         for selector in selectors:
             for name in selector.scheduler_names:
                 by_scheduler_name[name] = (*by_scheduler_name.get(name, ()), selector)
-        if by_scheduler_name == self.by_scheduler_name:
+        if (by_scheduler_name, limits) == (self.by_scheduler_name, self._limits):
             return False
-        self.by_scheduler_name = by_scheduler_name
+        self.by_scheduler_name, self._limits = by_scheduler_name, limits
         self._seen.clear()
         return True
+
+    @property
+    def read_namespaces(self) -> bool:
+        """Whether the labels of namespaces may matter at all."""
+        return bool(self.by_scheduler_name or self._limits)
+
+    def admitted(self, profile_name: str, namespace: str) -> str:
+        """The name of a profile that takes the pods of a namespace.
+
+        UNDECIDED: the namespace has not been seen; NOT_ADMITTED: the profile does not take them.
+        """
+        limit = self._limits.get(profile_name)
+        if limit is None:
+            return profile_name
+        obj = self._namespace(namespace)
+        if obj is None:
+            return UNDECIDED
+        admits = limit.matches(text_map(obj["metadata"].get("labels")))
+        return profile_name if admits else NOT_ADMITTED
 
     def first(self, scheduler_name: str, namespace: str, labels: Labels) -> str:
         """The name of the profile whose selector has a pod; empty: none has.

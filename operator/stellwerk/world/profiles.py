@@ -37,7 +37,12 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.extenders import Extenders
-from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors, SelectorOverlaps
+from stellwerk.world.profile_selectors import (
+    NOT_ADMITTED,
+    UNDECIDED,
+    ProfileSelectors,
+    SelectorOverlaps,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -133,18 +138,18 @@ class Profiles(QueueingPolicy):
         """Uids of pods that are gated because a plugin raised."""
 
     def of(self, pod: PodInfo) -> ServedProfile | None:
-        """The profile that schedules a pod; None: no selector matches it, no profile its name."""
-        name = pod.spec.scheduler_name
-        if name in self.selectors.by_scheduler_name:
-            name = self._selected(pod) or name
-        return self.served.get(name)
+        """The profile that schedules a pod.
+
+        None: no selector matches it, no profile its name, or that takes no pods of its namespace.
+        """
+        return self.served.get(self.profile_name(pod))
 
     @override
     def profile_name(self, pod: PodInfo) -> str:
         name = pod.spec.scheduler_name
         if name in self.selectors.by_scheduler_name:
-            return self._selected(pod) or name
-        return name
+            name = self._selected(pod) or name
+        return self.selectors.admitted(name, pod.namespace)
 
     def _selected(self, pod: PodInfo) -> str:
         return self.selectors.first(pod.spec.scheduler_name, pod.namespace, pod.labels)
@@ -159,7 +164,10 @@ class Profiles(QueueingPolicy):
             key=lambda loaded: (loaded.created, loaded.name),
         )
         selected = [each.selected for each in by_age]
-        if self.selectors.serve(each for each in selected if each is not None):
+        limits = {
+            each.scheduler_name: each.namespaces for each in by_age if each.namespaces is not None
+        }
+        if self.selectors.serve((each for each in selected if each is not None), limits):
             self.overlaps.clear()
 
     def count_overlap(self, pod: PodInfo) -> None:
@@ -185,6 +193,12 @@ class Profiles(QueueingPolicy):
             return f'waiting to see the namespace "{pod.namespace}", whose labels select a profile'
         if name in self.refusals:
             return self.refusals[name]
+        if name in self.served and self.profile_name(pod) == NOT_ADMITTED:
+            profile = self.served[name].loaded.name
+            return (
+                f'SchedulerProfile "{profile}" takes no pods of the namespace "{pod.namespace}": '
+                "its spec.namespaces does not match the namespace's labels"
+            )
         ended = " any more" if name in self.once_served else ""
         if name in self.selectors.by_scheduler_name:
             ended += ", and no selector for that name matches the pod"

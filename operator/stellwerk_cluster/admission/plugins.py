@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, exists
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, exists
 
 DEFAULT_PLUGINS: Final = frozenset(
     (
@@ -53,19 +53,19 @@ class PluginFlags(NamedTuple):
     enabled: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
 
-    def applied(self, *, enforced: bool, release: str = DEFAULT_RELEASE) -> frozenset[str]:
+    def applied(self, *, enforced: bool, release: str = RECORDED_RELEASE) -> frozenset[str]:
         """The plugins of a release that are on; `enforced`: rights are."""
         default = default_plugins(release)
         return ((default | RBAC_PLUGINS if enforced else default) | self.enabled) - self.disabled
 
 
-def default_plugins(release: str = DEFAULT_RELEASE) -> frozenset[str]:
+def default_plugins(release: str = RECORDED_RELEASE) -> frozenset[str]:
     """The plugins that a release has on."""
     return frozenset(name for name in DEFAULT_PLUGINS if exists(release, "", _UNTIL.get(name, "")))
 
 
 def plugin_flags(
-    enabled: str = "", disabled: str = "", release: str = DEFAULT_RELEASE
+    enabled: str = "", disabled: str = "", release: str = RECORDED_RELEASE
 ) -> PluginFlags:
     """The plugins of two flags; both texts are lists of names with commas.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, exists
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, exists
 
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
@@ -57,7 +57,7 @@ def gates_of(release: str) -> dict[str, Gate]:
     return {gate.name: gate for gate in GATES if exists(release, gate.since, gate.until)}
 
 
-def default_gates(release: str = DEFAULT_RELEASE) -> frozenset[str]:
+def default_gates(release: str = RECORDED_RELEASE) -> frozenset[str]:
     """The gates that are on where nothing is said, as in kube-apiserver."""
     return frozenset(
         name for name, gate in gates_of(release).items() if gate.on and exists(release, gate.on, "")
@@ -65,7 +65,7 @@ def default_gates(release: str = DEFAULT_RELEASE) -> frozenset[str]:
 
 
 def feature_gates(
-    text: str, release: str = DEFAULT_RELEASE, default: frozenset[str] | None = None
+    text: str, release: str = RECORDED_RELEASE, default: frozenset[str] | None = None
 ) -> frozenset[str]:
     """The gates that are on, from a text like `GenericWorkload=true,GangScheduling=true`.
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RuntimeConfig, exists
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, RuntimeConfig, exists
 from stellwerk_cluster.schema.tables import stored_block, tables
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class KindTable:
     def __init__(
         self,
         gates: Collection[str] = (),
-        release: str = DEFAULT_RELEASE,
+        release: str = RECORDED_RELEASE,
         runtime: RuntimeConfig | None = None,
     ) -> None:
         """Start with the built-in kinds of a release, as gates and --runtime-config serve them."""

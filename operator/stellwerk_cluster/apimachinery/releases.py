@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
 
-DEFAULT_RELEASE: Final = "1.36"
+DEFAULT_RELEASE: Final = "1.37"
+"""Of a cluster that a command makes, where no flag names another."""
+RECORDED_RELEASE: Final = "1.36"
+"""Of a cluster that is made in process and names none: the one whose answers are recorded."""
 _PATCHES: Final = {"1.36": "v1.36.2", "1.37": "v1.37.0"}
 RELEASES: Final = tuple(_PATCHES)
 BINDING_TARGETS: Final = "the target of a binding is the name of a node"

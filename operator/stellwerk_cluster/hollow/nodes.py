@@ -16,7 +16,7 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, git_version
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, git_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ def hollow_nodes(count: int) -> list[JsonObject]:
 
 
 def ready_node(
-    manifest: JsonObject, number: int, now: str, release: str = DEFAULT_RELEASE
+    manifest: JsonObject, number: int, now: str, release: str = RECORDED_RELEASE
 ) -> JsonObject:
     """The node of a manifest, with what a kubelet would report where the manifest is silent."""
     node = deep_copy(manifest)

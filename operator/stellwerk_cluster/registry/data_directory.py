@@ -29,7 +29,7 @@ from typing_extensions import override
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.apimachinery.failures import internal
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE
 from stellwerk_cluster.registry.entries import DELETED, Entry, StoreEvent
 from stellwerk_cluster.registry.store import ChangeLog, Store
 
@@ -97,7 +97,7 @@ class DataDirectory(ChangeLog):
         self._lock.write(f"process {os.getpid()}".encode())
         self._lock.flush()
 
-    def restore(self, store: Store, release: str = DEFAULT_RELEASE) -> None:
+    def restore(self, store: Store, release: str = RECORDED_RELEASE) -> None:
         """Fill an empty store with what is kept, and keep its changes from now on.
 
         Raises:
@@ -128,7 +128,7 @@ class DataDirectory(ChangeLog):
         before = file.read_text("ascii").strip() if file.exists() else ""
         if not before:
             # Directories from before there were releases are of the first one.
-            before = DEFAULT_RELEASE if self._numbered("snapshot") else release
+            before = RECORDED_RELEASE if self._numbered("snapshot") else release
         if before != release:
             raise ConfigurationError(
                 f"--data-dir {self.path}: holds a cluster of Kubernetes {before}, and this one is "

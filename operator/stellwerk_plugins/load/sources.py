@@ -18,6 +18,7 @@ from stellwerk.plugin_api import (
     Handle,
     JsonObject,
     NumberSource,
+    Secret,
     Web,
     invalid,
     resource_amount,
@@ -54,8 +55,10 @@ class MetricProvider(ConfigModel):
 
     type: Literal["KubernetesMetricsServer", "Prometheus", "SignalFx"] = "KubernetesMetricsServer"
     address: Annotated[str, Field(max_length=2048)] = ""
-    token: Annotated[str, Field(max_length=8192)] = ""
-    """A bearer token; a Secret is the better place."""
+    token: Annotated[
+        Secret[Annotated[str, Field(max_length=8192)]], Field(default_factory=lambda: Secret(""))
+    ]
+    """A bearer token, readable to all who read profiles: name a Secret instead."""
     insecure_skip_verify: bool | None = None
     secret_ref: TokenReference | None = None
     """Of Stellwerk: a Secret with the bearer token."""
@@ -85,7 +88,7 @@ class UsageArgs(ConfigModel):
 
     watcher_address: Annotated[str, Field(max_length=2048)] = ""
     """A load-watcher service; it goes before `metricProvider`."""
-    metric_provider: MetricProvider = MetricProvider()
+    metric_provider: MetricProvider = MetricProvider.model_validate({})
     max_age_seconds: Annotated[int, Field(ge=0, le=86_400)] = 300
     """Of Stellwerk: older measurements count as missing; 0: of any age, as upstream."""
 
@@ -207,7 +210,7 @@ class Prometheus(_Source):
     async def _token(self, client: ClusterClient) -> str:
         reference = self._provider.secret_ref
         if reference is None:
-            return self._provider.token
+            return self._provider.token.reveal()
         from base64 import b64decode  # noqa: PLC0415
 
         path = f"/api/v1/namespaces/{reference.namespace}/secrets/{reference.name}"

@@ -20,7 +20,7 @@ from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.token_file import StaticToken
 from tests.support.kubectls import Kubectl, program_of
-from tests.support.recordings import TRANSCRIPTS, transcript_modules
+from tests.support.recordings import TRANSCRIPTS, WIRE_RELEASE, transcript_modules
 from tests.support.rights import with_token
 from tests.support.served_cluster import send, served
 
@@ -196,7 +196,9 @@ def normalise() -> Iterator[ModuleType]:
 def test_every_command_ends_as_recorded(
     scenario: str, normalise: ModuleType, tmp_path: Path
 ) -> None:
-    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+    options = ClusterOptions(
+        controllers=False, kubelet=None, heartbeats=False, release=WIRE_RELEASE
+    )
     program = program_of(RECORDED_WITH)
     with served(EmbeddedCluster(0, options=options)) as cluster:
         cluster.write_kubeconfig(tmp_path / "kubeconfig")
@@ -212,7 +214,12 @@ def test_every_command_ends_as_recorded(
 def test_commands_of_several_users_end_as_recorded(normalise: ModuleType, tmp_path: Path) -> None:
     identity = IdentityOptions("rbac", tokens=tuple(each for each in USERS.values() if each.token))
     options = ClusterOptions(
-        controllers=False, kubelet=None, heartbeats=False, tls=True, identity=identity
+        controllers=False,
+        kubelet=None,
+        heartbeats=False,
+        tls=True,
+        identity=identity,
+        release=WIRE_RELEASE,
     )
     text = (TRANSCRIPTS / "kubectl" / "kubectl-discovery.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]

@@ -37,6 +37,7 @@ from stellwerk.client.extender_tls import (
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
+from stellwerk.models.config_model import Secret
 from stellwerk.models.destinations import EVERYWHERE, Destinations
 from stellwerk.models.extender_spec import Extender, ExtenderTLSConfig, SecretReference
 from stellwerk.models.json_values import JsonObject
@@ -767,7 +768,9 @@ async def test_the_names_of_a_secret_lead_nowhere_else() -> None:
     # The definition refuses such names; what is stored may be older than it.
     reference = SecretReference.model_construct(namespace="a/b?c", name="../x")
     config = ExtenderTLSConfig.model_construct(secret_ref=reference)
-    spec = Extender.model_construct(url_prefix="https://extender.example", tls_config=config)
+    spec = Extender.model_construct(
+        url_prefix=Secret("https://extender.example"), tls_config=config
+    )
     await extender_context(spec, get_object)
     assert asked == ["/api/v1/namespaces/a%2Fb%3Fc/secrets/..%2Fx"]
 
@@ -839,3 +842,23 @@ async def test_a_secret_that_cannot_be_used_is_a_failure_of_the_extender(
     async with extender("https://127.0.0.1:1/x", get_object, tlsConfig=config) as client:
         with pytest.raises(ExtenderError, match=message):
             await client.filter(POD, NODES)
+
+
+async def test_user_and_password_of_a_secret_are_sent_and_shown_nowhere(
+    server: FakeExtender,
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+
+    async def get_object(_: str) -> JsonObject:
+        return {
+            "data": {
+                "username": base64.b64encode(b"stellwerk").decode(),
+                "password": base64.b64encode(b"pass:word").decode(),
+            }
+        }
+
+    reference = {"namespace": "stellwerk", "name": "gpu"}
+    async with extender(server.url, get_object, secretRef=reference) as client:
+        await client.filter(POD, NODES)
+    sent = server.calls[0].headers["Authorization"]
+    assert base64.b64decode(sent.removeprefix("Basic ")) == b"stellwerk:pass:word"

@@ -537,3 +537,42 @@ def test_a_service_by_name_needs_no_flag() -> None:
         "extenders: [{urlPrefix: 'http://gpu.tools:80', filterVerb: filter}]}"
     )
     assert not converted.flags
+
+
+def test_credentials_are_moved_into_a_secret_beside_the_profile(tmp_path: Path) -> None:
+    source = tmp_path / "scheduler.yaml"
+    source.write_text("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders:
+- urlPrefix: https://user:p%40ss@gpu.tools.svc/scheduler
+  filterVerb: filter
+  enableHTTPS: true
+  tlsConfig: {certData: Y2VydA==, keyData: a2V5, caData: Y2E=}
+- urlPrefix: http://plain.tools.svc
+  filterVerb: filter
+""")
+    remarks, output = StringIO(), StringIO()
+    assert convert_command(str(source), output, remarks) == 0
+    secret, profile = yaml.safe_load_all(output.getvalue())
+    reference = {"namespace": "stellwerk", "name": "default-scheduler-extender-0"}
+    assert secret == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": reference,
+        "type": "Opaque",
+        "data": {
+            "username": "dXNlcg==",
+            "password": "cEBzcw==",
+            "tls.crt": "Y2VydA==",
+            "tls.key": "a2V5",
+            "ca.crt": "Y2E=",
+        },
+    }
+    first, second = profile["spec"]["extenders"]
+    assert first["urlPrefix"] == "https://gpu.tools.svc/scheduler"
+    assert first["secretRef"] == first["tlsConfig"]["secretRef"] == reference
+    assert first["tlsConfig"].keys() == {"secretRef"}
+    assert "secretRef" not in second
+    assert "extenders.secrets has to name: default-scheduler-extender-0" in remarks.getvalue()
+    load_profile(profile, KNOWN_PLUGINS)

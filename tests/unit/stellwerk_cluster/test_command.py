@@ -4,22 +4,27 @@ import pytest
 
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.access_flags import AccessFlags
-from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, PluginFlags
+from stellwerk_cluster.admission.plugins import RBAC_PLUGINS, PluginFlags, default_plugins
 from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.feature_gates import default_gates
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from stellwerk_cluster.command import ApiFeatures, api_features, open_cluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
 
 def test_flags_say_what_is_on_in_the_api() -> None:
-    assert api_features() == ApiFeatures(PluginFlags(), frozenset({"GenericWorkload"}))
-    assert api_features(gates="GenericWorkload=false") == ApiFeatures(PluginFlags(), frozenset())
+    others = default_gates(DEFAULT_RELEASE)
+    assert api_features() == ApiFeatures(PluginFlags(), others | {"GenericWorkload"})
+    assert api_features(gates="GenericWorkload=false") == ApiFeatures(PluginFlags(), others)
     features = api_features(disabled="LimitRanger", gates="GenericWorkload=true")
     assert features == ApiFeatures(
-        PluginFlags(disabled=frozenset({"LimitRanger"})), frozenset({"GenericWorkload"})
+        PluginFlags(disabled=frozenset({"LimitRanger"})), others | {"GenericWorkload"}
     )
-    assert open_cluster(0, features=features).api.plugins == DEFAULT_PLUGINS - {"LimitRanger"}
+    assert open_cluster(0, features=features).api.plugins == default_plugins(DEFAULT_RELEASE) - {
+        "LimitRanger"
+    }
     kinds = open_cluster(0, features=features).api.kinds
-    assert kinds.find("scheduling.k8s.io", "v1alpha2", "podgroups") is not None
+    assert kinds.find("scheduling.k8s.io", "v1beta1", "podgroups") is not None
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ def test_flags_say_what_is_on_in_the_api() -> None:
             id="plugin that is switched on and off",
         ),
         pytest.param(
-            {"gates": "Nope=true"}, "--feature-gates: no gate Nope in 1.36; there are", id="gate"
+            {"gates": "Nope=true"}, "--feature-gates: no gate Nope in 1.37; there are", id="gate"
         ),
     ],
 )
@@ -74,7 +79,7 @@ def test_service_accounts_and_the_bounds_of_kubelets_are_admission_plugins(
     cluster = open_cluster(
         0, access=AccessFlags(authorization, controllers="none"), features=api_features(**flags)
     )
-    assert cluster.api.plugins == DEFAULT_PLUGINS | on
+    assert cluster.api.plugins == default_plugins(DEFAULT_RELEASE) | on
     names = {type(each).__name__ for each in cluster.api.write_admission}
     assert ("ServiceAccountAdmission" in names) == ("ServiceAccount" in on)
     assert ("NodeRestriction" in names) == ("NodeRestriction" in on)
@@ -101,12 +106,12 @@ def test_without_namespace_lifecycle_every_namespace_can_be_deleted() -> None:
 
 
 def test_a_release_and_its_versions_are_chosen_by_flags() -> None:
-    features = api_features(release="1.37")
+    features = api_features()
     assert features.groups_of_pods() == (
         "Kubernetes 1.37; scheduling.k8s.io/v1beta1 (PodGroups, Workloads) is served"
     )
-    assert "v1alpha2 (PodGroups" in api_features().groups_of_pods()
-    off = api_features(runtime="scheduling.k8s.io/v1alpha2=false")
+    assert "v1alpha2 (PodGroups" in api_features(release="1.36").groups_of_pods()
+    off = api_features(release="1.36", runtime="scheduling.k8s.io/v1alpha2=false")
     assert off.groups_of_pods() == "Kubernetes 1.36; PodGroups and Workloads are not served"
     api = open_cluster(0, features=features).api
     assert api.release == "1.37"

@@ -21,7 +21,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
-from stellwerk.plugins.shared.victims import by_importance, importance
+from stellwerk.plugins.shared.victims import VictimRule, by_importance, importance
 from stellwerk.snapshot.columns import ChangeCursor, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -112,15 +112,21 @@ class DryRun:
         pod: PodInfo,
         budgets: DisruptionBudgets,
         results: DryRunResults | None = None,
+        rule: VictimRule | None = None,
     ) -> None:
-        """With `results`, what is found serves later pods of the same spec, too."""
+        """With `results`, what is found serves later pods of the same spec, too.
+
+        `rule` says which pods may be victims; without one all of lower priority may.
+        """
+        self._rule = rule if rule is not None and rule.limits else None
         self._snapshot = handle.snapshot
         self._filters = handle.filters
         self._state = state
         self._pod = pod
         self._budgets = budgets
         self._known: DryRunOutcomes | None = None
-        if results is not None and self._filters.is_row_local(state, pod):
+        # What a rule admits depends on the namespace of the pod, and on labels of namespaces.
+        if results is not None and self._rule is None and self._filters.is_row_local(state, pod):
             key = (pod.spec, state.group, frozenset(state.skipped_filters))
             self._known = results.of(key, pod)
 
@@ -155,6 +161,8 @@ class DryRun:
         priority, group = self._pod.spec.priority, self._state.group
         pods = self._snapshot.pods[row].values()
         lower = [pod for pod in pods if pod.spec.priority < priority]
+        if self._rule is not None:
+            lower = [pod for pod in lower if self._rule.admits(self._pod.namespace, pod)]
         return lower if group is None else [pod for pod in lower if pod.group != group]
 
     def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[DryRunOutcome]:

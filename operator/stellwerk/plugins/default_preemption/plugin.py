@@ -39,6 +39,7 @@ from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, DryRunResults
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import (
+    VictimRule,
     best_candidates,
     by_importance,
     is_leaving_as_victim,
@@ -86,6 +87,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._args = args
         self._budgets = DisruptionBudgets(handle.objects)
         self._results = DryRunResults(handle)
+        self._rule = VictimRule(args, handle.objects)
         self._names_placement = ReleaseRule.NAME_PREEMPTION_PLACEMENT in handle.compatibility
         self._groups_preempt = ReleaseRule.GROUP_PREEMPTS_ONCE in handle.compatibility
 
@@ -153,7 +155,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         rows = rows[snapshot.priorities.below(pod.spec.priority, snapshot.size)[rows]]
         if not len(rows):
             return _Findings((), {})
-        dry_run = DryRun(self._handle, state, pod, self._budgets, self._results)
+        dry_run = DryRun(self._handle, state, pod, self._budgets, self._results, self._rule)
         row_of = snapshot.row_of
         nominated = {row_of.get(name) for name in self._handle.nominations.by_node}
         harmless: list[Candidate] = []
@@ -188,6 +190,9 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
                 unit = groups.evicted_with(victim)
                 if unit is not None:
                     spared |= unit.priority >= pod.priority
+                    spared |= not all(
+                        self._rule.admits(pod.namespace, each) for each in unit.others
+                    )
                     others |= {each.uid: each for each in unit.others}
             known = {victim.uid for victim in candidate.victims}
             added = [each for uid, each in others.items() if uid not in known]

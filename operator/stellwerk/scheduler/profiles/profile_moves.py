@@ -44,7 +44,7 @@ class ProfileMoves:
         """A namespace has other labels, or was seen for the first time, or is gone."""
         profiles = self.world.profiles
         profiles.overlaps.forget(namespace)
-        if profiles.selectors.by_scheduler_name:
+        if profiles.selectors.read_namespaces:
             profiles.selectors.forget(namespace)
             self._begin(namespace)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.models.answers.listings import ProfileCondition, ProfileObject
+from stellwerk.models.config_model import inline_credentials
 from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
@@ -51,6 +52,7 @@ _QUEUES: Final = {
 }
 OVERLAPPING: Final = "Overlapping"
 OBJECTS_SEEN: Final = "ObjectsSeen"
+INLINE_CREDENTIALS: Final = "InlineCredentials"
 EXTENDER_FILES: Final = "ExtenderFilesUsable"
 EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
 _DEPENDS_ON: Final = {
@@ -184,6 +186,7 @@ class ProfileStatusWriter:
             overlaps,
             lacking,
             *extender_statements(self.loader.extenders, serving, before),
+            credential_statement(entry.newest, before),
         )
         now = self.world.clock.now()
         status: JsonObject = {
@@ -320,6 +323,26 @@ def extender_statements(
             yield type_, "False", reason, shown(lack)
         elif _condition(before, type_):
             yield type_, "True", "NothingFound", ""
+
+
+def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> Statement | None:
+    """The statement on credentials that stand in a profile; None: none ever did."""
+    fields = [] if newest is None else list(inline_credentials(newest.spec, "spec"))
+    if newest is not None:
+        places = {each.name: index for index, each in enumerate(newest.spec.plugin_config)}
+        for name, args in newest.args.items():
+            if name in places:
+                path = f"spec.pluginConfig[{places[name]}].args"
+                fields += inline_credentials(args, path)
+    if fields:
+        message = (
+            f"{', '.join(fields)}: readable to all who read profiles or their history; the next "
+            "minor version refuses it. Put it into a Secret, and name that by secretRef"
+        )
+        return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
+    if _condition(before, INLINE_CREDENTIALS):
+        return INLINE_CREDENTIALS, "False", "None", ""
+    return None
 
 
 def _said(profiles: Profiles, pods: Counter[str], sentence: str) -> list[str]:

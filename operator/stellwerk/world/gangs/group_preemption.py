@@ -17,11 +17,12 @@ from typing import Final, TypeAlias
 
 from stellwerk.framework.types import CycleState
 from stellwerk.models.compatibility import ReleaseRule
+from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.shared.victims import is_leaving_as_victim, started_at
+from stellwerk.plugins.shared.victims import VictimRule, is_leaving_as_victim, started_at
 from stellwerk.world.gangs.group_attempt import (
     FreeCapacity,
     GroupAttempt,
@@ -106,7 +107,13 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     fork = _fork(context)
     yield None
     others = yield from preemption_units(fork.world, request.group.key)
-    units = [each for each in others if each.priority < priority]
+    rule = _rule(context)
+    units = [
+        each
+        for each in others
+        if each.priority < priority
+        and all(rule.admits(request.group.key.namespace, pod) for pod in each.pods)
+    ]
     if _remove_leaving(fork.world, priority):
         attempt = (
             (yield from place_group(fork, request))
@@ -240,6 +247,13 @@ def _remove_leaving(world: World, priority: int | None = None) -> bool:
     for pod in leaving:
         world.cache.remove_pod(pod.uid)
     return bool(leaving)
+
+
+def _rule(context: GroupContext) -> VictimRule:
+    """The rule of the profile on victims."""
+    args = context.profile.loaded.args.get("DefaultPreemption")
+    known = args if isinstance(args, DefaultPreemptionArgs) else None
+    return VictimRule(known, context.world.objects)
 
 
 def _fork(context: GroupContext) -> GroupContext:

@@ -419,3 +419,57 @@ def test_arrivals_take_no_more_victims_than_they_need() -> None:
         arena.nominator.nominate(pod, chosen.node_name)
         preempted |= {each.uid for each in chosen.victims}
     assert len(preempted) == 30 * 3
+
+
+# --- whose pods may be victims ------------------------------------------------------------------
+
+NODES = ("own", "batch", "prod")
+
+
+def preempted_with(victims: object, **arguments: Any) -> set[str]:
+    """The nodes that a pod of the namespace own may have cleared; each holds pods of one."""
+    config = {"pluginConfig": [{"name": "DefaultPreemption", "args": {"victims": victims}}]}
+    arena = make_arena(
+        [make_node(name, cpu="2") for name in NODES],
+        [victim(f"low-{name}", name, cpu="2", priority=1, namespace=name) for name in NODES],
+        profile=config if victims else None,
+    )
+    for name in NODES:
+        labels = {"team": name, "tier": "low" if name == "batch" else "high"}
+        arena.objects.set("Namespace", {"metadata": {"name": name, "labels": labels}})
+    return set(by_node(arena.preempt(preemptor(namespace="own", **arguments))))
+
+
+@pytest.mark.parametrize(
+    ("victims", "cleared"),
+    [
+        pytest.param(None, {"own", "batch", "prod"}, id="everybody's, as kube-scheduler"),
+        pytest.param("SameNamespace", {"own"}, id="those of its own namespace"),
+        pytest.param(
+            {"LowerPriorityClassOf": {"matchLabels": {"tier": "low"}}},
+            {"own", "batch"},
+            id="those of namespaces with a label, too",
+        ),
+        pytest.param({"LowerPriorityClassOf": {}}, {"own", "batch", "prod"}, id="all namespaces"),
+    ],
+)
+def test_a_profile_says_whose_pods_may_be_evicted(victims: object, cleared: set[str]) -> None:
+    assert preempted_with(victims) == cleared
+
+
+def test_of_pods_on_one_node_the_others_stay() -> None:
+    profile = {
+        "pluginConfig": [{"name": "DefaultPreemption", "args": {"victims": "SameNamespace"}}]
+    }
+    arena = make_arena(
+        [make_node("n", cpu="3")],
+        [
+            victim("foreign", "n", cpu="1", priority=1, namespace="other"),
+            victim("own", "n", cpu="2", priority=2),
+        ],
+        profile=profile,
+    )
+    assert by_node(arena.preempt(preemptor(cpu="2"))) == {"n": (["own"], 0)}
+    assert by_node(arena.preempt(preemptor(cpu="3"))) == {}
+    # What was found for a pod of one namespace does not serve one of another.
+    assert by_node(arena.preempt(preemptor(cpu="2", namespace="third"))) == {}

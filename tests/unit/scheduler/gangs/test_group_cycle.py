@@ -1068,3 +1068,17 @@ def profile_condition(world: InProcess, type_: str) -> JsonObject:
         ),
         {},
     )
+
+
+def test_a_group_evicts_only_those_whom_its_profile_lets_it_evict() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_node("m", cpu="2"))
+        world.apply(make_group("g", 2, priority=100))
+        world.apply(make_pod("own", cpu="2", node_name="n", priority=0))
+        world.apply(make_pod("foreign", cpu="2", node_name="m", priority=0, namespace="other"))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=100) for n in range(2)))
+        await quiet()
+        assert deleted(world) == ["own"]
+
+    args = {"victims": "SameNamespace"}
+    story(play, pluginConfig=[{"name": "DefaultPreemption", "args": args}])

@@ -313,3 +313,97 @@ def test_a_group_that_selectors_part_fails_with_both_names() -> None:
         await eventually(lambda: world.node_of("m1") == world.node_of("m2") == "n")
 
     play(flow)
+
+
+def only_of(name: str, team: str, **fields: Any) -> JsonObject:
+    return make_profile(name, namespaces={"matchLabels": {"team": team}}, **fields)
+
+
+def test_a_profile_takes_pods_of_its_namespaces_and_says_so_to_others() -> None:
+    async def flow(world: InProcess, clock: VirtualClock) -> None:
+        world.apply(make_profile("default-scheduler"), only_of("gpu", "ml"))
+        world.apply(make_namespace("default", team="web"), make_namespace("ml", team="ml"))
+        world.apply(make_node("n"), make_pod("mine", scheduler_name="gpu", namespace="ml"))
+        world.apply(make_pod("refused", scheduler_name="gpu"), make_pod("other"))
+        await quiet()
+        assert scheduled(world) == {"default-scheduler": 1, "gpu": 1}
+        assert served_by(world, "refused") == ""
+        clock.advance(GRACE_SECONDS + 1)
+        await eventually(lambda: world.condition("refused") is not None)
+        condition = world.condition("refused")
+        assert condition is not None
+        assert condition[1] == (
+            'SchedulerProfile "gpu" takes no pods of the namespace "default": its '
+            "spec.namespaces does not match the namespace's labels"
+        )
+        world.apply(make_namespace("default", team="ml"))
+        await quiet()
+        assert scheduled(world) == {"default-scheduler": 1, "gpu": 2}
+
+    play(flow)
+
+
+def test_a_waiting_pod_leaves_a_profile_that_takes_its_namespace_no_more() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        world.apply(only_of("gpu", "ml"), make_namespace("default", team="ml"))
+        world.apply(make_pod("waits", scheduler_name="gpu", cpu="1"))
+        await quiet()
+        assert served_by(world, "waits") == "gpu"
+        world.apply(make_namespace("default", team="web"))
+        await quiet()
+        assert served_by(world, "waits") == ""
+        world.apply(make_profile("gpu", generation=2))
+        await quiet()
+        assert served_by(world, "waits") == "gpu"
+
+    play(flow)
+
+
+def test_a_namespace_that_was_not_seen_is_waited_for() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        world.apply(make_node("n"), only_of("gpu", "ml"))
+        world.apply(make_pod("early", scheduler_name="gpu"))
+        await quiet()
+        assert served_by(world, "early") == ""
+        world.apply(make_namespace("default", team="ml"))
+        await quiet()
+        assert scheduled(world) == {"gpu": 1}
+
+    play(flow)
+
+
+def test_a_selector_matches_pods_of_the_profiles_namespaces_alone() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        selecting = make_profile(
+            "batch", selector={"podSelector": {}}, namespaces={"matchLabels": {"team": "batch"}}
+        )
+        world.apply(make_profile("default-scheduler"), selecting, make_node("n"))
+        world.apply(make_namespace("default", team="batch"), make_namespace("other"))
+        world.apply(make_pod("mine"), make_pod("theirs", namespace="other"))
+        await quiet()
+        assert scheduled(world) == {"default-scheduler": 1, "batch": 1}
+
+    play(flow)
+
+
+def credentials_of(world: InProcess, profile: str) -> tuple[str, str]:
+    for each in world.profile(profile).get("conditions", ()):
+        if each["type"] == "InlineCredentials":
+            return each["status"], each["message"]
+    return "", ""
+
+
+def test_credentials_in_a_profile_are_a_condition_until_they_are_gone() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        url = "http://user:hunter2@gpu.tools.svc"
+        world.apply(make_profile("gpu", extenders=[{"urlPrefix": url, "filterVerb": "filter"}]))
+        world.apply(make_profile("plain", created=1))
+        await eventually(lambda: credentials_of(world, "gpu")[0] == "True")
+        message = credentials_of(world, "gpu")[1]
+        assert message.startswith("spec.extenders[0].urlPrefix: readable to all")
+        assert "hunter2" not in str(world.profile("gpu").get("conditions"))
+        assert credentials_of(world, "plain") == ("", "")
+        world.apply(make_profile("gpu", generation=2))
+        await eventually(lambda: credentials_of(world, "gpu")[0] != "True")
+
+    play(flow)

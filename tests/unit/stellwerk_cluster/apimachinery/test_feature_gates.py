@@ -28,7 +28,7 @@ from stellwerk_cluster.apimachinery.feature_gates import (
     ],
 )
 def test_a_text_names_gates(text: str, expected: set[str]) -> None:
-    assert feature_gates(text) == expected
+    assert feature_gates(text, "1.36") == expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_text_names_gates(text: str, expected: set[str]) -> None:
 )
 def test_a_text_that_names_no_set_of_gates_is_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        feature_gates(text)
+        feature_gates(text, "1.36")
 
 
 def test_gates_of_a_release_that_are_on_can_be_turned_off() -> None:

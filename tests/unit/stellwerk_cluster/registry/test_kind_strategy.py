@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, RBAC_PLUGINS, plugin_flags
+from stellwerk_cluster.admission.plugins import RBAC_PLUGINS, default_plugins, plugin_flags
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.registry.kind_strategy import parse_rules, strategy_of
@@ -286,11 +286,14 @@ def test_two_services_have_two_node_ports() -> None:
 
 
 def test_plugins_are_turned_on_and_off_by_name() -> None:
-    assert plugin_flags().applied(enforced=False) == DEFAULT_PLUGINS
-    assert plugin_flags().applied(enforced=True) == DEFAULT_PLUGINS | RBAC_PLUGINS
+    assert plugin_flags().applied(enforced=False) == default_plugins()
+    assert plugin_flags().applied(enforced=True) == default_plugins() | RBAC_PLUGINS
     flags = plugin_flags("PodTolerationRestriction", "LimitRanger, Priority")
     changed = flags.applied(enforced=False)
-    assert changed == (DEFAULT_PLUGINS | {"PodTolerationRestriction"}) - {"LimitRanger", "Priority"}
+    assert changed == (default_plugins() | {"PodTolerationRestriction"}) - {
+        "LimitRanger",
+        "Priority",
+    }
     with pytest.raises(ValueError, match="no admission plugin Nothing"):
         plugin_flags("Nothing")
 
