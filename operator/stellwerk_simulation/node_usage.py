@@ -32,7 +32,7 @@ HOT_PCT: Final = 80.0
 
 @dataclass(slots=True)
 class MeasuredNodes:
-    """What measurements of a run have shown of CPU use; all 0 where no pod says what it uses."""
+    """CPU use as the measurements of a run show it; all 0 where no pod says what it uses."""
 
     readings: int = 0
     hottest_pct: float = 0.0
@@ -105,7 +105,7 @@ class NodeUsages(NothingRead):
         self.on_reading(self._clock.monotonic(), used_pct)
 
     def cpu_pct(self) -> dict[str, float]:
-        """What each node uses of its CPU now."""
+        """The share of its CPU that each node uses now, in percent."""
         capacity = {name: self._capacity(name) for name in self._snapshot.row_of}
         return {
             name: 100 * self._used(name)["cpu"] / millis

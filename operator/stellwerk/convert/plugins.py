@@ -289,7 +289,7 @@ def _drop(args: JsonObject, path: tuple[int | str, ...]) -> bool:
 
 
 def _at(holder: object, step: int | str) -> object:
-    """What an object or a list holds there; None: nothing."""
+    """The value at a step of an object or a list; None: there is none."""
     if isinstance(holder, dict):
         return holder.get(step)
     if isinstance(holder, list) and isinstance(step, int) and step < len(holder):

@@ -38,14 +38,14 @@ def parse_usage(text: str) -> dict[str, int]:
     return used
 
 
-class Step(NamedTuple):
+class LoadStep(NamedTuple):
     """From a minute of the day on, so many percent."""
 
     minute: int
     percent: int
 
 
-def parse_load(text: str) -> tuple[Step, ...]:
+def parse_load(text: str) -> tuple[LoadStep, ...]:
     """`08:00=100%,20:00=30%` in order of time; each step holds until the next, over midnight.
 
     Raises:
@@ -57,12 +57,12 @@ def parse_load(text: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> LoadStep:
     at, _, percent = text.partition("=")
     hour, colon, minute = at.partition(":")
     if not colon or not percent.endswith("%"):
         raise ValueError(f"{text[:40]}: expected a step like 08:00=100%")
-    step = Step(int(hour) * _HOUR_MINUTES + int(minute), int(percent[:-1]))
+    step = LoadStep(int(hour) * _HOUR_MINUTES + int(minute), int(percent[:-1]))
     in_a_day = 0 <= int(minute) < _HOUR_MINUTES and 0 <= step.minute < _DAY_MINUTES
     if not in_a_day or not 0 <= step.percent <= _MOST_PERCENT:
         raise ValueError(f"{text[:40]}: not a time of day, or not 0% to {_MOST_PERCENT}%")

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stellwerk.models.declared_usage import Step, at_load, parse_load, parse_usage
+from stellwerk.models.declared_usage import LoadStep, at_load, parse_load, parse_usage
 
 
 def test_steps_are_sorted() -> None:
-    assert parse_load("20:30=30%,08:00=100%") == (Step(480, 100), Step(1230, 30))
+    assert parse_load("20:30=30%,08:00=100%") == (LoadStep(480, 100), LoadStep(1230, 30))
     assert parse_load(" ") == ()
 
 
