@@ -89,7 +89,7 @@ class Simulation(Pods):
 
     @property
     def world(self) -> World:
-        """The state that is decided on; whoever changes its objects changes what plugins read."""
+        """The state that is decided on."""
         return self._world
 
     def _make_usages(self, world: World) -> NodeUsages:
