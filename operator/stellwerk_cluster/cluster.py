@@ -55,6 +55,7 @@ from stellwerk_cluster.identity.service_accounts import (
     VOID_AUTHORITY,
     RootCertificatePublisher,
     publish_client_authority,
+    publish_token_tracking,
 )
 from stellwerk_cluster.kubeconfig import kubeconfig, write_kubeconfig
 from stellwerk_cluster.registry.api import Api
@@ -297,8 +298,9 @@ class EmbeddedCluster:
         return kubeconfig(self.url, self.identity.admin_token, authority)
 
     def _make_authority(self, kept: SecretFiles) -> CertificateAuthority | None:
+        api = self.api.written_by("kube-apiserver")
+        publish_token_tracking(api)
         if not self.options.tls:
-            api = self.api.written_by("kube-apiserver")
             publish_client_authority(api, VOID_AUTHORITY, VOID_AUTHORITY)
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)
@@ -308,7 +310,7 @@ class EmbeddedCluster:
         authority = CertificateAuthority(self.clock.now(), kept)
         own = authority.certificate.decode("ascii")
         trusted = own + self.options.client_authorities.decode("ascii")
-        publish_client_authority(self.api.written_by("kube-apiserver"), trusted, own)
+        publish_client_authority(api, trusted, own)
         return authority
 
     def _tls_context(self) -> SSLContext | None:

@@ -1,12 +1,14 @@
-"""Members of a gang that has run succeed, fail, are deleted or replaced, in virtual time.
+"""Members of a gang that has run succeed, fail, are deleted or replaced.
 
-What a Job with completions would expect: each pod that it makes anew runs, whatever became of the
-others, and whether or not the operator was restarted. The group is scheduled for good once it was.
+In virtual time, and once over HTTP. What a Job with completions would expect: each pod that it
+makes anew runs, whatever became of the others, and whether or not the operator was restarted. The
+group is scheduled for good once it was.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from itertools import combinations_with_replacement
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +17,13 @@ from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.apimachinery.feature_gates import GANGS
-from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node
+from tests.support.in_process import make_profile
 from tests.support.pod_groups import make_group, make_member
+from tests.support.rights import ENFORCED
+from tests.support.running_operator import install, is_active, operator_on, until
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
@@ -249,3 +254,52 @@ def test_a_condition_that_was_taken_back_before_counts_as_never_run_without_a_me
         assert world.node_of("none-3") is None
 
     play(story)
+
+
+async def test_a_gang_goes_on_after_a_restart_over_http(tmp_path: Path) -> None:
+    options = ClusterOptions(
+        controllers=False,
+        kubelet=None,
+        heartbeats=False,
+        identity=ENFORCED,
+        feature_gates=GANGS,
+    )
+    async with EmbeddedCluster([make_node("n", cpu="4")], options=options) as cluster:
+        api = cluster.api
+        install(cluster, make_profile("default-scheduler", gangScheduling=True))
+
+        def create(plural: str, obj: JsonObject) -> None:
+            group = "scheduling.k8s.io" if plural == "podgroups" else ""
+            obj["metadata"].pop("uid", None)
+            api.create(api.kinds.resource(plural, group), "default", obj)
+
+        def says(kind: str) -> str:
+            found = api.find("podgroups.scheduling.k8s.io", "default", "g")
+            known = ((found or {}).get("status") or {}).get("conditions") or ()
+            return next((each["status"] for each in known if each["type"] == kind), "")
+
+        def has_node(name: str) -> bool:
+            pod = api.find("pods", "default", name)
+            return bool(pod and pod["spec"].get("nodeName"))
+
+        def end(name: str, phase: str) -> None:
+            status = {"status": {"phase": phase}}
+            api.patch(api.kinds.resource("pods"), ("default", name), status, subresource="status")
+
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, "default-scheduler"))
+            create("podgroups", make_group("g", 4))
+            for number in range(4):
+                create("pods", member("g", str(number)))
+            await until(lambda: says("PodGroupScheduled") == "True")
+            await until(lambda: all(has_node(f"g-{number}") for number in range(4)))
+        for number, phase in enumerate(("Succeeded", "Succeeded", "Succeeded", "Failed")):
+            end(f"g-{number}", phase)
+        create("pods", member("g", "3-again"))
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: has_node("g-3-again"))
+            end("g-3-again", "Failed")
+            create("pods", member("g", "3-last"))
+            await until(lambda: has_node("g-3-last"))
+            assert says("PodGroupScheduled") == "True"
+            assert says(WAITING) != "True"

@@ -6,7 +6,10 @@ defaulting build new objects; validation only reads. CEL rules are `rules`' busi
 
 from __future__ import annotations
 
+from datetime import date
+from ipaddress import IPv4Address, IPv6Address, ip_interface
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import orjson
 
@@ -22,7 +25,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from stellwerk.models.json_values import JsonObject
 
@@ -166,6 +169,13 @@ def _type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldError |
         fits = not wanted or found == wanted or (wanted == "number" and found == "integer")
     if fits:
         return None
+    form = schema.get("format", "")
+    if form and value is not None and not schema.get(_INT_OR_STRING):
+        if not isinstance(value, (str, list)):
+            # As kube-openapi's typeValidator: of what has a format, that and Go's type are named.
+            wanted, found = form, _GO_FORMATS.get(found, "")
+        elif wanted not in ("number", "integer"):
+            return None
     text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
     return FieldError(path, "FieldValueTypeInvalid", text)
 
@@ -209,16 +219,30 @@ def _text_errors(value: str, schema: JsonObject, path: str) -> Iterator[FieldErr
         )
     elif "pattern" in schema and not matches(schema["pattern"], value):
         yield bad_value(path, value, f"{path} in body should match '{schema['pattern']}'")
-    if schema.get("format") == "date-time" and not _is_time(value):
-        yield bad_value(path, value, f'{path} in body must be of type date-time: "{value}"')
+    form = schema.get("format", "")
+    if form in _FORMATS and not _has_format(value, form):
+        text = f'Invalid value: "{value}": {path} in body must be of type {form}: "{value}"'
+        yield FieldError(path, "FieldValueTypeInvalid", text)
 
 
-def _is_time(text: str) -> bool:
+_FORMATS: Final[dict[str, Callable[[str], object]]] = {
+    "cidr": ip_interface,
+    "date": date.fromisoformat,
+    "date-time": parse_timestamp,
+    "ipv4": IPv4Address,
+    "ipv6": IPv6Address,
+    "uuid": UUID,
+}
+"""What reads a text of a format, or raises ValueError; other formats are not checked."""
+_GO_FORMATS: Final = {"integer": "int64", "number": "float64"}
+
+
+def _has_format(text: str, form: str) -> bool:
     try:
-        parse_timestamp(text)
+        _FORMATS[form](text)
     except ValueError:
         return False
-    return True
+    return form != "cidr" or "/" in text
 
 
 def _number_errors(value: float, schema: JsonObject, path: str) -> Iterator[FieldError]:
@@ -276,7 +300,7 @@ def _item_errors(value: list[JsonValue], schema: JsonObject, path: str) -> Itera
 
 
 def _too_many(path: str, found: int, highest: int) -> FieldError:
-    text = f"Too many: {found}: must have at most {highest} items"
+    text = f"Too many: {found}: must have at most {highest} item{'s' if highest != 1 else ''}"
     return FieldError(path, "FieldValueTooMany", text)
 
 

@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
 from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
-from stellwerk_cluster.registry.decoding import other_kind
+from stellwerk_cluster.registry.decoding import other_kind, strict_texts, unknown_conversion
 from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ _HEAD_TYPE: Final = (
     'Kind string "json:\\"kind,omitempty\\"" }'
 )
 _MOST_SLASHES: Final = 1
+_PLAIN_KINDS: Final = {
+    "Binding": ("core", ("v1",)),
+    "Eviction": ("policy", ("policy/v1", "policy/v1beta1")),
+    "Scale": ("autoscaling", ("autoscaling/v1",)),
+    "TokenRequest": ("authentication", ("authentication.k8s.io/v1",)),
+}
+"""What subresources are given: the Go package and the versions, the first where none is named."""
 _DELETE_OPTIONS: Final = "DeleteOptions"
 _META_SCHEME: Final = "pkg/apis/meta/internalversion/scheme/register.go:27"
 
@@ -146,23 +153,42 @@ def object_body(
     return body
 
 
-def plain_body(content: bytes, media_type: str, type_name: str) -> JsonObject:
+def plain_body(
+    content: bytes, media_type: str, type_name: str, kinds: KindTable, options: WriteOptions
+) -> JsonObject:
     """The object in a body that is no object of a resource: a scale, an eviction, a binding.
 
     Raises:
-        StatusError: it is malformed (400), or in another format (415).
+        StatusError: it is malformed or of another kind (400), or in another format (415).
     """
     try:
         body = _plain_mapping(content, media_type, type_name)
     except (_BodyError, protobuf.MalformedError) as error:
         raise _unrecognized(type_name, error, content) from None
+    package, versions = _PLAIN_KINDS[type_name]
+    given: str = body.get("kind") or type_name
+    api_version: str = body.get("apiVersion") or versions[0]
+    version = api_version.rpartition("/")[2]
+    if given != type_name or api_version not in versions:
+        why = unknown_conversion(given, api_version, f"{package}.{type_name}", kinds)
+        raise _unhandled(given, version, type_name, why)
+    note_duplicates(content, media_type, body, options)
     if type_name not in types():
         return body
     try:
-        return decode(type_name, body)[0]
+        decoded, unknown = decode(type_name, body)
     except DecodeError as error:
-        version = str(body.get("apiVersion") or "v1").rpartition("/")[2]
         raise _unhandled(type_name, version, type_name, error) from error
+    texts = (
+        []
+        if options.field_validation == "Ignore"
+        else strict_texts(unknown, options, in_order=True)
+    )
+    if texts and options.field_validation == "Strict":
+        why = f"strict decoding error: {', '.join(texts)}"
+        raise _unhandled(type_name, version, type_name, why)
+    options.warnings.extend(texts)
+    return decoded
 
 
 def delete_options_body(content: bytes, media_type: str) -> JsonObject:
@@ -300,7 +326,11 @@ def note_duplicates(
         return
     if media_type == _YAML:
         doubled = yaml_of(content)[1]
-        options.strict_errors += [doubled_text(doubled)] if doubled else []
+        is_one = bool(doubled) and options.field_validation == "Strict"
+        options.strict_errors += [doubled_text(doubled)] if is_one else doubled
+        # What is read is the JSON that comes of it, whose keys are sorted.
+        for place, path in enumerate(_sorted_paths(body, ""), 1):
+            options.strict_order[f'unknown field "{path}"'] = place
         return
     paths = duplicate_fields(content, body, options.strict_order)
     prefix = "json patch " if isinstance(body, list) else ""
@@ -326,28 +356,23 @@ def duplicate_fields(
         noted = json.loads(content, object_pairs_hook=_noted)
         if order is not None:
             order |= {text: place for place, text in enumerate(_texts(noted, ""))}
-        return list(_paths(noted, ""))
+        return list(dict.fromkeys(_paths(noted, "")))
     except RecursionError as error:
         message = "error decoding: json: exceeded max depth"
         raise bad_request(message) from error
 
 
 class _Noting(dict[str, "JsonValue"]):
-    """An object that remembers which of its fields stood in it more than once."""
+    """An object that remembers fields that stood in it more than once."""
 
-    doubled: list[str]
     pairs: list[tuple[str, JsonValue]]
     """All that stood in it, in order."""
 
 
 def _noted(pairs: list[tuple[str, JsonValue]]) -> _Noting:
     found = _Noting()
-    found.doubled = []
     found.pairs = pairs
-    for name, value in pairs:
-        if name in found and name not in found.doubled:
-            found.doubled.append(name)
-        found[name] = value
+    found.update(pairs)
     return found
 
 
@@ -363,14 +388,27 @@ def _has_as_many_texts(content: bytes, value: JsonValue) -> bool:
 
 def _paths(value: JsonValue, path: str) -> Iterator[str]:
     if isinstance(value, _Noting):
-        for name, item in value.items():
+        seen: set[str] = set()
+        for name, item in value.pairs:
             where = f"{path}.{name}" if path else name
-            if name in value.doubled:
+            if name in seen:
                 yield where
+            seen.add(name)
             yield from _paths(item, where)
     elif isinstance(value, list):
         for position, item in enumerate(value):
             yield from _paths(item, f"{path}[{position}]")
+
+
+def _sorted_paths(value: JsonValue, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name in sorted(value):
+            where = f"{path}.{name}" if path else name
+            yield where
+            yield from _sorted_paths(value[name], where)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _sorted_paths(item, f"{path}[{position}]")
 
 
 def _texts(value: JsonValue, path: str) -> Iterator[str]:

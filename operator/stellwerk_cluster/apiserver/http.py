@@ -289,18 +289,21 @@ class ApiServer:
     async def _post_subresource(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         _check_verb(target, "create")
         negotiate(request.headers.get("Accept", ""), target.kind)
-        content = await _read(request)
-        body = plain_body(content, _media_type(request), _body_kind(target))
-        dry_run = request.query.get("dryRun") == "All"
+        options = _write_options(request, "Create")
+        content, media_type = await _read(request), _media_type(request)
+        body = plain_body(content, media_type, _body_kind(target), self._api.kinds, options)
         if target.subresource == "token":
             tokens = self._auth_filters.authenticator.tokens
             return json_answer(issue_token(self._api, tokens, target.kind, target.key, body), 201)
         if target.subresource == "binding":
-            bind(self._api, target.kind, target.key, body, dry_run=dry_run)
+            bind(self._api, target.kind, target.key, body, dry_run=options.dry_run)
         else:
             query = dict(request.query)
             evict(self._api, target.kind, target.key, body, query, user=request[_USER])
-        return json_answer(_CREATED, 201)
+        answer = json_answer(_CREATED, 201)
+        for text in options.warnings:
+            _warn(answer, text)
+        return answer
 
     def _without_process(self, target: RequestInfo) -> StatusError:
         """The refusal of what only a process can do, once the pod exists."""
@@ -316,7 +319,7 @@ class ApiServer:
         options = _write_options(request, "Update")
         content, media_type = await _read(request), _media_type(request)
         if target.subresource == "scale":
-            scale = plain_body(content, media_type, "Scale")
+            scale = plain_body(content, media_type, "Scale", self._api.kinds, options)
             return json_answer(write_scale(self._api, kind, target.key, scale, options))
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)

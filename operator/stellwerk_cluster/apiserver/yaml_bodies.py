@@ -26,6 +26,7 @@ _PLAIN_INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _INTEGER: Final = "tag:yaml.org,2002:int"
 _FLOAT: Final = "tag:yaml.org,2002:float"
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
 _SEXAGESIMAL: Final = ":"
 
 
@@ -88,7 +89,13 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
     return loader.construct_yaml_float(node)
 
 
+def _boolean(_loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
+    return node.value.lower() in ("y", "yes", "true", "on")
+
+
 for _each in (_Loader, _YieldingLoader):
+    _each.add_implicit_resolver(_BOOLEAN, re.compile("[yYnN]$"), list("yYnN"))
+    _each.add_constructor(_BOOLEAN, _boolean)
     _each.add_constructor(_INTEGER, _integer)
     _each.add_constructor(_FLOAT, _float)
 
@@ -120,8 +127,7 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
         value = loader.get_single_data()
         parts = _parts(value, {})
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        message = f"yaml: line {line}: {error.problem}"
+        message = f"yaml: {_problem_of(error, content)}"
         raise YamlError(message) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         message = f"yaml: {error}"
@@ -133,6 +139,26 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
         message = "yaml: document contains excessive aliasing"
         raise YamlError(message)
     return value, loader.doubled
+
+
+def _problem_of(error: yaml.MarkedYAMLError, content: bytes) -> str:
+    """What is wrong, in the words of Go's YAML.
+
+    It counts a scanner's lines from one and a parser's from zero, and names no line zero.
+    """
+    mark, line = error.problem_mark, 0
+    if isinstance(error, yaml.composer.ComposerError) and mark is not None:
+        rest = content.decode("utf-8", "replace").split("\n")[mark.line][mark.column :]
+        alias = re.match(r"\*([\w-]+)", rest)
+        if alias is not None:
+            return f"unknown anchor '{alias[1]}' referenced"
+    if isinstance(error, yaml.constructor.ConstructorError) and "base64" in str(error.problem):
+        return "!!binary value contains invalid base64 data"
+    if mark is not None and mark.line:
+        line = mark.line + (not isinstance(error, yaml.parser.ParserError))
+    elif error.context_mark is not None:
+        line = error.context_mark.line
+    return f"line {line}: {error.problem}" if line else str(error.problem)
 
 
 _WITHIN: Final = -1

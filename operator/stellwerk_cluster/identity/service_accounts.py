@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ACCOUNT: Final = "default"
 ROOT_CERTIFICATE: Final = "kube-root-ca.crt"
+LEGACY_TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
 _PROXY_HEADERS: Final = {
     "requestheader-allowed-names": '["front-proxy-client"]',
     "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
@@ -75,6 +76,16 @@ def publish_client_authority(api: Api, certificates: str, proxy_authority: str) 
     kind = api.kinds.resource("configmaps")
     api.ensure(kind, "kube-system", {"metadata": {"name": name}})
     api.modify(kind, ("kube-system", name), lambda obj: {**obj, "data": data})
+
+
+def publish_token_tracking(api: Api) -> None:
+    """Say in kube-system since when the use of tokens in secrets is noted.
+
+    kube-controller-manager's cleaner of such tokens reads it at its start.
+    """
+    since = {"since": api.clock.now().strftime("%Y-%m-%d")}
+    tracking = {"metadata": {"name": LEGACY_TRACKING}, "data": since}
+    api.ensure(api.kinds.resource("configmaps"), "kube-system", tracking)
 
 
 class _PerNamespace(Worker):

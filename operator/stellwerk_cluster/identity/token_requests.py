@@ -101,6 +101,9 @@ def _bound_object(
     group, _, short = (reference.get("apiVersion") or "").rpartition("/")
     if kind not in _BOUND or group:
         raise bad_request(f"cannot bind token to object of type {group}/{short}, Kind={kind}")
+    if not name:
+        message = "Name parameter required."
+        raise bad_request(message)
     namespace = "" if kind == "Node" else account["metadata"]["namespace"]
     resource = api.kinds.resource(_BOUND[kind])
     found = api.find(resource.storage_name, namespace, name)

@@ -57,10 +57,7 @@ def decode_body(
     obj.pop("apiVersion", None)
     obj = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
     if (unknown or options.strict_errors) and options.field_validation != "Ignore":
-        texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
-        if not kind.custom and patch is None:
-            # Of kinds with types of their own, Go's decoder reports while it reads the body.
-            texts.sort(key=lambda text: options.strict_order.get(text, 0))
+        texts = strict_texts(unknown, options, in_order=not kind.custom and patch is None)
         if options.field_validation == "Strict":
             text = f"strict decoding error: {', '.join(texts)}"
             if patch is None:
@@ -76,6 +73,18 @@ def decode_body(
             f"version ({kind.api_version})"
         )
     return to_storage(kind, obj)
+
+
+def strict_texts(unknown: list[str], options: WriteOptions, *, in_order: bool) -> list[str]:
+    """What strict decoding says of fields that stand twice, and of unknown ones.
+
+    `in_order`: as they stand in the body, as Go's decoder reports them of kinds with types of their
+    own.
+    """
+    texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
+    if in_order:
+        texts.sort(key=lambda text: options.strict_order.get(text, 0))
+    return texts
 
 
 def check_patched_kind(
@@ -107,16 +116,16 @@ def other_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> str:
     given_version: str = body.get("apiVersion") or kind.api_version
     if given_version == kind.api_version and (given_kind == kind.kind or kind.custom):
         return ""
-    group, _, _ = given_version.rpartition("/")
-    known = kinds.named(group, given_kind)
-    if known is not None and known.api_version == given_version:
-        return (
-            f"converting ({known.version}.{known.kind}) to "
-            f"({_internal(kind)}.{kind.kind}): unknown conversion"
-        )
-    return (
-        f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "{_SCHEME}"'
-    )
+    return unknown_conversion(given_kind, given_version, f"{_internal(kind)}.{kind.kind}", kinds)
+
+
+def unknown_conversion(given: str, version: str, wanted: str, kinds: KindTable) -> str:
+    """The error of a body of a kind and version that is none of the wanted Go type."""
+    group, _, _ = version.rpartition("/")
+    known = kinds.named(group, given)
+    if known is not None and known.api_version == version:
+        return f"converting ({known.version}.{known.kind}) to ({wanted}): unknown conversion"
+    return f'no kind "{given}" is registered for version "{version}" in scheme "{_SCHEME}"'
 
 
 def _internal(kind: ResourceKind) -> str:

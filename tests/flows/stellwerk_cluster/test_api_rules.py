@@ -59,6 +59,10 @@ def make_pod(url: str, name: str, labels: Any = None, **spec: Any) -> dict[str, 
     return made
 
 
+NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations:"
+THREE_FORMS = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
 # Bindings.
 
 
@@ -102,6 +106,74 @@ def test_a_binding_that_names_the_namespace_of_its_path_is_carried_out(url: str)
     body = {"metadata": {"name": "named", "namespace": "default"}, "target": {"name": "n"}}
     assert ask(url, "POST", f"{PODS}/named/binding", body)[0] == 201
     assert ask(url, "GET", f"{PODS}/named")[1]["spec"]["nodeName"] == "n"
+
+
+SERVICE_ACCOUNT_TOKEN = f"{NAMESPACE}/serviceaccounts/bodies/token"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        pytest.param(
+            f"{PODS}/bodies/binding",
+            {"kind": "Pod", "apiVersion": "v1", "target": {"name": "n"}},
+            'Pod in version "v1" cannot be handled as a Binding: converting (v1.Pod) to '
+            "(core.Binding): unknown conversion",
+            id="a pod as a binding",
+        ),
+        pytest.param(
+            f"{PODS}/bodies/binding",
+            {"kind": "Binding", "apiVersion": "v2", "target": {"name": "n"}},
+            'Binding in version "v2" cannot be handled as a Binding: no kind "Binding" is '
+            'registered for version "v2" in scheme "pkg/api/legacyscheme/scheme.go:30"',
+            id="a binding of no version",
+        ),
+        pytest.param(
+            f"{PODS}/bodies/binding?fieldValidation=Strict",
+            {"target": {"name": "n"}, "foo": 1},
+            'Binding in version "v1" cannot be handled as a Binding: strict decoding error: '
+            'unknown field "foo"',
+            id="an unknown field of a binding",
+        ),
+        pytest.param(
+            SERVICE_ACCOUNT_TOKEN,
+            {"kind": "Pod", "apiVersion": "v1", "spec": {}},
+            'Pod in version "v1" cannot be handled as a TokenRequest: converting (v1.Pod) to '
+            "(authentication.TokenRequest): unknown conversion",
+            id="a pod as a request for a token",
+        ),
+        pytest.param(
+            SERVICE_ACCOUNT_TOKEN,
+            {"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": ""}}},
+            "Name parameter required.",
+            id="a token bound to nothing",
+        ),
+    ],
+)
+def test_what_a_subresource_is_given_is_of_its_kind(
+    url: str, path: str, body: Any, message: str
+) -> None:
+    make_pod(url, "bodies")
+    ask(url, "POST", f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "bodies"}})
+    try:
+        status, answer = ask(url, "POST", path, {"metadata": {"name": "bodies"}, **body})
+        assert (status, answer["message"]) == (400, message)
+        assert "nodeName" not in ask(url, "GET", f"{PODS}/bodies")[1]["spec"]
+    finally:
+        ask(url, "DELETE", f"{PODS}/bodies?gracePeriodSeconds=0")
+
+
+def test_the_options_of_a_binding_are_checked_and_its_unknown_fields_named(url: str) -> None:
+    make_pod(url, "options")
+    body = {"metadata": {"name": "options"}, "target": {"name": "n"}, "foo": 1}
+    status, answer = ask(url, "POST", f"{PODS}/options/binding?dryRun=Some", body)
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "dryRun")
+    content, sent = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    path = f"{PODS}/options/binding?dryRun=All"
+    status, _, headers = send_for_headers(url, "POST", path, content, sent)
+    assert (status, headers.get_all("Warning")) == (201, ['299 - "unknown field \\"foo\\""'])
+    assert "nodeName" not in ask(url, "GET", f"{PODS}/options")[1]["spec"]
+    ask(url, "DELETE", f"{PODS}/options?gracePeriodSeconds=0")
 
 
 # Labels of the topology.
@@ -185,6 +257,27 @@ def test_a_body_that_is_delete_options_deletes(url: str, body: Any) -> None:
     ask(url, "POST", maps, {"metadata": {"name": "gone"}})
     assert ask(url, "DELETE", f"{maps}/gone", body)[0] == 200
     assert ask(url, "GET", f"{maps}/gone")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "details"),
+    [
+        ("/version", f"{NOT_ACCEPTABLE} application/json", {}),
+        ("/api", f"{NOT_ACCEPTABLE} {THREE_FORMS}", {}),
+        ("/api/v1", f"{NOT_ACCEPTABLE} {THREE_FORMS}", {}),
+        ("/apis/apps/v1", f"{NOT_ACCEPTABLE} {THREE_FORMS}", {}),
+        ("/apis", f"only the following media types are accepted: {THREE_FORMS}", None),
+        ("/apis/apps", f"only the following media types are accepted: {THREE_FORMS}", None),
+    ],
+)
+def test_documents_about_the_api_are_refused_in_other_forms(
+    url: str, path: str, message: str, details: Any
+) -> None:
+    status, answer = send(url, "GET", path, headers={"Accept": "text/html"})
+    body = json.loads(answer)
+    assert (status, body["message"], body.get("details")) == (406, message, details)
+    for accept in ("*/*", "application/*", "application/json;q=0.5, text/html"):
+        assert send(url, "GET", path, headers={"Accept": accept})[0] == 200
 
 
 # Slashes.
@@ -465,6 +558,8 @@ GADGET_SCHEMA = {
             "properties": {
                 "kind": {"type": "string", "enum": ["a", "b"]},
                 "size": {"type": "integer", "format": "int32", "maximum": 5},
+                "when": {"type": "string", "format": "date-time"},
+                "address": {"type": "string", "format": "ipv4"},
                 "set": {
                     "type": "array",
                     "x-kubernetes-list-type": "set",
@@ -540,6 +635,30 @@ def gadgets(url: str) -> str:
             ],
             id="a number beyond its format",
         ),
+        pytest.param(
+            {"kind": "a", "size": 1.5},
+            [
+                f'{SIZE} "float64": spec.size in body must be of type int32: "float64"',
+                f'<nil>: Invalid value: "": Checked value must be {INT32} in spec.size',
+                NOT_CHECKED,
+            ],
+            id="a number that is none of its format",
+        ),
+        pytest.param(
+            {"kind": "a", "when": "yesterday", "address": "1.2.3"},
+            [
+                (
+                    'spec.address: Invalid value: "1.2.3": spec.address in body must be of type '
+                    'ipv4: "1.2.3"'
+                ),
+                (
+                    'spec.when: Invalid value: "yesterday": spec.when in body must be of type '
+                    'date-time: "yesterday"'
+                ),
+                NOT_CHECKED,
+            ],
+            id="rules are not checked where a text is none of its format",
+        ),
     ],
 )
 def test_structure_and_rules_of_custom_objects_report_in_one_answer(
@@ -584,6 +703,54 @@ def test_strict_decoding_names_fields_in_the_order_of_the_body(url: str) -> None
     shown = [f'299 - "{text}"'.replace('field "', 'field \\"') for text in texts]
     assert [each.replace('\\""', '""') for each in headers.get_all("Warning") or ()] == shown
     assert status == 201
+
+
+def test_fields_that_stand_twice_in_what_is_overwritten_are_named_too(url: str) -> None:
+    content = (
+        b'{"metadata":{"name":"twice"},'
+        b'"data":{"a":"1","a":"2"},"data":{"b":"3"},"binaryData":{},"binaryData":{}}'
+    )
+    sent = {"Content-Type": "application/json"}
+    path = f"{NAMESPACE}/configmaps?fieldValidation=Strict"
+    status, answer = send(url, "POST", path, content, sent)
+    assert (status, json.loads(answer)["message"]) == (
+        400,
+        (
+            'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+            'duplicate field "data.a", duplicate field "data", duplicate field "binaryData"'
+        ),
+    )
+
+
+def test_strict_decoding_of_yaml_names_fields_in_the_order_of_their_keys(url: str) -> None:
+    content = b"zoo: 1\nmetadata: {name: sorted, foo: 1}\ndata: {}\nbar: 1\n"
+    sent = {"Content-Type": "application/yaml"}
+    path = f"{NAMESPACE}/configmaps?fieldValidation=Strict"
+    status, answer = send(url, "POST", path, content, sent)
+    fields = ", ".join(f'unknown field "{each}"' for each in ("bar", "metadata.foo", "zoo"))
+    assert (status, json.loads(answer)["message"].partition("error: ")[2]) == (400, fields)
+
+
+def test_keys_that_stand_twice_in_yaml_are_a_warning_each_and_one_error(url: str) -> None:
+    content = b"metadata:\n  name: keys\n  name: keys\ndata:\n  a: b\n  a: c\n"
+    sent = {"Content-Type": "application/yaml"}
+    path = f"{NAMESPACE}/configmaps"
+    status, answer = send(url, "POST", f"{path}?fieldValidation=Strict", content, sent)
+    texts = [
+        f'line {line}: key "{key}" already set in map' for line, key in ((3, "name"), (6, "a"))
+    ]
+    assert (status, json.loads(answer)["message"]) == (
+        400,
+        (
+            'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+            f"yaml: unmarshal errors:\n  {texts[0]}\n  {texts[1]}"
+        ),
+    )
+    status, _, headers = send_for_headers(url, "POST", f"{path}?dryRun=All", content, sent)
+    shown = [
+        f'299 - "{text}"'.replace('key "', 'key \\"').replace('" al', '\\" al') for text in texts
+    ]
+    assert (status, headers.get_all("Warning")) == (201, shown)
 
 
 # Names that are taken.

@@ -7,6 +7,7 @@ for only with a feature gate, or for a kind that no API server serves by default
 
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,6 +122,12 @@ def test_its_authentication_is_configured_over_plain_http(url: str) -> None:
     assert json.loads(data["requestheader-allowed-names"]) == ["front-proxy-client"]
     for key in ("client-ca-file", "requestheader-client-ca-file"):
         assert data[key].startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_its_cleaner_of_tokens_finds_since_when_their_use_is_noted(url: str) -> None:
+    name = "kube-apiserver-legacy-service-account-token-tracking"
+    data = fetch(url, f"/api/v1/namespaces/kube-system/configmaps/{name}")["data"]
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", data["since"])
 
 
 def test_roles_of_controllers_are_there_whether_or_not_rights_are_enforced(url: str) -> None:

@@ -19,6 +19,7 @@ from stellwerk_cluster.apiserver.bodies import (
     read_ahead,
     yaml_of,
 )
+from stellwerk_cluster.registry.write_options import WriteOptions
 
 KINDS = KindTable()
 GROUPS = {"deployments": "apps", "customresourcedefinitions": "apiextensions.k8s.io"}
@@ -123,7 +124,7 @@ def test_options_of_a_delete_are_refused_in_the_decoders_words() -> None:
 def test_any_bytes_are_an_object_or_refused(content: bytes, media_type: str, plural: str) -> None:
     readers = (
         partial(object_body, content, media_type, _kind(plural), KINDS),
-        partial(plain_body, content, media_type, "Eviction"),
+        partial(plain_body, content, media_type, "Eviction", KINDS, WriteOptions()),
         partial(delete_options_body, content, media_type),
     )
     codes = set()

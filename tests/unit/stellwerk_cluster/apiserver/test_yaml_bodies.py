@@ -21,6 +21,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         pytest.param("a: 010", {"a": 8}, id="octal"),
         pytest.param("a: 1e3", {"a": "1e3"}, id="no point and no sign of the exponent"),
         pytest.param("1: a\ntrue: b", {"1": "a", "true": "b"}, id="keys are texts"),
+        pytest.param(
+            "a: y\nb: N\nc: on\nd: yes\ne: ye",
+            {"a": True, "b": False, "c": True, "d": True, "e": "ye"},
+            id="answers",
+        ),
         pytest.param("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}, id="an alias"),
     ],
 )
@@ -53,9 +58,48 @@ def test_a_text_that_is_no_body_is_refused(text: str) -> None:
         read_yaml(text.encode())
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            "a: b: c\n",
+            "mapping values are not allowed in this context",
+            id="no line is named first",
+        ),
+        pytest.param(
+            "a:\n\tb: x\n",
+            "line 2: found character that cannot start any token",
+            id="a scanner's line",
+        ),
+        pytest.param(
+            "\n\n\nkey: [1,2\nz: 1\n",
+            "line 4: did not find expected ',' or ']'",
+            id="a parser's line",
+        ),
+        pytest.param(
+            "a:\n  - b\n c: d\n", "line 2: did not find expected key", id="a parser's context"
+        ),
+        pytest.param("a: *b\n", "unknown anchor 'b' referenced", id="an anchor"),
+        pytest.param("x: 1\ny: *c\n", "unknown anchor 'c' referenced", id="an anchor further down"),
+        pytest.param(
+            "a: !!binary x\n", "!!binary value contains invalid base64 data", id="no base64"
+        ),
+        pytest.param(
+            "a:\n b:\n  " + "[" * 20_000,
+            "line 3: exceeded max depth of 10000",
+            id="too deep further down",
+        ),
+    ],
+)
+def test_errors_are_those_of_the_api_server(text: str, message: str) -> None:
+    with pytest.raises(YamlError) as error:
+        read_yaml(text.encode())
+    assert str(error.value) == f"yaml: {message}"
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000, "? " * 100_000])
 def test_a_text_that_would_end_the_process_is_refused(text: str) -> None:
-    with pytest.raises(YamlError, match=r"^yaml: line 1: exceeded max depth of 10000$"):
+    with pytest.raises(YamlError, match=r"^yaml: exceeded max depth of 10000$"):
         read_yaml(text.encode())
 
 
