@@ -189,6 +189,21 @@ docs-links: docs-reference ## do the links that lead out of the site still lead 
 wheel: $(READY) ## the package, in dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
+# The time of the commit is that of every file, so that whoever builds the commit gets the same bytes.
+BUILD = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build
+
+.PHONY: dist
+dist: $(SUPPLY)/.ready ## wheel and sdist in dist/, built twice and compared, and checked as an index would
+	@rm -rf dist build/dist-again
+	@$(BUILD) --directory dist >/dev/null 2>&1 && $(BUILD) --directory build/dist-again >/dev/null 2>&1
+	@for file in dist/*; do cmp "$$file" "build/dist-again/$$(basename "$$file")"; done
+	@$(SUPPLY)/bin/twine check --strict dist/*
+
+.PHONY: release
+release: check ## make release VERSION=1.2.3: the version in every file, commit, tag, and what is released in dist/
+	@.ci/release "$(VERSION)"
+	@$(MAKE) dist sbom
+
 .PHONY: digests
 digests: ## pin the image's base by its digest (needs docker and a network)
 	@base=$$(sed -n 's/^ARG BASE=\([^@]*\).*/\1/p' Dockerfile) && \

@@ -227,6 +227,7 @@ def _show(
     from stellwerk_simulation.report import (  # noqa: PLC0415
         aligned,
         comparison_table,
+        decided_as,
         runs_table,
         write_curves,
         write_whole,
@@ -238,6 +239,7 @@ def _show(
         first, second = options.compare
         tables.append((f"{second} against {first}", comparison_table(results, first, second)))
     print("\n\n".join(aligned(lines) for _, lines in tables))
+    print(f"stellwerk: {decided_as(results)}", file=sys.stderr)
     if options.html is not None:
         document = page(results, tables, until_pct, experiment.described())
         write_whole(options.html, document.encode())

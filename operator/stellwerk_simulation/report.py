@@ -39,6 +39,12 @@ def runs_table(results: Sequence[RunResult]) -> Lines:
     return lines
 
 
+def decided_as(results: Sequence[RunResult]) -> str:
+    """The releases of Kubernetes that the decisions of the runs followed, in a line."""
+    releases = dict.fromkeys(result.compatibility for result in results)
+    return f"decided as Kubernetes {', '.join(releases)}"
+
+
 def comparison_table(results: Sequence[RunResult], first: str, second: str) -> Lines:
     """What the second of two profiles is better at, and by how much."""
     pairs = [[run for run in results if run.profile == name] for name in (first, second)]

@@ -110,6 +110,8 @@ class RunResult:
     """The share of nodes and readings above `node_usage.HOT_PCT`."""
     cost: float = 0.0
     """Of the nodes in use: while they were, if pods leave; per hour at the end, if none does."""
+    compatibility: str = ""
+    """The release of Kubernetes that its decisions followed."""
 
 
 class RunMetrics:

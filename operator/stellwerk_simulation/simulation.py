@@ -6,7 +6,7 @@ Runs call it, in processes of their own. Invariant: every decision is `world.dec
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import inf
 from typing import Final
@@ -89,7 +89,7 @@ class Simulation(Pods):
 
     @property
     def world(self) -> World:
-        """The state that is decided on; whoever changes its objects changes what plugins read."""
+        """The state that is decided on."""
         return self._world
 
     def _make_usages(self, world: World) -> NodeUsages:
@@ -112,7 +112,9 @@ class Simulation(Pods):
         while (next_end := self._time.next_event()) < inf:
             self._time.pass_until(next_end)
             self._time.run()
-        return self._metrics.result(self._clock.monotonic(), self.usages.measured)
+        [served] = self._world.profiles.served.values()
+        result = self._metrics.result(self._clock.monotonic(), self.usages.measured)
+        return replace(result, compatibility=str(served.compatibility.release))
 
     def arrive(self, pod: TracePod) -> str:
         """Schedule one pod; returns the node that it runs on from now on; empty: none took it.

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from yarl import URL
 
 KEY: Final = "key"
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -56,7 +57,8 @@ class RequestGuard:
             raise web.HTTPForbidden(text="another site began this request\n")
         shown = request.query.get(KEY)
         if shown is not None and self._is_key(shown):
-            welcome = web.HTTPSeeOther(request.path)
+            rest = [(name, text) for name, text in request.query.items() if name != KEY]
+            welcome = web.HTTPSeeOther(URL.build(path=f"/{request.path.lstrip('/')}", query=rest))
             welcome.set_cookie(self._cookie, self.key, httponly=True, samesite="Lax", path="/")
             raise welcome
         if not self._is_key(request.cookies.get(self._cookie, "")):

@@ -161,16 +161,17 @@ class PodTopologySpread(
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         found = state.read(_NAME, _FilterState)
         deltas = found.tracker.deltas(nodes)
-        first: VerdictColumn = np.zeros(len(nodes), np.int32)
-        for check in found.checks:
-            codes = (
-                _verdicts(check, nodes)
-                if deltas is None
-                else _verdicts_with_overlay(check, found.checks, nodes, deltas)
-            )
-            first = np.where(first == 0, codes, first)
+        verdicts: Iterator[VerdictColumn] = (
+            _verdicts(check, nodes)
+            if deltas is None
+            else _verdicts_with_overlay(check, found.checks, nodes, deltas)
+            for check in found.checks
+        )
+        first = next(verdicts)
+        for _ in found.checks[1:]:
             if first.all():
                 break  # the first reason is what counts
+            first = np.where(first == 0, next(verdicts), first)
         return FilterResult(first, _STATUSES.__getitem__)
 
     # --- score ----------------------------------------------------------------------------------

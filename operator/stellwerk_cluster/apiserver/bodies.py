@@ -328,6 +328,9 @@ def note_duplicates(
         doubled = yaml_of(content)[1]
         is_one = bool(doubled) and options.field_validation == "Strict"
         options.strict_errors += [doubled_text(doubled)] if is_one else doubled
+        # What is read is the JSON that comes of it, whose keys are sorted.
+        for place, path in enumerate(_sorted_paths(body, ""), 1):
+            options.strict_order[f'unknown field "{path}"'] = place
         return
     paths = duplicate_fields(content, body, options.strict_order)
     prefix = "json patch " if isinstance(body, list) else ""
@@ -395,6 +398,17 @@ def _paths(value: JsonValue, path: str) -> Iterator[str]:
     elif isinstance(value, list):
         for position, item in enumerate(value):
             yield from _paths(item, f"{path}[{position}]")
+
+
+def _sorted_paths(value: JsonValue, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name in sorted(value):
+            where = f"{path}.{name}" if path else name
+            yield where
+            yield from _sorted_paths(value[name], where)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _sorted_paths(item, f"{path}[{position}]")
 
 
 def _texts(value: JsonValue, path: str) -> Iterator[str]:

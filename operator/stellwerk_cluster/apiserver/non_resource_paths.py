@@ -18,6 +18,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.discovery import AGGREGATED, Discovery
+from stellwerk_cluster.apiserver.rendering import check_acceptable
 from stellwerk_cluster.apiserver.responses import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.identity.service_tokens import ALGORITHM, ISSUER
 
@@ -54,10 +55,12 @@ class NonResourcePaths:
         Raises:
             StatusError: nothing is served under the path (404), or not in the form asked for (406).
         """
+        accept = request.headers.get("Accept", "")
         match parts:
             case []:
                 return json_answer({"paths": self._discovery.paths(issuer_paths(self.tokens))})
             case ["version"]:
+                check_acceptable(accept, json_only=True)
                 return json_answer(version_document(self._release))
             case [probe, *checks] if probe in _HEALTH and len(checks) <= 1:
                 return self._health(probe, checks, request)
@@ -66,25 +69,31 @@ class NonResourcePaths:
             case ["api" | "apis" as root]:
                 return self._discovery_root(request, root)
             case ["api", version]:
-                return self._resources("", version)
+                return self._resources("", version, accept)
             case ["apis", group]:
                 document = self._discovery.group(group)
-                return no_page() if document is None else json_answer(document)
+                if document is None:
+                    return no_page()
+                check_acceptable(accept, by_router=False)
+                return json_answer(document)
             case ["apis", group, version]:
-                return self._resources(group, version)
+                return self._resources(group, version, accept)
             case _:
                 return issuer_answer(request, parts, self.address, self.tokens) or no_page()
 
-    def _resources(self, group: str, version: str) -> Answer:
+    def _resources(self, group: str, version: str, accept: str) -> Answer:
         document = self._discovery.resources(group, version)
         if document is not None:
+            check_acceptable(accept)
             return json_answer(document)
         if self._discovery.group(group) is None and group:
             return no_page()
         raise no_such_resource()
 
     def _discovery_root(self, request: web.BaseRequest, root: str) -> Answer:
-        if not _wants_aggregated(request.headers.get("Accept", "")):
+        accept = request.headers.get("Accept", "")
+        if not _wants_aggregated(accept):
+            check_acceptable(accept, by_router=root == "api")
             return json_answer(
                 self._discovery.versions(self.address)
                 if root == "api"

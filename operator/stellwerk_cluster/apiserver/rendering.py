@@ -129,6 +129,22 @@ def negotiate(
     raise _not_acceptable(f"{_AVAILABLE}, {_STREAMS}" if streams else _AVAILABLE)
 
 
+def check_acceptable(accept: str, *, json_only: bool = False, by_router: bool = True) -> None:
+    """Refuse an Accept header that has none of the forms of a document about the API itself.
+
+    `json_only`: it has that one; `by_router`: kube-apiserver refuses it before it looks further.
+
+    Raises:
+        StatusError: it has none of them (406).
+    """
+    forms = (JSON,) if json_only else (JSON, YAML, protobuf.MEDIA_TYPE)
+    named = [clause.partition(";")[0].strip() for clause in accept.split(",")]
+    if accept and not {*forms, "*/*", "application/*"}.intersection(named):
+        if by_router:
+            raise _not_acceptable(JSON if json_only else _AVAILABLE)
+        raise _not_among_accepted()
+
+
 def writes_protobuf(kind: ResourceKind) -> bool:
     """Whether objects of the kind can be answered as protobuf."""
     return not kind.custom and has_message(kind.type_name)

@@ -26,6 +26,7 @@ _PLAIN_INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _INTEGER: Final = "tag:yaml.org,2002:int"
 _FLOAT: Final = "tag:yaml.org,2002:float"
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
 _SEXAGESIMAL: Final = ":"
 
 
@@ -88,7 +89,13 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
     return loader.construct_yaml_float(node)
 
 
+def _boolean(_loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
+    return node.value.lower() in ("y", "yes", "true", "on")
+
+
 for _each in (_Loader, _YieldingLoader):
+    _each.add_implicit_resolver(_BOOLEAN, re.compile("[yYnN]$"), list("yYnN"))
+    _each.add_constructor(_BOOLEAN, _boolean)
     _each.add_constructor(_INTEGER, _integer)
     _each.add_constructor(_FLOAT, _float)
 

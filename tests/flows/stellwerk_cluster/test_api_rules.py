@@ -59,6 +59,10 @@ def make_pod(url: str, name: str, labels: Any = None, **spec: Any) -> dict[str, 
     return made
 
 
+NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations:"
+THREE_FORMS = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
 # Bindings.
 
 
@@ -253,6 +257,27 @@ def test_a_body_that_is_delete_options_deletes(url: str, body: Any) -> None:
     ask(url, "POST", maps, {"metadata": {"name": "gone"}})
     assert ask(url, "DELETE", f"{maps}/gone", body)[0] == 200
     assert ask(url, "GET", f"{maps}/gone")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "details"),
+    [
+        ("/version", f"{NOT_ACCEPTABLE} application/json", {}),
+        ("/api", f"{NOT_ACCEPTABLE} {THREE_FORMS}", {}),
+        ("/api/v1", f"{NOT_ACCEPTABLE} {THREE_FORMS}", {}),
+        ("/apis/apps/v1", f"{NOT_ACCEPTABLE} {THREE_FORMS}", {}),
+        ("/apis", f"only the following media types are accepted: {THREE_FORMS}", None),
+        ("/apis/apps", f"only the following media types are accepted: {THREE_FORMS}", None),
+    ],
+)
+def test_documents_about_the_api_are_refused_in_other_forms(
+    url: str, path: str, message: str, details: Any
+) -> None:
+    status, answer = send(url, "GET", path, headers={"Accept": "text/html"})
+    body = json.loads(answer)
+    assert (status, body["message"], body.get("details")) == (406, message, details)
+    for accept in ("*/*", "application/*", "application/json;q=0.5, text/html"):
+        assert send(url, "GET", path, headers={"Accept": accept})[0] == 200
 
 
 # Slashes.
@@ -695,6 +720,15 @@ def test_fields_that_stand_twice_in_what_is_overwritten_are_named_too(url: str) 
             'duplicate field "data.a", duplicate field "data", duplicate field "binaryData"'
         ),
     )
+
+
+def test_strict_decoding_of_yaml_names_fields_in_the_order_of_their_keys(url: str) -> None:
+    content = b"zoo: 1\nmetadata: {name: sorted, foo: 1}\ndata: {}\nbar: 1\n"
+    sent = {"Content-Type": "application/yaml"}
+    path = f"{NAMESPACE}/configmaps?fieldValidation=Strict"
+    status, answer = send(url, "POST", path, content, sent)
+    fields = ", ".join(f'unknown field "{each}"' for each in ("bar", "metadata.foo", "zoo"))
+    assert (status, json.loads(answer)["message"].partition("error: ")[2]) == (400, fields)
 
 
 def test_keys_that_stand_twice_in_yaml_are_a_warning_each_and_one_error(url: str) -> None:

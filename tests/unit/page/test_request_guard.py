@@ -110,5 +110,8 @@ async def test_the_key_leaves_the_address_and_no_script_can_read_it() -> None:
         async with window.plain().get(window.origin + path, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (303, "/")
             cookie = answer.headers["Set-Cookie"]
+        bookmark = f"/nodes{path.removeprefix('/')}&page=2&q=a%26b%20c"
+        async with window.plain().get(window.origin + bookmark, allow_redirects=False) as answer:
+            assert answer.headers["Location"] == "/nodes?page=2&q=a%26b+c"
         assert "HttpOnly" in cookie
         assert "SameSite=Lax" in cookie

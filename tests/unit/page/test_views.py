@@ -85,7 +85,9 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             assert "default/web" in overview
             assert "default/large" in overview
             assert "tainted" in await shown(window, "/nodes")
-            assert "Accepted: True" in await shown(window, "/profiles")
+            profiles = await shown(window, "/profiles")
+            assert 'chip good">✓ Accepted: True' in profiles
+            assert "Overlapping: True" not in profiles
             bound = await shown(window, "/pods/default/web")
             assert "Why the others were not" in bound
             waiting = await shown(window, "/pods/default/large")
@@ -103,6 +105,34 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
                 "/what-if", {"pod": str(make_pod("big", cpu="99", scheduler_name="stellwerk"))}
             )
             assert "What would make it fit" in text
+
+
+@pytest.mark.parametrize(
+    ("type_", "status", "chip"),
+    [
+        ("Accepted", "True", "good"),
+        ("Accepted", "False", "bad"),
+        ("Overlapping", "True", "bad"),
+        ("Overlapping", "False", "good"),
+    ],
+)
+async def test_a_condition_is_good_or_bad_by_what_it_says(
+    type_: str, status: str, chip: str
+) -> None:
+    port = ScriptedPort()
+    condition = {
+        "type": type_,
+        "status": status,
+        "reason": "Because",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    profile = {"name": "packing", "generation": 1, "conditions": [condition]}
+    port.answers["/profiles"] = {"items": [], "refused": [], "objects": [profile]}
+    async with opened(port) as window:
+        sign = "✓" if chip == "good" else "✕"
+        assert f'chip {chip}">{sign} {type_}: {status}' in await shown(window, "/profiles")
 
 
 def expected(path: str, status: int, answer: Any) -> dict[str, Any]:

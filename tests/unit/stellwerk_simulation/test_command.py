@@ -29,7 +29,9 @@ def simulate(*arguments: str) -> int:
 def test_a_table_and_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
     assert simulate("--profile", "fgd", "--inflate", "1.3", "--curve", str(path)) == 0
-    head, line = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    head, line = printed.out.splitlines()
+    assert printed.err.splitlines()[-1] == "stellwerk: decided as Kubernetes 1.36"
     assert head.split()[:3] == ["profile", "seed", "pods"]
     assert line.split()[:2] == ["fgd", "42"]
     with path.open() as file:

@@ -21,6 +21,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         pytest.param("a: 010", {"a": 8}, id="octal"),
         pytest.param("a: 1e3", {"a": "1e3"}, id="no point and no sign of the exponent"),
         pytest.param("1: a\ntrue: b", {"1": "a", "true": "b"}, id="keys are texts"),
+        pytest.param(
+            "a: y\nb: N\nc: on\nd: yes\ne: ye",
+            {"a": True, "b": False, "c": True, "d": True, "e": "ye"},
+            id="answers",
+        ),
         pytest.param("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}, id="an alias"),
     ],
 )

@@ -102,10 +102,12 @@ def test_what_a_preemption_costs_does_not_grow_with_the_pods_that_could_go() -> 
     assert steps(20) < 2 * steps(4)
 
 
-def test_terminating_pods_count_as_gone() -> None:
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_terminating_pods_count_as_gone(release: str) -> None:
     leaving = victim("leaving", "n0")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    world = GroupWorld(make_node("n0", cpu="2"), leaving, victim("stays", "n0"))
+    nodes = [make_node("n0", cpu="2")]
+    world = GroupWorld(*nodes, leaving, victim("stays", "n0"), compatibility=release)
     assert victims_of(world, 1) == []
 
 
