@@ -29,7 +29,8 @@ def by_key(objects: list[JsonObject]) -> dict[Key, JsonObject]:
 
 
 def parsed(text: str) -> list[JsonObject]:
-    return [each for each in yaml.safe_load_all(text) if each is not None]
+    found = yaml.load_all(text, Loader=yaml.CSafeLoader)
+    return [each for each in found if each is not None]
 
 
 def applied_as_files() -> dict[Key, JsonObject]:
@@ -117,6 +118,14 @@ def test_values_reach_the_deployment() -> None:
     assert "node-role.kubernetes.io/control-plane" in {each["key"] for each in pod["tolerations"]}
 
 
+def test_secrets_of_plugins_may_be_read_one_by_one() -> None:
+    role = rendered("plugins.secrets[0].namespace=team", "plugins.secrets[0].name=token")[
+        "Role", "team", "stellwerk-plugins-token"
+    ]
+    (rule,) = role["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["token"], ["get"])
+
+
 def test_profiles_are_made_of_values() -> None:
     objects = rendered("profiles.packing.schedulerName=packing", "takeOverDefaultScheduler=true")
     served = {key[2]: each["spec"] for key, each in objects.items() if key[0] == "SchedulerProfile"}
@@ -141,6 +150,7 @@ def test_monitoring_adds_the_objects_of_the_folder_monitoring() -> None:
         ("image.tag=latest", "image/tag"),
         ("imag.tag=1", "imag"),
         ("profiles.packing.weight=1", "schedulerName"),
+        ("plugins.secrets[0].name=token", "namespace"),
     ],
 )
 def test_a_wrong_value_is_named(value: str, complaint: str) -> None:

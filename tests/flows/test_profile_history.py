@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,10 +67,10 @@ async def test_a_profile_is_edited_looked_at_and_rolled_back_by_kubectl(tmp_path
             await until(lambda: refused(cluster, 3))
 
             listed = await run(kubectl, "stellwerk", "profile", "history", "packing")
-            header, *rows = [line.split() for line in listed.stdout.splitlines()]
+            header, *rows = [re.split(" {2,}", line.strip()) for line in listed.stdout.splitlines()]
             assert header == ["REVISION", "GENERATION", "ACCEPTED", "REPLACED", "PODS", "CHANGED"]
             assert [row[:2] for row in rows] == [["2", "2"], ["1", "1"]], listed.text
-            assert rows[0][3:] == ["in", "use", "0", "weights"]
+            assert rows[0][3:] == ["in use", "0", "weights"]
             assert rows[1][4] == "1", "the pod"
             assert rows[1][3] == rows[0][2], "the first was replaced when the second was accepted"
 

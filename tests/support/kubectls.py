@@ -109,10 +109,6 @@ def newest() -> int | None:
     return max(installed(), default=None)
 
 
-def oldest() -> int | None:
-    return min(installed(), default=None)
-
-
 def _candidates() -> list[Path]:
     named = shutil.which("kubectl")
     sdk = shutil.which("gcloud")

@@ -8,7 +8,7 @@ import pytest
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.kubectl_tour import ACCESS_STEPS, document_with_table, take
-from tests.support.kubectls import MINORS, Kubectl, installed, newest, oldest, program_of
+from tests.support.kubectls import MINORS, Kubectl, installed, newest, program_of
 from tests.support.repository import ROOT
 from tests.support.served_cluster import served
 
@@ -45,6 +45,13 @@ def access_toured(minor: int | None, kubeconfig: Path, home: Path) -> list[str]:
     return take(Kubectl(program, home, kubeconfig, namespace), minor, ACCESS_STEPS)
 
 
+def skip_unless_installed(minor: int) -> None:
+    if minor not in installed():
+        pytest.skip(f"no kubectl 1.{minor} here")
+    if minor == newest():
+        pytest.skip("the newest one takes the tour in `make test`")
+
+
 def test_the_newest_kubectl_meets_access_rules(enforcing: Path, tmp_path: Path) -> None:
     assert access_toured(newest(), enforcing, tmp_path) == []
 
@@ -52,8 +59,7 @@ def test_the_newest_kubectl_meets_access_rules(enforcing: Path, tmp_path: Path) 
 @pytest.mark.all_versions
 @pytest.mark.parametrize("minor", MINORS)
 def test_every_kubectl_meets_access_rules(minor: int, enforcing: Path, tmp_path: Path) -> None:
-    if minor not in installed():
-        pytest.skip(f"no kubectl 1.{minor} here")
+    skip_unless_installed(minor)
     assert access_toured(minor, enforcing, tmp_path) == []
 
 
@@ -62,19 +68,11 @@ def test_the_newest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path:
 
 
 @pytest.mark.all_versions
-def test_the_oldest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path: Path) -> None:
-    if newest() == oldest():
-        pytest.skip("only one kubectl is installed")
-    assert toured(oldest(), kubeconfig, tmp_path, "oldest") == []
-
-
-@pytest.mark.all_versions
 @pytest.mark.parametrize("minor", MINORS)
 def test_every_kubectl_does_what_the_table_says(
     minor: int, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    if minor not in installed():
-        pytest.skip(f"no kubectl 1.{minor} here")
+    skip_unless_installed(minor)
     assert toured(minor, kubeconfig, tmp_path, f"tour-{minor}") == []
 
 
