@@ -137,6 +137,10 @@ soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit o
 soak-explanations: $(READY) ## 500 random clusters: what explanations say that pods would get is what they get
 	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py
 
+.PHONY: soak-hostile
+soak-hostile: $(READY) ## hostile clients and tenants, and operators that are killed beside them (MINUTES=120)
+	@PYTHONPATH=operator $(BIN)/python -m tests.soak.hostile --minutes $(MINUTES)
+
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml

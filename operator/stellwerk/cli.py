@@ -17,6 +17,7 @@ from typing_extensions import override
 from stellwerk import __version__
 from stellwerk.commands import (
     cluster,
+    completion,
     convert,
     decide,
     demo,
@@ -84,6 +85,7 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     "simulate": simulate,
     "plan": plan,
     "version": version,
+    "completion": completion,
 }
 _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """The errors of a disk that takes no more."""
@@ -97,7 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [completion.REQUEST]:
+        return completion.print_candidates(build_parser(), words[1:])
+    options = build_parser().parse_args(words)
     configure(options.log_level, options.log_format)
     try:
         status: int = options.command(options)
@@ -131,6 +136,25 @@ def _end_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Once(argparse._StoreAction):  # noqa: SLF001 the one that argparse has
+    """Stores a value; an option that is given again is refused, for it would drop the first one."""
+
+    @override
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given: set[str] = namespace.__dict__.setdefault("given_options", set())
+        if option_string is not None:
+            if self.dest in given:
+                raise argparse.ArgumentError(self, "is given twice")
+            given.add(self.dest)
+        super().__call__(parser, namespace, values, option_string)
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that knows options by their whole names alone, and refuses in one line.
 
@@ -139,6 +163,8 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "allow_abbrev": False})
+        for action in (None, "store"):
+            self.register("action", action, _Once)
 
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -40,6 +40,7 @@ from stellwerk_cluster.apiserver.rendering import Renderer
 from stellwerk_cluster.apiserver.tables import TableConvertors
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
+from stellwerk_cluster.controllers.index import UsageOf, unknown_usage
 from stellwerk_cluster.faults.injector import FaultInjector
 from stellwerk_cluster.hollow.container_logs import pod_log
 from stellwerk_cluster.hollow.device_publisher import DevicePublisher
@@ -213,11 +214,19 @@ class EmbeddedCluster:
         self._server.object_reader.add(POD_METRICS, pods)
         self._server.object_reader.add(NODE_METRICS, NodeMetrics(self.api, pods))
 
+    def _usage_of_pods(self) -> UsageOf:
+        kubelet = self.options.kubelet
+        if kubelet is None:
+            return unknown_usage
+        return PodMetrics(self.api, kubelet.lifecycles()).used
+
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = [EventExpiry(self.api)]
         if self.options.controllers:
             controlling = self.api.written_by("kube-controller-manager")
-            workers += make_controllers(controlling, self.options.chosen_controllers)
+            workers += make_controllers(
+                controlling, self.options.chosen_controllers, self._usage_of_pods()
+            )
             if self.authority is not None:
                 certificate = self.authority.certificate.decode("ascii")
                 workers.append(RootCertificatePublisher(controlling, certificate))

@@ -53,6 +53,14 @@ from stellwerk_cluster.registry.field_manager import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32
+_STORAGE_CLASS: Final = {
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "stellwerk.dev/hollow",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,8 @@ class ApiFeatures:
     """None: those that the release has on."""
     release: str = DEFAULT_RELEASE
     runtime: RuntimeConfig = RuntimeConfig()  # noqa: RUF009  (frozen)
+    storage_class: bool = False
+    """Whether there is a default StorageClass; with it claims bind, and pods wait for them."""
 
     def groups_of_pods(self) -> str:
         """The sentence on which version of PodGroups and Workloads is served."""
@@ -126,6 +136,9 @@ def open_cluster(
         flag = "--devices" if kind in {"ResourceSlice", "DeviceClass"} else "--nodes"
         raise ConfigurationError(f"{flag}: {error}") from error
     install_profiles(cluster)
+    if features.storage_class:
+        classes = cluster.api.kinds.resource("storageclasses", "storage.k8s.io")
+        cluster.api.ensure(classes, "", _copied(_STORAGE_CLASS))
     return cluster
 
 

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.models.json_values import JsonObject, text_map
+from stellwerk.models.pod_templates import is_written
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk.world.world import World
 from stellwerk_simulation.manifest_errors import made
@@ -32,7 +33,9 @@ def not_read(objects: Iterable[JsonObject], of_plugins: frozenset[str] = frozens
 
     `of_plugins`: the kinds that plugins of the profiles read.
     """
-    kinds = Counter(str(obj.get("kind") or "object without a kind") for obj in objects)
+    kinds = Counter(
+        str(obj.get("kind") or "object without a kind") for obj in objects if not is_written(obj)
+    )
     others = sorted((kinds.keys() - READ - _ELSEWHERE - of_plugins) | (kinds.keys() & _OF_DEVICES))
     return ", ".join(f"{kinds[kind]} {kind}" for kind in others)
 

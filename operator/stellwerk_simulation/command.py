@@ -6,8 +6,10 @@ be written.
 """
 
 import argparse
+import hashlib
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.defrag_command import TABLES, AddOutput, ShowAnswer
 
 if TYPE_CHECKING:
     from stellwerk_simulation.experiment import Experiment
@@ -32,12 +35,13 @@ _IMAGE_KINDS: Final = (".svg",)
 LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> None:
+    """The options of the command; `add_output` adds the form of the answer."""
     _add_input(parser)
     _add_conduct(parser)
     _add_output(parser)
     _add_replay(parser)
+    add_output(parser)
 
 
 def _add_input(parser: argparse.ArgumentParser) -> None:
@@ -172,10 +176,12 @@ def run(
     options: argparse.Namespace,
     live: LiveObjects,
     replay: Callable[[argparse.Namespace], int],
+    show: ShowAnswer,
 ) -> int:
     """Run every profile with every seed, or replay, print a table; returns the exit status.
 
-    `live` reads the objects of the cluster that a kubeconfig names; `replay` decides a journal.
+    `live` reads the objects of the cluster that a kubeconfig names; `replay` decides a journal;
+    `show` prints an answer for programs.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
@@ -194,7 +200,7 @@ def run(
     profiles = tuple(dict.fromkeys(named)) or ("default",)
     for remark in (*experiment.check_profiles(profiles), *experiment.remarks(profiles)):
         print(f"stellwerk: {remark}", file=sys.stderr)
-    _show(options, experiment, experiment.run(profiles, seeds, options.jobs))
+    _show(options, experiment, experiment.run(profiles, seeds, options.jobs), show)
     return 0
 
 
@@ -220,14 +226,20 @@ def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
 
 
 def _show(
-    options: argparse.Namespace, experiment: "Experiment", results: "Sequence[RunResult]"
+    options: argparse.Namespace,
+    experiment: "Experiment",
+    results: "Sequence[RunResult]",
+    show: ShowAnswer,
 ) -> None:
     """Print tables, and write the files that the options name."""
     from stellwerk_simulation.html_report import page, plot  # noqa: PLC0415 as above
     from stellwerk_simulation.report import (  # noqa: PLC0415
         aligned,
+        answer_of,
         comparison_table,
+        conclusions,
         decided_as,
+        left_out_lines,
         runs_table,
         write_curves,
         write_whole,
@@ -238,15 +250,51 @@ def _show(
     if options.compare:
         first, second = options.compare
         tables.append((f"{second} against {first}", comparison_table(results, first, second)))
-    print("\n\n".join(aligned(lines) for _, lines in tables))
+    left_out, concluded = list(left_out_lines(results)), list(conclusions(results))
+    if options.output in TABLES:
+        print("\n\n".join(aligned(lines) for _, lines in tables))
+        for lines in (left_out, concluded):
+            print("\n".join(["", *lines]) if lines else "", end="\n" if lines else "")
+    else:
+        compared = [tuple(options.compare)] if options.compare else []
+        names = dict.fromkeys(pod for run in results for pod in run.left_out)
+        show(answer_of(results, compared), options.output, names)
     print(f"stellwerk: {decided_as(results)}", file=sys.stderr)
     if options.html is not None:
-        document = page(results, tables, until_pct, experiment.described())
+        facts = _facts(options, experiment, results)
+        about = [experiment.described(), *concluded]
+        document = page(results, tables, until_pct, about, facts, left_out)
         write_whole(options.html, document.encode())
     if options.plot is not None:
         write_whole(options.plot, plot(results, until_pct).encode())
     if options.curve is not None:
         write_curves(options.curve, results, until_pct)
+
+
+def _facts(
+    options: argparse.Namespace, experiment: "Experiment", results: "Sequence[RunResult]"
+) -> "list[tuple[str, str]]":
+    """What a reader needs to run it again."""
+    from stellwerk import __version__  # noqa: PLC0415
+    from stellwerk.clock import SystemClock  # noqa: PLC0415
+
+    files = [options.nodes, options.pods, options.typical_pods]
+    files += [Path(name) for name in dict.fromkeys(run.profile for run in results)]
+    read = [path for path in dict.fromkeys(files) if path is not None and path.is_file()]
+    seeds = dict.fromkeys(str(run.seed) for run in results)
+    return [
+        ("command", shlex.join(["stellwerk", *sys.argv[1:]])),
+        ("version", __version__),
+        ("made", SystemClock().now().isoformat(timespec="seconds")),
+        ("seeds", ", ".join(seeds)),
+        ("nodes and pods", f"{len(experiment.nodes):,} and {len(experiment.pods):,}"),
+        *((str(path), f"sha256 {_digest(path)}") for path in read),
+    ]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_replay(options: argparse.Namespace) -> None:

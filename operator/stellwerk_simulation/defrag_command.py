@@ -6,17 +6,17 @@ something evicted.
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-import orjson
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES
 from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:
+    from stellwerk.models.answers.answer import PortAnswer
+    from stellwerk_simulation.answers import DefragAnswer
     from stellwerk_simulation.defragmentation import DefragPlan, Goal
 
 NAME: Final = "defrag"
@@ -31,8 +31,16 @@ CarryOut: TypeAlias = Callable[[argparse.Namespace, "DefragPlan"], int]
 LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the plan."""
+AddOutput: TypeAlias = Callable[[argparse.ArgumentParser], None]
+"""Adds the option for the form of the answer."""
+ShowAnswer: TypeAlias = Callable[["PortAnswer", str, Iterable[str]], None]
+"""Prints an answer in a form for programs, or the names in it."""
+TABLES: Final = frozenset({"table", "wide"})
+"""The forms for people."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> None:
+    """The options of the plan; `add_output` adds the form of the answer."""
     parser.add_argument(
         "file",
         nargs="?",
@@ -84,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="that places the pods which are evicted (default: the default profile)",
     )
     _add_carrying_out(parser)
+    add_output(parser)
 
 
 def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
@@ -105,10 +114,11 @@ def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
         default=float(_WAIT_SECONDS),
         help=f"until an evicted pod has a node again (default: {_WAIT_SECONDS})",
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
 
 
-def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> int:
+def run(
+    options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut, show: ShowAnswer
+) -> int:
     """Plan, print the plan, and carry it out if that is asked for; returns the exit status.
 
     Raises:
@@ -131,7 +141,10 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
     rules = MoveRules(options.bare_pods, options.max_priority)
     search = Defragmentation(placement, goal, rules, options.most_moves, cordon=options.cordon)
     plan = search.plan()
-    print(_as_json(plan, goal) if options.output == "json" else _as_text(plan, goal), flush=True)
+    if options.output in TABLES:
+        print(_as_text(plan, goal), flush=True)
+    else:
+        show(_answer(plan, goal), options.output, [move.pod.key for move in plan.moves])
     return carry_out(options, plan) if options.apply and plan.moves else 0
 
 
@@ -160,28 +173,28 @@ def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[J
     return read_objects(options.file), str(options.file)
 
 
-def _as_json(plan: "DefragPlan", goal: "Goal") -> str:
+def _answer(plan: "DefragPlan", goal: "Goal") -> "DefragAnswer":
+    from stellwerk_simulation.answers import DefragAnswer, PlannedMove  # noqa: PLC0415 as run
     from stellwerk_simulation.defragmentation import SEEDS  # noqa: PLC0415 as run
 
-    answer = {
-        "goal": str(goal),
-        "frees": list(plan.frees),
-        "cordons": list(plan.cordons),
-        "moves": [
-            {
-                "pod": move.pod.key,
-                "from": move.pod.node_name,
-                "to": move.node_name,
-                "ties": list(move.ties),
-                "held": move.held,
-            }
+    return DefragAnswer(
+        goal=str(goal),
+        frees=list(plan.frees),
+        cordons=list(plan.cordons),
+        moves=[
+            PlannedMove(
+                pod=move.pod.key,
+                from_node=move.pod.node_name,
+                to=move.node_name,
+                ties=list(move.ties),
+                held=move.held,
+            )
             for move in plan.moves
         ],
-        "simulations": SEEDS if plan.moves else 0,
-        "waiting": plan.waiting,
-        "stay": dict(sorted(plan.stays.items())),
-    }
-    return orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
+        simulations=SEEDS if plan.moves else 0,
+        waiting=plan.waiting,
+        stay=dict(sorted(plan.stays.items())),
+    )
 
 
 def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
@@ -206,7 +219,8 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
         "changes in the cluster meanwhile may change where.",
     ]
     if plan.waiting:
-        text.append(f"{plan.waiting} pods wait for a node and may take what becomes free")
+        wait = "1 pod waits" if plan.waiting == 1 else f"{plan.waiting} pods wait"
+        text.append(f"{wait} for a node and may take what becomes free")
     bare = sum(move.pod.owner is None for move in plan.moves)
     if bare:
         text.append(f"{bare} of the pods have no controller: nothing makes them anew")

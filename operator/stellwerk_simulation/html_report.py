@@ -216,10 +216,16 @@ def page(
     results: Sequence[RunResult],
     tables: Sequence[tuple[str, Lines]],
     until_pct: int,
-    about: str = "",
+    about: Sequence[str] = (),
+    facts: Sequence[tuple[str, str]] = (),
+    left_out: Sequence[str] = (),
 ) -> str:
-    """The whole document; `about` says what was simulated."""
-    parts = [f"<p>{escape(about)}</p>"] if about else []
+    """The whole document.
+
+    `about`: what was simulated and what it shows; `facts`: what a reader needs to run it again;
+    `left_out`: which pods got no node, and why.
+    """
+    parts = [f"<p>{escape(each)}</p>" for each in about]
     parts += [
         f"<h2>{escape(title)}</h2><div class=wide>{_table(lines)}</div>" for title, lines in tables
     ]
@@ -228,6 +234,14 @@ def page(
         parts.append(f"<h2>Profiles beside one another</h2><dl>{bars}</dl>")
     if any(run.capacity for run in results) and until_pct > 1:
         parts.append(f"<h2>By load asked for</h2>{plot(results, until_pct)}")
+    if left_out:
+        lines = escape("\n".join(left_out))
+        parts.append(f"<h2>Pods left out</h2><pre class=wide>{lines}</pre>")
+    if facts:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in facts
+        )
+        parts.append(f"<h2>How it was made</h2><div class=wide><table>{rows}</table></div>")
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width'><title>Stellwerk: simulation</title>"

@@ -5,6 +5,7 @@ scheduler parses it; what is wrong is one message with the file and the object.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
+from stellwerk.models.pod_templates import is_written
+from stellwerk.models.pod_templates import pods_of as pods_of_controller
 from stellwerk.models.yaml_file import check_depth
 from stellwerk_simulation.manifest_errors import made, some
 from stellwerk_simulation.trace import Named, TraceNode, TracePod, since_the_first
@@ -29,16 +32,18 @@ RUNS: Final = "simulation.stellwerk.dev/runs-seconds"
 HOURLY_PRICE: Final = "simulation.stellwerk.dev/hourly-price"
 """The annotation of a node."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+STANDARD_INPUT: Final = "-"
 _LARGEST_FILE: Final = 1 << 30
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that is over."""
 _MIB: Final = 1 << 20
+_MOST_PODS: Final = 100_000
 _MOST_SECONDS: Final = 1e12
 
 
 def is_manifest_file(path: Path) -> bool:
     """Whether a file's name says that it holds manifests."""
-    return path.suffix in SUFFIXES
+    return path.suffix in SUFFIXES or str(path) == STANDARD_INPUT
 
 
 def read_objects(path: Path) -> list[JsonObject]:
@@ -48,9 +53,12 @@ def read_objects(path: Path) -> list[JsonObject]:
         ConfigurationError: the file cannot be read.
     """
     try:
-        if path.stat().st_size > _LARGEST_FILE:
+        if str(path) == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(_LARGEST_FILE + 1)
+        elif path.stat().st_size > _LARGEST_FILE:
             raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
-        content = path.read_bytes()
+        else:
+            content = path.read_bytes()
         text = content.decode("utf-8-sig")
         if path.suffix == ".json":
             documents: Iterable[Any] = [json.loads(text)]
@@ -90,14 +98,28 @@ def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    found = [made(pod_of, obj, source) for obj in objects if _is_staying_pod(obj)]
+    written = [each for obj in objects for each in _pods_of_written(obj, source)]
+    found = [made(pod_of, obj, source) for obj in written if _is_staying_pod(obj)]
     found = _each_once(some(found, source, "Pod"), source, "Pod")
     return sorted(since_the_first(found), key=lambda pod: (pod.arrives_seconds, pod.name))
 
 
 def any_pod(objects: Iterable[JsonObject]) -> bool:
-    """Whether there is a pod among them that is not at its end."""
-    return any(map(_is_staying_pod, objects))
+    """Whether there is a pod among them that is not at its end, or a manifest that makes some."""
+    return any(_is_staying_pod(obj) or is_written(obj) for obj in objects)
+
+
+def _pods_of_written(obj: JsonObject, source: str) -> list[JsonObject]:
+    """The pods of a controller that was written; any other object as it is."""
+    if not is_written(obj):
+        return [obj]
+    try:
+        found = pods_of_controller(obj, "default", _MOST_PODS)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{source}: a {obj.get('kind')} is malformed: {error}") from error
+    if len(found) > _MOST_PODS:
+        raise ConfigurationError(f"{source}: a {obj.get('kind')} of more than {_MOST_PODS} pods")
+    return found
 
 
 def _place(error: yaml.YAMLError) -> str:

@@ -6,20 +6,21 @@ profile loads as a SchedulerProfile; planning changes nothing.
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import orjson
 import yaml
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation import defrag_command
-from stellwerk_simulation.defrag_command import CarryOut
+from stellwerk_simulation.defrag_command import TABLES, AddOutput, CarryOut, ShowAnswer
 
 if TYPE_CHECKING:
+    from stellwerk_simulation.answers import FitAnswer
     from stellwerk_simulation.node_fit import FitPlan
     from stellwerk_simulation.trace import TraceNode, TracePod
 
@@ -28,12 +29,13 @@ PENDING: Final = "pending"
 _SECONDS: Final = 20
 _NAMED: Final = 3
 _DECIMALS: Final = 6
+_PROFILE_KIND: Final = "SchedulerProfile"
 _MOST_SECONDS: Final = 3600.0
 LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> None:
+    """The options of the command; `add_output` adds the form of the answer."""
     kinds = parser.add_subparsers(title="plans", required=True, metavar="PLAN", dest="plan")
     text = "how many nodes of which shape would hold pods that wait"
     fit = kinds.add_parser("fit", help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -69,39 +71,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=float(_SECONDS),
         help=f"for each search (default: {_SECONDS})",
     )
-    fit.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(fit)
     text = defrag_command.HELP
     defrag = kinds.add_parser(
         defrag_command.NAME, help=text, description=f"{text[0].upper()}{text[1:]}."
     )
-    defrag_command.add_arguments(defrag)
+    defrag_command.add_arguments(defrag, add_output)
     text = _PROFILE_HELP
     profile = kinds.add_parser(_PROFILE, help=text, description=f"{text[0].upper()}{text[1:]}.")
     _add_profile_arguments(profile)
 
 
-def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> int:
+def run(
+    options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut, show: ShowAnswer
+) -> int:
     """Plan, and print the plan; returns the exit status.
+
+    `show` prints an answer for programs.
 
     Raises:
         ConfigurationError: a file cannot be used, or there is no plan.
     """
     if options.plan == defrag_command.NAME:
-        return defrag_command.run(options, live, carry_out)
+        return defrag_command.run(options, live, carry_out, show)
     if options.plan == _PROFILE:
         return _run_profile(options, live)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
 
-    pods, shapes = _pods(options, live), _shapes(options.shapes)
+    (pods, left_out), shapes = _pods(options, live), _shapes(options.shapes)
     profile = profile_of(options.profile, typical_pods(pods), pods)
     plan = fit(pods, shapes, profile, options.seconds) if pods else nothing_to_do(shapes)
-    print(_as_json(plan, shapes) if options.output == "json" else _as_text(plan, shapes))
+    if options.output in TABLES:
+        print(_as_text(plan, shapes, left_out))
+    else:
+        show(_answer(plan, shapes, left_out), options.output, plan.homeless)
     return 0
 
 
-def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"]:
+def _pods(
+    options: argparse.Namespace, live: LiveObjects
+) -> tuple[Sequence["TracePod"], Mapping[str, str]]:
+    """The pods to be placed, and why others among those that wait are left out."""
     from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
         any_pod,
         is_manifest_file,
@@ -112,11 +124,58 @@ def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"
 
     path = Path(options.pods)
     if options.pods == PENDING:
-        waiting = _waiting(live(options.kubeconfig, options.context))
-        return pods_of(waiting, "the cluster") if any_pod(waiting) else []
+        objects = live(options.kubeconfig, options.context)
+        waiting, left_out = _without_the_untried(_waiting(objects), _served(objects))
+        return (pods_of(waiting, "the cluster") if any_pod(waiting) else []), left_out
     if is_manifest_file(path):
-        return pods_of(_waiting(read_objects(path)), f"{path}, pods without a node")
-    return read_pods(path)
+        waiting, left_out = _without_the_untried(_waiting(read_objects(path)), None)
+        if left_out and not any_pod(waiting):
+            return [], left_out
+        return pods_of(waiting, f"{path}, pods without a node"), left_out
+    return read_pods(path), {}
+
+
+def _served(objects: Sequence[JsonObject]) -> AbstractSet[str]:
+    """The schedulerNames of the profiles of a cluster; empty: none is known."""
+    return {
+        str(name)
+        for obj in objects
+        if obj.get("kind") == _PROFILE_KIND
+        and (name := (obj.get("spec") or {}).get("schedulerName"))
+    }
+
+
+def _without_the_untried(
+    objects: Sequence[JsonObject], served: AbstractSet[str] | None
+) -> tuple[list[JsonObject], Mapping[str, str]]:
+    """The objects but for pods that would get no node whatever nodes there were, and why.
+
+    `served`: the schedulerNames of this scheduler; None or empty: they are not looked at.
+    """
+    kept, left_out = [], {}
+    for obj in objects:
+        why = _why_untried(obj, served) if obj.get("kind") == "Pod" else ""
+        if not why:
+            kept.append(obj)
+            continue
+        metadata = obj.get("metadata") or {}
+        left_out[f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"] = why
+    return kept, left_out
+
+
+def _why_untried(pod: JsonObject, served: AbstractSet[str] | None) -> str:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    gates = [str(each.get("name")) for each in spec.get("schedulingGates") or ()]
+    name = spec.get("schedulerName") or "default-scheduler"
+    if status.get("phase") in {"Succeeded", "Failed"}:
+        return ""
+    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+        return "it is being deleted"
+    if gates:
+        return f"scheduling gates hold it back: {', '.join(gates)}"
+    if served and name not in served:
+        return f"it waits for another scheduler: {name}"
+    return ""
 
 
 def _shapes(path: Path) -> Sequence["TraceNode"]:
@@ -145,22 +204,39 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _as_json(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
+def _answer(
+    plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str]
+) -> "FitAnswer":
+    from stellwerk_simulation.answers import FitAnswer  # noqa: PLC0415 as above
+
     counts = zip(shapes, plan.counts, strict=True)
-    answer = {
-        "nodes": {shape.name: count for shape, count in counts if count},
-        "cost": round(plan.cost, _DECIMALS),
-        "bound": round(plan.bound, _DECIMALS),
-        "placed": plan.placed,
-        "homeless": plan.homeless,
-    }
-    return orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
+    return FitAnswer(
+        nodes={shape.name: count for shape, count in counts if count},
+        cost=round(plan.cost, _DECIMALS),
+        bound=round(plan.bound, _DECIMALS),
+        placed=plan.placed,
+        homeless=plan.homeless,
+        left_out=left_out or None,
+    )
 
 
-def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
+def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str]) -> str:
+    return "\n".join([_fit_text(plan, shapes), *_left_out_lines(left_out)])
+
+
+def _left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
+    if left_out:
+        one = len(left_out) == 1
+        yield f"not looked at: {len(left_out)} {'pod' if one else 'pods'}"
+        yield from (f"  {pod}: {why}" for pod, why in islice(left_out.items(), _NAMED))
+        if len(left_out) > _NAMED:
+            yield "  …"
+
+
+def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as above
 
-    if not plan.placed:
+    if not plan.placed and not plan.homeless:
         return "no pod waits for a node"
     lines = [("shape", "nodes", "price of one", "of all")]
     for shape, count in zip(shapes, plan.counts, strict=True):
@@ -168,7 +244,10 @@ def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
         if count:
             lines.append((shape.name, str(count), f"{price:.2f}", f"{price * count:.2f}"))
     unit = "cost" if any(shape.hourly_price for shape in shapes) else "nodes"
-    shown = f"{plan.placed} pods were placed on them in a simulation"
+    pods = "1 pod was" if plan.placed == 1 else f"{plan.placed} pods were"
+    shown = (
+        f"{pods} placed on them in a simulation, which counts no free room of the nodes there are"
+    )
     least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
     text = [aligned(lines), f"{shown}; {least}"]
     if plan.homeless:

@@ -405,6 +405,13 @@ class Replay:
             raise LookupError(f"no pod {namespace}/{name} at this moment of the journal")
         return finished(steps)
 
+    def explain_waiting(self, namespace: str, name: str) -> PodExplanation:
+        """The explanation of a pod that waits at this moment."""
+        steps = self.operator.explanations.pod(namespace, name)
+        if steps is None:
+            raise LookupError(f"no pod {namespace}/{name} at this moment of the journal")
+        return finished(steps)
+
     # --- what others decided --------------------------------------------------------------------
 
     def _compare_binding(self, event: WatchEvent) -> None:

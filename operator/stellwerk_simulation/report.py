@@ -5,7 +5,7 @@ The command prints and writes with it. Invariant: a file appears under its name 
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final, TypeAlias
@@ -13,13 +13,21 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_simulation.comparison import comparison, differences
+from stellwerk_simulation.answers import (
+    ComparedFigure,
+    SimulatedPod,
+    SimulatedRun,
+    SimulationAnswer,
+)
+from stellwerk_simulation.comparison import Difference, comparison, differences
 from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
 from stellwerk_simulation.run_metrics import RunResult
 
 Lines: TypeAlias = Sequence[Sequence[str]]
 """Of a table; the first is its head."""
 
+_PLACED: Final = "placed"
+_DECIMALS: Final = 6
 _COLUMNS: Final = ("arrived_pct", "allocated_pct", "fragmented_pct", "fragmentation_ratio_pct")
 
 
@@ -49,6 +57,102 @@ def comparison_table(results: Sequence[RunResult], first: str, second: str) -> L
     """What the second of two profiles is better at, and by how much."""
     pairs = [[run for run in results if run.profile == name] for name in (first, second)]
     return comparison(first, second, differences(*pairs))
+
+
+_MOST_REASONS: Final = 3
+_EXAMPLES: Final = 3
+
+
+def left_out_lines(results: Sequence[RunResult]) -> Iterator[str]:
+    """Which pods each run left out, and why; those of one reason together."""
+    for run in results:
+        if not run.left_out:
+            continue
+        number = len(run.left_out)
+        left = "1 pod" if number == 1 else f"{number:,} pods"
+        yield f"{run.profile}, seed {run.seed}: {left} left out"
+        by_reason: dict[str, list[str]] = {}
+        for pod, why in run.left_out.items():
+            by_reason.setdefault(why, []).append(pod)
+        ordered = sorted(by_reason.items(), key=lambda each: -len(each[1]))
+        for why, pods in ordered[:_MOST_REASONS]:
+            more = f" and {len(pods) - _EXAMPLES:,} more" if len(pods) > _EXAMPLES else ""
+            yield f"  {', '.join(pods[:_EXAMPLES])}{more}: {why}"
+        if len(ordered) > _MOST_REASONS:
+            yield f"  {len(ordered) - _MOST_REASONS:,} more reasons: -o json has all"
+
+
+def conclusions(results: Sequence[RunResult]) -> Iterator[str]:
+    """What the runs show of each profile beside the first, in sentences."""
+    names = list(dict.fromkeys(run.profile for run in results))
+    runs = {name: [run for run in results if run.profile == name] for name in names}
+    first = names[0]
+    for name in names[1:]:
+        found = differences(runs[first], runs[name])
+        placed = next((each for each in found if each.figure.name == _PLACED), None)
+        if placed is not None:
+            yield conclusion(first, name, placed)
+
+
+def conclusion(first: str, second: str, placed: Difference) -> str:
+    """Whether the second profile places more pods, in a sentence."""
+    if placed.more == 0:
+        return f"{second} places as many pods as {first}"
+    share = 100 * placed.more / placed.first if placed.first else 0.0
+    word = "more" if share > 0 else "fewer"
+    if placed.half_width is None:
+        return (
+            f"{second} placed {abs(share):.1f} % {word} pods than {first}: no difference shown, "
+            "one seed tells nothing"
+        )
+    half = 100 * placed.half_width / placed.first if placed.first else 0.0
+    low, high = sorted((abs(share) - half, abs(share) + half))
+    interval = f"95 %: {low:.1f} to {high:.1f}"
+    if abs(placed.more) <= placed.half_width:
+        return f"no difference shown between {first} and {second} ({interval} % {word} pods placed)"
+    return f"{second} places {abs(share):.1f} % {word} pods than {first} ({interval})"
+
+
+def answer_of(
+    results: Sequence[RunResult], compared: Sequence[tuple[str, str]]
+) -> SimulationAnswer:
+    """Everything that came of some runs, as programs read it."""
+    return SimulationAnswer(
+        runs=[
+            SimulatedRun(
+                profile=run.profile,
+                seed=run.seed,
+                placed=run.placed,
+                left_out=len(run.left_out),
+                figures={
+                    figure.name: round(value, _DECIMALS)
+                    for figure in FIGURES
+                    if (value := figure.of(run)) is not None
+                },
+                pods=[
+                    *(SimulatedPod(pod=pod, node=node) for pod, node in run.nodes.items()),
+                    *(SimulatedPod(pod=pod, reason=why) for pod, why in run.left_out.items()),
+                ],
+            )
+            for run in results
+        ],
+        comparisons=[
+            ComparedFigure(
+                first=first,
+                second=second,
+                figure=each.figure.name,
+                first_mean=each.first,
+                second_mean=each.second,
+                half_width=each.half_width,
+                verdict=each.verdict,
+            )
+            for first, second in compared
+            for each in differences(
+                *([run for run in results if run.profile == name] for name in (first, second))
+            )
+        ],
+        conclusions=list(conclusions(results)),
+    )
 
 
 def aligned(lines: Lines) -> str:

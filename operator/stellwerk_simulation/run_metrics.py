@@ -110,6 +110,10 @@ class RunResult:
     """The share of nodes and readings above `node_usage.HOT_PCT`."""
     cost: float = 0.0
     """Of the nodes in use: while they were, if pods leave; per hour at the end, if none does."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Where each pod was placed, by its name."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why pods have no node at the end, by their names."""
     compatibility: str = ""
     """The release of Kubernetes that its decisions followed."""
 
@@ -145,11 +149,14 @@ class RunMetrics:
         self._requested: Counter[str] = Counter()
         self._in_use_since: dict[str, float] = {}
         self._node_cost, self._any_left = 0.0, False
+        self._node_of: dict[str, str] = {}
+        self._why: dict[str, str] = {}
 
     def arrived(self, pod: TracePod, now: float) -> None:
         """A pod came."""
         self._arrived += pod.total_milli
         self._came[pod.name] = now
+        self._why[pod.name] = "it was not tried"
 
     def note_load(self) -> None:
         """What follows from the arrival is decided."""
@@ -157,6 +164,8 @@ class RunMetrics:
 
     def bound(self, pod: TracePod, requests: Mapping[str, int], node_name: str, now: float) -> None:
         """A pod runs, and the snapshot shows it; `requests` as the scheduler counts them."""
+        self._node_of[pod.name] = node_name
+        self._why.pop(pod.name, None)
         self._used += pod.total_milli
         self._placed += 1
         self._changed(node_name)
@@ -182,6 +191,15 @@ class RunMetrics:
         self._pods_on[node_name] -= 1
         if not self._pods_on[node_name]:
             self._end_use(node_name, now)
+
+    def refused(self, pod: TracePod, message: str) -> None:
+        """No node took a pod."""
+        self._why[pod.name] = message
+
+    def evicted(self, pod: TracePod) -> None:
+        """A pod lost its node to another one."""
+        self._node_of.pop(pod.name, None)
+        self._why[pod.name] = "it was preempted"
 
     def preempted(self, victims: int) -> None:
         """Pods were evicted for another one."""
@@ -217,6 +235,8 @@ class RunMetrics:
             None if used is None else used.hottest_pct,
             None if used is None else used.hot_share_pct,
             cost,
+            self._node_of,
+            self._why,
         )
 
     def _changed(self, node_name: str) -> None:

@@ -159,7 +159,10 @@ class Simulation(Pods):
             raise LookupError(f"no profile of the simulation serves {pod.key}")
         world.cache.update_snapshot()
         self.usages.read_what_is_due()
-        self._cluster.carry_out(pod, apply(world, queued, decide(world, pod, profile)))
+        decision = decide(world, pod, profile)
+        if decision.failure is not None and pod.uid in self._arrived:
+            self._metrics.refused(self._arrived[pod.uid], decision.failure.message)
+        self._cluster.carry_out(pod, apply(world, queued, decision))
 
     # --- what becomes of pods ---------------------------------------------------------------------
 
@@ -194,7 +197,10 @@ class Simulation(Pods):
 
     @override
     def delete(self, victim: PodInfo) -> None:
+        arrived = self._arrived.get(victim.uid)
         self._end(victim.uid)
+        if arrived is not None:
+            self._metrics.evicted(arrived)
 
     def _end(self, uid: str) -> None:
         """A pod leaves its node, if it is on one."""

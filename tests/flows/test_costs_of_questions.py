@@ -177,7 +177,9 @@ async def test_no_step_of_an_answer_takes_long_at_5000_nodes() -> None:
     assert {name: large[name] for name in large if large[name] > 64} == {}
 
 
-async def test_eight_bodies_that_once_stopped_the_leader_are_refused_or_answered_in_time() -> None:
+def eight_bodies() -> list[dict[str, Any]]:
+    """The questions that once stopped the leader."""
+
     def labelled(nodes: int, labels: int) -> dict[str, Any]:
         manifests = [
             make_node(f"x{node}", labels={f"l{node}-{each}": "v" for each in range(labels)})
@@ -192,7 +194,7 @@ async def test_eight_bodies_that_once_stopped_the_leader_are_refused_or_answered
         }
         for node in range(1000)
     ]
-    bodies = [
+    return [
         {"pod": make_pod("p", **spread(10_900, "key{}", "DoNotSchedule"))},
         {"pod": make_pod("p", **spread(2_000, _HOST, "DoNotSchedule"))},
         labelled(1000, 78),
@@ -206,8 +208,11 @@ async def test_eight_bodies_that_once_stopped_the_leader_are_refused_or_answered
         },
         {"pod": make_pod("p"), "addNodes": [make_node("x")], "count": 1001},
     ]
+
+
+async def test_eight_bodies_that_once_stopped_the_leader_are_refused_or_answered_in_time() -> None:
     async with hostile_world(20) as hostile:
-        for body in bodies:
+        for body in eight_bodies():
             took, answer = steps_of(hostile.world.operator.world, orjson.dumps(body))
             assert sum(took) < 2
             assert answer is None or answer.unplaced[0].message.startswith("too complex")

@@ -8,6 +8,7 @@ import yaml
 import zstandard
 
 from stellwerk.cli import main
+from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
 
@@ -57,7 +58,7 @@ def test_malformed_objects_are_skipped_as_the_operator_skips_them(
     profile = tmp_path / "profile.yaml"
     profile.write_text(yaml.safe_dump(make_profile("p")))
     assert main(["simulate", "--replay", journal, "--profile", str(profile)]) == 2
-    assert "no pod of schedulerName p" in capsys.readouterr().err
+    assert "no pod arrives in it" in capsys.readouterr().err
 
 
 def test_groups_are_counted_and_their_members_explained(
@@ -87,3 +88,42 @@ def test_a_profile_that_cannot_be_used_is_one_line(
     assert main(["simulate", "--replay", gangs, "--profile", str(profile)]) == 2
     err = capsys.readouterr().err
     assert (err.count("\n"), said in err) == (1, True), err
+
+
+def of_another_scheduler(tmp_path: Path) -> str:
+    """A recording from outside: a pod of the default scheduler comes, and is bound."""
+    profile = make_profile("default", "default-scheduler")
+    pod = make_pod("r1", cpu="1")
+    bound = make_pod("r1", cpu="1", node_name="b")
+    nodes = [make_node(name, cpu=cpu) for name, cpu in (("a", "2"), ("b", "8"))]
+    events = [
+        *(["E", 1, "Node", "ADDED", node] for node in nodes),
+        ["E", 1, "SchedulerProfile", "ADDED", profile],
+        ["E", 2, "Pod", "ADDED", pod],
+        ["E", 3, "Pod", "MODIFIED", bound],
+    ]
+    return written(tmp_path, HEAD, *events)
+
+
+def test_a_binding_of_another_scheduler_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = of_another_scheduler(tmp_path)
+    assert main(["simulate", "--replay", journal, "--until", "default/r1"]) == 0
+    out = capsys.readouterr().out
+    assert "default/r1 is waiting" in out
+    assert "another scheduler bound it to b then" in out
+    assert "It would get " in out
+
+
+def test_a_profile_that_no_pod_asks_for_decides_them_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = of_another_scheduler(tmp_path)
+    profile = tmp_path / "packing.yaml"
+    profile.write_text(yaml.safe_dump(make_profile("packing")))
+    assert main(["simulate", "--replay", journal, "--profile", str(profile), "-o", "json"]) == 0
+    written_out = capsys.readouterr()
+    answer = orjson.loads(written_out.out)
+    assert [(each["placed"], each["arrived"]) for each in answer["profiles"]] == [(1, 1), (1, 1)]
+    assert "no pod asks for schedulerName packing" in written_out.err

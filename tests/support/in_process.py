@@ -27,6 +27,9 @@ _PATHS = {
     "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",
     "PodGroup": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/{name}",
     KIND: f"/apis/{API_VERSION}/{PLURAL}/{{name}}",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices/{name}",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses/{name}",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}",
 }
 

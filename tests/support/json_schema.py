@@ -82,6 +82,8 @@ def described(document: Schema) -> dict[str, dict[str, str]]:
 
 def _fields(schema: Schema, named: Schema, at: str) -> Iterator[tuple[str, str]]:
     schema = _resolved(schema, named)
+    for each in schema.get("anyOf", ()):
+        yield from _fields(each, named, at)
     required = schema.get("required", ())
     for name, of_name in schema.get("properties", {}).items():
         path = f"{at}.{name}" if name in required else f"{at}.{name}?"

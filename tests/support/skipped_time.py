@@ -111,9 +111,11 @@ def skipping_loop() -> asyncio.AbstractEventLoop:
     return _SocketLoop(VirtualClock())
 
 
-def run_skipping(flow: Callable[[VirtualClock], Coroutine[Any, Any, Result]]) -> Result:
+def run_skipping(
+    flow: Callable[[VirtualClock], Coroutine[Any, Any, Result]], clock: VirtualClock | None = None
+) -> Result:
     """Run a flow without sockets to its end; it is given the clock of its loop."""
-    clock = VirtualClock()
+    clock = clock or VirtualClock()
     return _run(_SkippingLoop(clock, _SkippingSelector(clock)), flow(clock))
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -218,6 +219,67 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
     assert done.stdout == b"[]\n"
 
 
+def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found = [parser]
+    for action in parser._actions:  # noqa: SLF001 argparse tells it nowhere else
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 as above
+            for each in action.choices.values():
+                found += _parsers(each)
+    return found
+
+
+def test_an_option_that_is_given_again_adds_up_or_is_refused() -> None:
+    refused = 0
+    for parser in _parsers(build_parser()):
+        for option in parser._actions:  # noqa: SLF001 as above
+            if not option.option_strings or option.nargs in {0, "?"}:
+                continue
+            adds_up = isinstance(option, argparse._AppendAction)  # noqa: SLF001 as above
+            once = type(option).__name__ == "_Once"
+            assert adds_up or once, f"{parser.prog} {option.option_strings}"
+            refused += once
+    assert refused > 100
+
+
+def test_the_second_value_is_not_taken_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "pod", "a", "-n", "one", "-n", "two"])
+    assert ended.value.code == USAGE_ERROR
+    assert "-n/--namespace: is given twice" in capsys.readouterr().err
+
+
+def test_no_parser_takes_an_abbreviation_and_each_help_has_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in _parsers(build_parser()):
+        assert not parser.allow_abbrev
+        text = parser.format_help()
+        for line in text.splitlines():
+            assert len(line) <= 80 or line.startswith("  stellwerk "), f"{parser.prog}: {line}"
+
+
+def test_every_command_has_examples_whose_options_exist() -> None:
+    parser = build_parser()
+    for words in _examples(parser):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "exit", _no_exit)
+            parser.parse_args(words)
+
+
+def _examples(parser: argparse.ArgumentParser) -> list[list[str]]:
+    found = []
+    for each in _parsers(parser):
+        lines = (each.epilog or "").splitlines()
+        found += [shlex.split(line)[1:] for line in lines if line.startswith("  stellwerk ")]
+    assert len(found) > 30
+    return found
+
+
+def _no_exit(status: int = 0) -> None:
+    pytest.fail(f"an example is a usage error: {status}")
+
+
 HOSTILE = "x\x1b]0;title\x07\x1b[2J\x9b31m\r\u202egnp\u2028y\x7f"
 
 
@@ -230,8 +292,8 @@ def test_nothing_that_a_terminal_would_obey_leaves_a_command(
         sys.stdout.writelines([HOSTILE, "\n", HOSTILE])
         sys.stderr.write(f"{HOSTILE}\n")
         tables.console().print(HOSTILE, markup=False)
-        tables.write_for_programs({"name": HOSTILE}, "json")
-        tables.write_for_programs({"name": HOSTILE}, "yaml")
+        tables.write_for_programs({"name": HOSTILE}, "json", "Kind")
+        tables.write_for_programs({"name": HOSTILE}, "yaml", "Kind")
         raise SchedulerError(f"no such pod: {HOSTILE}")
 
     command = argparse.Namespace(command=run, log_level="info", log_format="text")

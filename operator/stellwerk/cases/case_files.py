@@ -14,6 +14,7 @@ import yaml
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.pod_templates import is_written, pods_of
 from stellwerk.models.profile import KIND
 
 Json = Mapping[str, Any]
@@ -23,6 +24,8 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
     "PriorityClass": "priorityclasses",
 }
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_MOST_PODS: Final = 1000
+"""Of one controller."""
 
 
 def read_cases(lines: Iterable[bytes], pod_key: str = "") -> Iterator[tuple[int, Json]]:
@@ -111,6 +114,9 @@ def cases_of(documents: Iterable[object], pod_key: str = "") -> Iterator[Json]:
             fields.setdefault(_FIELD_OF[str(kind)], []).append(obj)
     profiles.choose_by(fields.get("namespaces", ()))
     pods = fields.pop("pods", [])
+    for obj in objects:
+        if is_written(dict(obj)):
+            pods += pods_of(dict(obj), "default", _MOST_PODS)[:_MOST_PODS]
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
         raise ConfigurationError(f"pod {pod_key} is not there" if pod_key else "no pod is pending")

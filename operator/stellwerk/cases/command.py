@@ -7,9 +7,10 @@ ends the run with its number and field, after the results before it were printed
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import orjson
+import yaml
 
 from stellwerk.cases.case_files import cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
@@ -20,11 +21,13 @@ from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.untrusted_text import json_escaped, printable_lines
 
+_TABLES: Final = frozenset({"table", "wide"})
+
 
 def decide_lines(
     path: str,
     *,
-    human: bool,
+    form: str = "json",
     output: TextIO | None = None,
     pod_key: str = "",
     compatibility: Compatibility = AS_RECORDED,
@@ -41,7 +44,7 @@ def decide_lines(
                 _decide(
                     case,
                     f"{place}, line {number}",
-                    human=human,
+                    form=form,
                     output=output,
                     compatibility=compatibility,
                 )
@@ -56,7 +59,7 @@ def decide_objects(
     objects: Iterable[Mapping[str, Any]],
     place: str,
     *,
-    human: bool,
+    form: str = "json",
     pod_key: str = "",
     compatibility: Compatibility = AS_RECORDED,
 ) -> int:
@@ -66,7 +69,7 @@ def decide_objects(
         ConfigurationError: there is no such pod, or an object is malformed.
     """
     for case in cases_of(objects, pod_key):
-        _decide(case, place, human=human, compatibility=compatibility)
+        _decide(case, place, form=form, compatibility=compatibility)
     return 0
 
 
@@ -78,20 +81,28 @@ def _decide(
     case: Mapping[str, Any],
     place: str,
     *,
-    human: bool,
+    form: str = "json",
     output: TextIO | None = None,
     compatibility: Compatibility,
 ) -> None:
     try:
         if is_plugin_case(case):
-            result, human = decide_plugin_case(case), False
+            result, form = decide_plugin_case(case), "json" if form in _TABLES else form
         else:
             result = decide(case, compatibility)
     except (CaseError, ProfileError) as error:
         raise _PlacedError(f"{place}: {error}") from error
-    written = _table(result) if human else orjson.dumps(result).decode()
-    text = printable_lines(written) if human else json_escaped(written)
-    print(text, file=output or sys.stdout, flush=True)
+    print(_written(result, form), file=output or sys.stdout, flush=True)
+
+
+def _written(result: Mapping[str, Any], form: str) -> str:
+    if form in _TABLES:
+        return printable_lines(_table(result))
+    if form == "name":
+        return printable_lines(str(result["id"]))
+    if form == "yaml":
+        return f"---\n{yaml.safe_dump(dict(result), sort_keys=False)}".rstrip()
+    return json_escaped(orjson.dumps(result).decode())
 
 
 @contextmanager

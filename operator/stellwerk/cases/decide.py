@@ -318,7 +318,7 @@ def _check_fields(case: Mapping[str, Any]) -> None:
 
 
 def parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
-    """What a parser makes of a field of the case.
+    """A field of the case as a parser reads it.
 
     Raises:
         CaseError: the field is malformed.

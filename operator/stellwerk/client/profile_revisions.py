@@ -71,7 +71,7 @@ class History:
                 revision=each.number,
                 generation=each.generation,
                 accepted_at=each.accepted_at,
-                replaced_at=newer.accepted_at if newer else "",
+                replaced_at=newer.accepted_at if newer else None,
                 scheduled_pods=each.scheduled_pods,
                 spec=each.spec,
             )

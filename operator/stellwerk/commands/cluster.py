@@ -4,6 +4,7 @@ The command line calls it. Invariant: the cluster's own package does the work.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         name, what = f"--{word}-admission-plugins", f"{word} these admission plugins"
         parser.add_argument(name, metavar="NAMES", default="", help=what)
     add_release_flags(parser)
+    parser.add_argument(
+        "--storage-class",
+        action="store_true",
+        help="have a default StorageClass `standard` that binds with the first consumer, as "
+        "`stellwerk up` has one",
+    )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -90,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
         options.kubernetes_version,
         options.runtime_config,
     )
+    features = replace(features, storage_class=options.storage_class)
     access = AccessFlags(
         options.authorization,
         options.token_auth_file,

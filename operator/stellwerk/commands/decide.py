@@ -4,6 +4,7 @@ The command line calls it. Invariant: nothing is written to a cluster that is re
 """
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 from stellwerk.commands.arguments import (
@@ -11,11 +12,12 @@ from stellwerk.commands.arguments import (
     add_scheduler_gates,
     chosen_compatibility,
 )
+from stellwerk.commands.port_arguments import add_output_arguments
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
 EXAMPLES: Final = (
-    "decide cluster.json --human",
+    "decide cluster.json -o table",
     "decide --kubeconfig ~/.kube/config --pod team/web-0",
 )
 
@@ -41,8 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="decide for this pod of the objects; without a namespace: of the context's, or of "
         "`default` in a file (default: every pod without a node)",
     )
+    add_output_arguments(parser, "json")
     parser.add_argument(
-        "--human", action="store_true", help="print a table instead of JSON objects"
+        "--human", action="store_true", help="as -o table, in place of a JSON object a line"
     )
     add_compatibility(parser)
     add_scheduler_gates(parser)
@@ -58,17 +61,23 @@ def run(options: argparse.Namespace) -> int:
     if options.file is not None and options.kubeconfig is not None:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
     compatibility = chosen_compatibility(options)
+    form = "table" if options.human else options.output
     if options.file is not None:
-        return decide_lines(
-            options.file, human=options.human, pod_key=pod, compatibility=compatibility
-        )
+        _check_file(options.file)
+        return decide_lines(options.file, form=form, pod_key=pod, compatibility=compatibility)
     from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
     objects = read_live_objects(options.kubeconfig, options.context)
     source = options.kubeconfig or "the cluster"
-    return decide_objects(
-        objects, source, human=options.human, pod_key=pod, compatibility=compatibility
-    )
+    return decide_objects(objects, source, form=form, pod_key=pod, compatibility=compatibility)
+
+
+def _check_file(file: str) -> None:
+    """Refuse fields that do not exist, where a file holds manifests."""
+    if file.endswith((".yaml", ".yml")) and Path(file).is_file():
+        from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
+
+        check_file("decide", Path(file))
 
 
 def _namespace(options: argparse.Namespace) -> str:

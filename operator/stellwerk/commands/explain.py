@@ -1,15 +1,17 @@
-"""`stellwerk explain pod NAME` and `podgroup NAME`: why it is where it is, and what would help.
+"""`stellwerk explain KIND/NAME`: why pods are where they are, and what would help.
 
-The command line calls it; `kubectl stellwerk explain …` is the same. Invariant: it only reads.
+The command line calls it; `kubectl stellwerk explain …` is the same. Pods, pod groups and nodes are
+the operator's to explain; of a controller the API server names the pods. Invariant: it only reads.
 """
 
 import argparse
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from stellwerk.commands.port_arguments import (
     PortAddress,
+    add_exit_code_argument,
     add_namespace_argument,
     add_output_arguments,
     add_port_arguments,
@@ -19,52 +21,88 @@ from stellwerk.commands.port_arguments import (
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.name_syntax import suggestion
 
-HELP: Final = "say why a pod is where it is, why it waits, and what would help"
+if TYPE_CHECKING:
+    from stellwerk.client.operator_port import OperatorPort
+    from stellwerk.models.json_values import JsonObject
+
+HELP: Final = "say why pods are where they are, why they wait, and what would help"
 EXAMPLES: Final = (
     "explain pod hello",
     "explain pod team/web-0 --watch",
     "explain pod/hello -n team -o json",
+    "explain deployment/web",
+    "explain node/node-1",
     "explain podgroup training -o yaml",
 )
 
 
-_KINDS: Final = {
+KINDS: Final[Mapping[str, str]] = {
     "pod": "pod",
     "pods": "pod",
     "po": "pod",
     "podgroup": "podgroup",
     "podgroups": "podgroup",
+    "node": "node",
+    "nodes": "node",
+    "no": "node",
+    "deployment": "deployment",
+    "deployments": "deployment",
+    "deploy": "deployment",
+    "replicaset": "replicaset",
+    "replicasets": "replicaset",
+    "rs": "replicaset",
+    "statefulset": "statefulset",
+    "statefulsets": "statefulset",
+    "sts": "statefulset",
+    "daemonset": "daemonset",
+    "daemonsets": "daemonset",
+    "ds": "daemonset",
+    "job": "job",
+    "jobs": "job",
 }
+"""Words for a kind, and the kind."""
+_WORKLOADS: Final = {
+    "deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
+    "replicaset": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",
+    "statefulset": "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}",
+    "daemonset": "/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}",
+    "job": "/apis/batch/v1/namespaces/{namespace}/jobs/{name}",
+}
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_MOST_ASKED: Final = 50
+"""So many waiting pods of a workload are asked about."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments for the pod or group, and for the form of the answer."""
+    """Arguments for the object, and for the form of the answer."""
     parser.add_argument(
         "what",
         nargs="+",
         metavar="KIND NAME | KIND/NAME",
-        help="pod or podgroup, and its name, which NAMESPACE/NAME may be, too",
+        help="pod, podgroup, node, deployment, replicaset, statefulset, daemonset or job, and its "
+        "name, which NAMESPACE/NAME may be, too",
     )
     add_namespace_argument(parser)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="print again whenever it has changed"
     )
     add_output_arguments(parser)
+    add_exit_code_argument(parser, "a pod waits, or none would fit on the node")
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
 
 
 def run(options: argparse.Namespace) -> int:
     """Ask, and print the answer."""
-    kind, name = _kind_and_name(options.what)
-    namespace, name = split_name(options, name)
-    inside, is_group = f"/explain/{quote(namespace, safe='')}", kind == "podgroup"
-    name = quote(name, safe="")
-    path = f"{inside}/podgroups/{name}" if is_group else f"{inside}/{name}"
     import asyncio  # noqa: PLC0415
 
-    asyncio.run(_explain(port_address(options), path, options.output, watch=options.watch))
-    return 0
+    kind, name = _kind_and_name(options.what)
+    if kind == "node":
+        namespace = ""
+    else:
+        namespace, name = split_name(options, name)
+    is_no = asyncio.run(_explain(port_address(options), kind, namespace, name, options))
+    return 1 if is_no and options.exit_code else 0
 
 
 def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
@@ -76,24 +114,111 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
     kind, name = words[0], words[-1]
     if len(words) == 1:
         kind, _, name = words[0].partition("/")
-    if kind not in _KINDS:
-        near = suggestion(kind, _KINDS)
-        raise ConfigurationError(f"{kind!r} is not explained: pod NAME, or podgroup NAME{near}")
+    kind = kind.lower()
+    if kind not in KINDS:
+        known = sorted(set(KINDS.values()))
+        near = suggestion(kind, KINDS) or f"; {', '.join(known)} are"
+        raise ConfigurationError(f"{kind!r} is not explained{near}")
     if len(words) > len(("KIND", "NAME")) or not name:
         raise ConfigurationError(f"explain {' '.join(words)}: expected one name of a {kind}")
-    return _KINDS[kind], name
+    return KINDS[kind], name
 
 
-async def _explain(address: PortAddress, path: str, form: str, *, watch: bool) -> None:
+async def _explain(
+    address: PortAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
+) -> bool:
+    """Print the answer; whether it is a no: something waits."""
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.tables import Shown, print_explanation, print_group, show  # noqa: PLC0415  # noqa: PLC0415
-    from stellwerk.models.answers.group import GroupExplanation  # noqa: PLC0415
+    from stellwerk.commands.tables import GROUP, NODE, POD, WORKLOAD, show  # noqa: PLC0415
+
+    form, watch = options.output, options.watch
+    inside, last = f"/explain/{quote(namespace, safe='')}", quote(name, safe="")
+    async with open_port(address) as port:
+        if kind == "podgroup":
+            path = f"{inside}/podgroups/{last}"
+            answer = await show(lambda: port.written(path), form, GROUP, watch=watch)
+            return bool(answer["state"] != "placed")
+        if kind == "node":
+            path = f"/nodes?explain={last}"
+            answer = await show(lambda: port.written(path), form, NODE, watch=watch)
+            return not answer["fitting"]
+        if kind == "pod":
+            path = f"{inside}/{last}"
+            answer = await show(lambda: port.written(path), form, POD, watch=watch)
+            return bool(answer["state"] != "bound")
+        answer = await show(
+            lambda: _workload(options, port, kind, namespace, name), form, WORKLOAD, watch=watch
+        )
+        return bool(answer["waiting"])
+
+
+async def _workload(
+    options: argparse.Namespace, port: "OperatorPort", kind: str, namespace: str, name: str
+) -> Mapping[str, Any]:
+    """The pods of a controller, those that wait by the reason that the operator gives."""
+    from stellwerk.client.operator_port import PortRefusal  # noqa: PLC0415
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+    from stellwerk.models.answers.answer import codec  # noqa: PLC0415
+    from stellwerk.models.answers.listings import (  # noqa: PLC0415
+        PodsWaitingAlike,
+        WorkloadExplanation,
+    )
     from stellwerk.models.answers.pod import PodExplanation  # noqa: PLC0415
 
-    async with open_port(address) as port:
-        if "/podgroups/" in path:
-            group = Shown(GroupExplanation, print_group)
-            await show(lambda: port.written(path), form, group, watch=watch)
-        else:
-            pod = Shown(PodExplanation, print_explanation)
-            await show(lambda: port.written(path), form, pod, watch=watch)
+    async def read(client: Any) -> list["JsonObject"]:  # noqa: ANN401 a KubernetesClient
+        path = _WORKLOADS[kind].format(namespace=quote(namespace), name=quote(name))
+        workload = await client.get(path)
+        pods, _ = await client.list(f"/api/v1/namespaces/{quote(namespace)}/pods")
+        return [pod for pod in pods if _selects(workload, pod)]
+
+    pods = await with_client(options.kubeconfig, options.context, read)
+    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    alike: dict[str, list[str]] = {}
+    first: dict[str, PodExplanation] = {}
+    for pod in waiting[:_MOST_ASKED]:
+        pod_name = pod["metadata"]["name"]
+        try:
+            path = f"/explain/{quote(namespace, safe='')}/{quote(pod_name, safe='')}"
+            found = await port.get(path, PodExplanation)
+            reason = _reason(found)
+            first.setdefault(reason, found)
+        except PortRefusal as refusal:
+            reason = f"{refusal}"
+        alike.setdefault(reason, []).append(f"{namespace}/{pod_name}")
+    if len(waiting) > _MOST_ASKED:
+        rest = [f"{namespace}/{pod['metadata']['name']}" for pod in waiting[_MOST_ASKED:]]
+        alike["not asked about: there are too many"] = rest
+    ordered = sorted(alike.items(), key=lambda each: -len(each[1]))
+    return codec(WorkloadExplanation).as_json(
+        WorkloadExplanation(
+            workload=f"{kind}/{name}",
+            namespace=namespace,
+            pods=len(pods),
+            with_node=len(pods) - len(waiting),
+            waiting=[
+                PodsWaitingAlike(reason=reason, pods=names, explanation=first.get(reason))
+                for reason, names in ordered
+            ],
+        )
+    )
+
+
+def _selects(workload: "JsonObject", pod: "JsonObject") -> bool:
+    """Whether a pod that is not over is one of a controller's."""
+    from stellwerk.models.selectors import parse_label_selector  # noqa: PLC0415
+
+    selector = parse_label_selector((workload.get("spec") or {}).get("selector"))
+    over = (pod.get("status") or {}).get("phase") in _FINISHED
+    labels = pod["metadata"].get("labels") or {}
+    return selector is not None and not over and selector.matches(labels)
+
+
+def _reason(explanation: Any) -> str:  # noqa: ANN401 a PodExplanation
+    """The reason for which a pod waits, in a line that is the same for those that wait alike."""
+    verdicts = explanation.verdicts
+    return (
+        explanation.reason
+        or explanation.would_wait
+        or (verdicts is not None and (verdicts.error or verdicts.message))
+        or "it has not been tried yet"
+    )

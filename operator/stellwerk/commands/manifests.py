@@ -1,30 +1,22 @@
 """Manifests that the options of a command name: of the kinds it takes, with fields that exist.
 
-`stellwerk what-if` reads pods, nodes and profiles with it. Invariant: every document of every file
+`stellwerk what-if` reads pods, nodes and profiles with it; `simulate`, `plan` and `decide` have
+their files checked. Invariant: every document of every file
 is used or refused by name; a field that its kind does not have is refused, as the API server
 refuses it with strict validation.
 """
 
 import sys
 from collections.abc import Sequence
-from copy import deepcopy
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_templates import POD_KINDS
+from stellwerk.models.pod_templates import pods_of as pods_of_controller
 from stellwerk.models.yaml_file import parse_yaml, read_yaml
-
-_REPLICAS: Final = {
-    "Deployment": "replicas",
-    "ReplicaSet": "replicas",
-    "ReplicationController": "replicas",
-    "StatefulSet": "replicas",
-    "Job": "parallelism",
-}
-"""The field that says how many pods a kind has at once."""
-POD_KINDS: Final = ("Pod", *_REPLICAS)
 
 
 def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObject]:
@@ -45,6 +37,23 @@ def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObj
             raise ConfigurationError(f"{at}: a {kind} is no {_either(kinds)}")
         check_fields(at, obj)
     return found
+
+
+def check_file(option: str, file: Path) -> None:
+    """Refuse nodes, pods and controllers of a file that were written, with unknown fields.
+
+    What was read from a cluster has a uid, and was checked there.
+
+    Raises:
+        ConfigurationError: it cannot be read, or holds such a field.
+    """
+    from stellwerk_simulation.manifests import read_objects  # noqa: PLC0415 the scheduler
+
+    for obj in read_objects(file):
+        metadata = obj.get("metadata")
+        is_read = not isinstance(metadata, dict) or metadata.get("uid")
+        if obj.get("kind") in {"Node", *POD_KINDS} and not is_read:
+            check_fields(f"{option} {file}", obj)
 
 
 def check_fields(at: str, obj: JsonObject) -> None:
@@ -79,7 +88,7 @@ def pods_of(option: str, objects: Sequence[JsonObject], namespace: str) -> list[
     """
     pods: list[JsonObject] = []
     for obj in objects:
-        pods += _pods(obj, namespace)
+        pods += pods_of_controller(obj, namespace, MOST_PODS)
         if len(pods) > MOST_PODS:
             raise ConfigurationError(f"{option}: more than {MOST_PODS} pods")
     return pods
@@ -95,39 +104,6 @@ def _items(document: Any) -> list[Any]:  # noqa: ANN401 whatever stands in a fil
     if isinstance(document, dict) and isinstance(document.get("items"), list):
         return list(document["items"])
     return [document]
-
-
-def _pods(obj: JsonObject, namespace: str) -> list[JsonObject]:
-    metadata = dict(obj.get("metadata") or {})
-    metadata.setdefault("namespace", namespace)
-    if obj["kind"] == "Pod":
-        return [{**obj, "metadata": metadata}]
-    spec = obj.get("spec") or {}
-    template = spec.get("template") or {}
-    number = min(_replicas(obj["kind"], spec), MOST_PODS + 1)
-    owner = {"kind": obj["kind"], "name": metadata.get("name", ""), "controller": True}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                **deepcopy(template.get("metadata") or {}),
-                "name": f"{metadata.get('name', 'pod')}-{index}",
-                "namespace": metadata["namespace"],
-                "ownerReferences": [{**owner, "apiVersion": obj.get("apiVersion", ""), "uid": ""}],
-            },
-            "spec": deepcopy(template.get("spec") or {}),
-        }
-        for index in range(number)
-    ]
-
-
-def _replicas(kind: str, spec: JsonObject) -> int:
-    """So many pods of the controller run at once; 1 where it does not say."""
-    wanted = spec.get(_REPLICAS[kind])
-    most = spec.get("completions") if kind == "Job" else None
-    count = 1 if wanted is None else int(wanted)
-    return max(0, count if most is None else min(count, int(most)))
 
 
 def _either(kinds: Sequence[str]) -> str:

@@ -96,7 +96,7 @@ async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: floa
         # What is cordoned stays so: the user decides whether to go on.
         _say(f"stopped after {done} of {len(plan.moves)} moves: {error}")
         return 1
-    _say("the move is made" if done == 1 else f"all {done} moves are made")
+    _say("the move is made" if done == 1 else f"the {done} moves are made")
     return 0
 
 

@@ -5,9 +5,11 @@ cluster is done here and in `moving`.
 """
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.live_objects import read_live_objects
+from stellwerk.commands.port_arguments import add_output_arguments
 
 if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan
@@ -23,15 +25,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that the simulation's package knows."""
     from stellwerk_simulation.plan_command import add_arguments as of_plans  # noqa: PLC0415
 
-    of_plans(parser)
+    of_plans(parser, add_output_arguments)
     parser.set_defaults(log_level="warning")
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
+    from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    return plan(options, read_live_objects, _carry_out)
+    if options.plan == "fit":
+        _check_files(options)
+    return plan(options, read_live_objects, _carry_out, show_answer)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuse fields that do not exist, where files hold manifests."""
+    from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
+    from stellwerk_simulation.manifests import SUFFIXES  # noqa: PLC0415 the scheduler
+
+    for option, file in (("--for", Path(options.pods)), ("--shapes", options.shapes)):
+        if file.suffix in SUFFIXES and file.is_file():
+            check_file(option, file)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

@@ -6,6 +6,7 @@ Invariant: nothing heavy is imported for them, since every command's arguments a
 import argparse
 import os
 from dataclasses import dataclass
+from typing import Final
 
 from stellwerk.errors import ConfigurationError
 
@@ -115,8 +116,20 @@ def port_address(options: argparse.Namespace) -> PortAddress:
     )
 
 
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments for the form of the answer."""
+FORMS: Final = ("table", "wide", "json", "yaml", "name")
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, default: str = "table") -> None:
+    """`-o`, the form of the answer."""
     parser.add_argument(
-        "-o", "--output", choices=["table", "json", "yaml"], default="table", help="how to print"
+        "-o",
+        "--output",
+        choices=FORMS,
+        default=default,
+        help="how to print; docs/answers.json has the schemas (default: %(default)s)",
     )
+
+
+def add_exit_code_argument(parser: argparse.ArgumentParser, when: str) -> None:
+    """`--exit-code`; `when`: the answer that is a no."""
+    parser.add_argument("--exit-code", action="store_true", help=f"end with 1 where {when}")

@@ -81,17 +81,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from stellwerk.commands.tables import (  # noqa: PLC0415
-        Shown,
-        print_history,
-        show_written,
-    )
+    from stellwerk.commands.tables import HISTORY, show_written  # noqa: PLC0415
     from stellwerk.models.answers.answer import codec  # noqa: PLC0415
     from stellwerk.models.answers.profile_history import ProfileHistory  # noqa: PLC0415
 
     history = await _history(options)
     written = codec(ProfileHistory).as_json(history.answer())
-    show_written(written, options.output, Shown(ProfileHistory, print_history))
+    show_written(written, options.output, HISTORY)
 
 
 async def _history(options: argparse.Namespace) -> "History":

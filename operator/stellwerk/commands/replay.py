@@ -7,21 +7,31 @@ which is named; what is printed was computed from the entries before it.
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rich.table import Table
 
-from stellwerk.commands.tables import console, print_explanation
+from stellwerk.commands.tables import POD, console, show_answer, show_written
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
-from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head
+from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchEvent
 from stellwerk.journal.reader import Journal, open_journal
+from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.models.untrusted_text import printable
 from stellwerk.plugins.registry import known_plugins
+from stellwerk_simulation.answers import (
+    ReplayAnswer,
+    ReplayComparison,
+    ReplayDifference,
+    ReplayedProfile,
+)
+from stellwerk_simulation.defrag_command import TABLES
 from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replay_result import ReplayResult
 from stellwerk_simulation.replaying import Replay
@@ -33,33 +43,86 @@ _SEED: Final = 42
 
 def replay(options: argparse.Namespace) -> int:
     """Replay; 0 if every decision is the recorded one, 1 if not."""
+    form = options.output
     if options.until:
-        return asyncio.run(_explain(options.replay, options.until))
+        return asyncio.run(_explain(options.replay, options.until, form))
     if options.profile:
-        return asyncio.run(_rerun(options.replay, options.profile, options.seed or [_SEED]))
-    return asyncio.run(_replay(options.replay))
+        return asyncio.run(_rerun(options.replay, options.profile, options.seed or [_SEED], form))
+    return asyncio.run(_replay(options.replay, form))
 
 
-async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> int:
-    """The pods of a journal under other profiles, beside what the journal says of them."""
+async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int], form: str) -> int:
+    """The pods of a journal under other profiles, beside what the journal says of them.
+
+    Where no pod asks for a profile, it decides all that arrive: what if it served?
+    """
     manifests = [_checked(Path(each)) for each in profiles]
-    names = sorted({str(each["spec"]["schedulerName"]) for each in manifests})
-    recorded = AsRecorded(manifests)
-    journal = open_journal(file)
-    for entry in journal:
-        recorded.feed(entry)
-    _print_damage(journal)
-    rows = [("as recorded", recorded.finish())]
-    if not recorded.outcomes.arrived:
-        selects = any(each["spec"].get("selector") for each in manifests)
-        whose = f"{' or '.join(names)}{', or of a selector,' if selects else ''}"
-        raise ConfigurationError(f"{file}: no pod of schedulerName {whose} arrives in it")
+    recorded, damage = _as_recorded(file, manifests, _AS_THEY_ARE)
+    whose = _AS_THEY_ARE
+    if not recorded.arrived:
+        whose = str(manifests[0]["spec"]["schedulerName"])
+        recorded, damage = _as_recorded(file, manifests, whose)
+    _print_damage(damage)
+    if not recorded.arrived:
+        raise ConfigurationError(f"{file}: no pod arrives in it")
+    if whose:
+        names = " or ".join(sorted({str(each["spec"]["schedulerName"]) for each in manifests}))
+        said = f"stellwerk: no pod asks for schedulerName {names}: all are decided by the profile"
+        print(printable(said), file=sys.stderr)
+    rows = [("as recorded", recorded)]
     for path, manifest in zip(profiles, manifests, strict=True):
+        own = str(manifest["spec"]["schedulerName"]) if whose else _AS_THEY_ARE
         for seed in seeds:
             title = path if len(seeds) == 1 else f"{path}, seed {seed}"
-            rows.append((title, _run_again(file, manifest, seed)))
-    print_outcomes(rows)
+            rows.append((title, _run_again(file, manifest, seed, own)))
+    if form in TABLES:
+        print_outcomes(rows)
+    else:
+        show_answer(_compared(rows), form, [title for title, _ in rows])
     return 0
+
+
+_AS_THEY_ARE: Final = ""
+"""Pods keep their schedulerNames."""
+
+
+def _entries(journal: Journal, scheduler_name: str) -> Iterator[Entry]:
+    """The entries of a journal, pods with this schedulerName."""
+    for entry in journal:
+        if scheduler_name and isinstance(entry, WatchEvent) and entry.kind == "Pod":
+            spec = entry.obj.get("spec")
+            if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+                named = {**spec, "schedulerName": scheduler_name}
+                yield replace(entry, obj={**entry.obj, "spec": named})
+                continue
+        yield entry
+
+
+def _as_recorded(
+    file: Path, manifests: Sequence[JsonObject], scheduler_name: str
+) -> tuple[Outcomes, Journal]:
+    recorded, journal = AsRecorded(manifests), open_journal(file)
+    for entry in _entries(journal, scheduler_name):
+        recorded.feed(entry)
+    return recorded.finish(), journal
+
+
+def _compared(rows: Sequence[tuple[str, Outcomes]]) -> ReplayComparison:
+    return ReplayComparison(
+        profiles=[
+            ReplayedProfile(
+                profile=title,
+                placed=outcomes.placed,
+                arrived=outcomes.arrived,
+                waited_p50_seconds=outcomes.waited(0.5),
+                waited_p99_seconds=outcomes.waited(0.99),
+                nodes_in_use=outcomes.nodes_in_use,
+                most_nodes_in_use=outcomes.most_nodes_in_use,
+                preempted=outcomes.preempted,
+            )
+            for title, outcomes in rows
+        ]
+    )
 
 
 def _checked(file: Path) -> JsonObject:
@@ -78,9 +141,9 @@ def _checked(file: Path) -> JsonObject:
     return manifest
 
 
-def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
+def _run_again(file: Path, manifest: JsonObject, seed: int, scheduler_name: str) -> Outcomes:
     rerun: Rerun | None = None
-    for entry in open_journal(file):
+    for entry in _entries(open_journal(file), scheduler_name):
         if rerun is None:
             if not isinstance(entry, Head):
                 break
@@ -93,18 +156,26 @@ def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
     return rerun.finish()
 
 
+def _object(part: object) -> JsonObject:
+    """A part of an object; empty where it is malformed."""
+    return part if isinstance(part, dict) else {}
+
+
 def _print_damage(journal: Journal) -> None:
     if journal.damage:
         print(printable(f"stellwerk: replayed up to here: {journal.damage}"), file=sys.stderr)
 
 
-async def _replay(file: Path) -> int:
+async def _replay(file: Path, form: str) -> int:
     journal = open_journal(file)
     result = _run(journal, None).result
     if journal.damage and not (result.decisions or result.bound_by_others):
         raise JournalError(journal.damage)
     _print_damage(journal)
-    _print(result)
+    if form in TABLES:
+        _print(result)
+    else:
+        show_answer(_answer(result), form, [each.key for each in result.differences])
     return 1 if result.decisions != result.equal else 0
 
 
@@ -136,8 +207,31 @@ def _decided(entry: Entry) -> Sequence[tuple[str, int]]:
     return ()
 
 
-async def _explain(file: Path, key: str) -> int:
-    """Stop behind the newest decision for a pod, and explain it there."""
+def _answer(result: ReplayResult) -> ReplayAnswer:
+    by_others = bool(result.bound_by_others)
+    return ReplayAnswer(
+        decisions=result.decisions,
+        equal=result.equal,
+        groups=result.groups,
+        unknown=result.unknown,
+        differences=[
+            ReplayDifference(
+                pod=each.key,
+                attempt=each.attempts,
+                after_seconds=each.seconds,
+                recorded=each.recorded,
+                now=each.replayed,
+            )
+            for each in result.differences
+        ],
+        bound_by_others=result.bound_by_others if by_others else None,
+        among_best=result.among_best if by_others else None,
+        feasible=result.feasible if by_others else None,
+    )
+
+
+async def _explain(file: Path, key: str, form: str) -> int:
+    """Stop behind the newest decision for a pod, or before another scheduler's, and explain it."""
     namespace, slash, name = key.rpartition("/")
     wanted = key if slash else f"default/{name}"
     attempts = max(
@@ -150,10 +244,37 @@ async def _explain(file: Path, key: str) -> int:
         default=0,
     )
     if not attempts:
-        raise ConfigurationError(f"--until {key}: {file} holds no decision for this pod")
-    replayed = _run(open_journal(file), (wanted, attempts))
-    print_explanation(replayed.explain(namespace or "default", name), console())
+        explanation = _before_binding(open_journal(file), wanted)
+        if explanation is None:
+            raise ConfigurationError(f"--until {key}: {file} holds no decision for this pod")
+    else:
+        replayed = _run(open_journal(file), (wanted, attempts))
+        explanation = replayed.explain(namespace or "default", name)
+    show_written(codec(PodExplanation).as_json(explanation), form, POD)
     return 0
+
+
+def _before_binding(journal: Journal, wanted: str) -> PodExplanation | None:
+    """The explanation of a pod right before another scheduler bound it.
+
+    None: the journal does not show it waiting, and bound then.
+    """
+    replayed: Replay | None = None
+    for entry in journal:
+        if replayed is None:
+            replayed = Replay(entry) if isinstance(entry, Head) else None
+            continue
+        if isinstance(entry, WatchEvent) and entry.kind == "Pod":
+            metadata, spec = (_object(entry.obj.get(part)) for part in ("metadata", "spec"))
+            key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+            waits = metadata.get("uid") in replayed.world.queue.entries
+            if key == wanted and waits and spec.get("nodeName"):
+                found = replayed.explain_waiting(*wanted.split("/", 1))
+                bound = f"another scheduler bound it to {spec['nodeName']} then"
+                note = f"{found.note}; {bound}" if found.note else bound
+                return replace(found, note=note)
+        replayed.feed(entry)
+    return None
 
 
 def _print(result: ReplayResult) -> None:

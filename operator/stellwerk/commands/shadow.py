@@ -41,12 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _show(address: PortAddress, path: str, form: str) -> None:
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.tables import (  # noqa: PLC0415
-        Shown,
-        print_shadow,
-        show,
-    )
-    from stellwerk.models.answers.shadow import ShadowDiff  # noqa: PLC0415
+    from stellwerk.commands.tables import SHADOW, show  # noqa: PLC0415
 
     async with open_port(address) as port:
-        await show(lambda: port.written(path), form, Shown(ShadowDiff, print_shadow))
+        await show(lambda: port.written(path), form, SHADOW)

@@ -7,6 +7,7 @@ import argparse
 from typing import Final
 
 from stellwerk.commands.live_objects import read_live_objects
+from stellwerk.commands.port_arguments import add_output_arguments
 
 HELP: Final = "run a trace against profiles, in virtual time"
 EXAMPLES: Final = ("simulate --replay day.journal --profile packing.yaml",)
@@ -16,15 +17,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that the simulation's package knows."""
     from stellwerk_simulation.command import add_arguments as of_simulation  # noqa: PLC0415
 
-    of_simulation(parser)
+    of_simulation(parser, add_output_arguments)
     parser.set_defaults(log_level="warning")
 
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
+    from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    return simulate(options, read_live_objects, _replay)
+    _check_files(options)
+    return simulate(options, read_live_objects, _replay, show_answer)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuse fields that do not exist, where files hold manifests."""
+    from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
+    from stellwerk_simulation.manifests import SUFFIXES  # noqa: PLC0415 the scheduler
+
+    for option, file in (("--nodes", options.nodes), ("--pods", options.pods)):
+        if file is not None and file.suffix in SUFFIXES and file.is_file():
+            check_file(option, file)
 
 
 def _replay(options: argparse.Namespace) -> int:

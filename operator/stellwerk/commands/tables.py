@@ -27,9 +27,17 @@ from rich.text import Text
 from typing_extensions import override
 
 from stellwerk.clock import SystemClock
-from stellwerk.models.answers.answer import Kind, codec
+from stellwerk.models.answers.answer import Kind, PortAnswer, codec
 from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
-from stellwerk.models.answers.listings import DecisionsPage, NodeFields, NodesPage, QueuePage
+from stellwerk.models.answers.listings import (
+    DecisionsPage,
+    NodeExplanation,
+    NodeFields,
+    NodesPage,
+    PodsTurnedAway,
+    QueuePage,
+    WorkloadExplanation,
+)
 from stellwerk.models.answers.pod import (
     DecisionFields,
     LastPreemption,
@@ -47,12 +55,15 @@ from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
+from stellwerk.waiting_line import waiting_for
 
 _UNBROKEN: Final = 10_000
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
 _MOST_NODES: Final = 10
 _TIE: Final = 2
 _MOST_TIED: Final = 5
+_MOST_NAMES: Final = 20
+_EXAMPLES: Final = 3
 _MOST_DIFFERENCES: Final = 50
 _WORD: Final = re.compile(r"[A-Z]+[a-z0-9]*|[^A-Z]+")
 
@@ -63,6 +74,9 @@ class _Tables(Console):
     What a tenant has written changes nothing on the terminal: of texts, whatever they come from,
     only printable characters and line breaks are written.
     """
+
+    is_wide = False
+    """Whether everything is shown, however wide it is."""
 
     @override
     def render(
@@ -77,7 +91,7 @@ class _Tables(Console):
         raise BrokenPipeError
 
 
-def console(output: TextIO | None = None) -> Console:
+def console(output: TextIO | None = None) -> _Tables:
     """The console of tables: a terminal, else as wide as $COLUMNS or any line, without colour."""
     output = output or sys.stdout
     if output.isatty():
@@ -103,6 +117,8 @@ def print_explanation(explanation: PodExplanation, to: Console) -> None:
             to.print(escape(text))
     if explanation.nearest is not None:
         to.print(f"Nearest name: [bold]{escape(explanation.nearest)}[/]")
+    if explanation.served:
+        to.print(escape(f"Served are: {', '.join(explanation.served[:_MOST_NAMES])}"))
     if explanation.decision is not None:
         _print_decision(explanation.decision, explanation.node or "", to)
     _print_queue(explanation, to)
@@ -178,12 +194,12 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Console) -> None:
 def _print_scores(best: Sequence[RankedNode], tied: int, chosen: str, to: Console) -> None:
     """The best nodes with their points, the steps to these where the terminal is wide enough."""
     steps = _score_table(best, chosen, _score_steps)
-    if _natural_width(steps, to) <= to.width:
+    if getattr(to, "is_wide", False) or _natural_width(steps, to) <= to.width:
         to.print(steps)
         to.print("[dim]raw → normalised × weight = weighted[/]")
     else:
         to.print(_score_table(best, chosen, _score_points, narrow=True))
-        to.print("[dim]weighted points; -o json has how they come about[/]")
+        to.print("[dim]weighted points; -o wide has how they come about[/]")
     total = best[0].total
     left = tied - sum(node.total == total for node in best)
     if left > 0 and tied >= _TIE:
@@ -386,6 +402,69 @@ def _print_drains(answer: WhatIf, to: Console) -> None:
         )
 
 
+# --- a node and a workload ----------------------------------------------------------------------
+
+
+def print_node(explanation: NodeExplanation, to: Console) -> None:
+    """A node, and who would fit there."""
+    node = explanation.node
+    cordoned = ", cordoned" if node.unschedulable else ""
+    to.print(
+        Text.assemble((f"node/{node.name}", "bold"), f": {counted(explanation.running, 'pod')}")
+        + f" on it{cordoned}"
+    )
+    quantities = node.quantities
+    if quantities is not None:
+        shares = (
+            f"{name} {quantities.requested.get(name, '0')} of {amount}"
+            for name, amount in quantities.allocatable.items()
+            if name in {"cpu", "memory", "pods"} or quantities.requested.get(name, "0") != "0"
+        )
+        to.print(Text(f"Requested: {', '.join(shares)}"))
+    for taint in node.taints:
+        to.print(Text(f"Taint: {taint.key}={taint.value}:{taint.effect}"))
+    fitting = explanation.fitting
+    if fitting:
+        more = f" and {len(fitting) - _MOST_NAMES:,} more" if len(fitting) > _MOST_NAMES else ""
+        named = ", ".join(fitting[:_MOST_NAMES])
+        to.print(Text(f"Of the pods that wait, each seen alone, would fit: {named}{more}", "green"))
+    elif explanation.turned_away:
+        to.print("None of the pods that wait would fit there.")
+    else:
+        to.print("No pod waits.")
+    if explanation.turned_away:
+        to.print(_turned_away(explanation.turned_away))
+    if explanation.left_out is not None:
+        why = f": {explanation.stopped}" if explanation.stopped else ""
+        more = counted(explanation.left_out, "more pod")
+        to.print(f"[yellow]{more} not looked at{escape(why)}[/]")
+
+
+def _turned_away(rows: Iterable[PodsTurnedAway]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("PODS", justify="right")
+    for title in ("PLUGIN", "WHY", "FOR EXAMPLE"):
+        table.add_column(title, overflow="fold")
+    for each in rows:
+        examples = ", ".join(each.pods[:_EXAMPLES])
+        table.add_row(*map(Text, (f"{each.count}", each.plugin, ", ".join(each.reasons), examples)))
+    return table
+
+
+def print_workload(explanation: WorkloadExplanation, to: Console) -> None:
+    """A controller's pods, those that wait by reason."""
+    of = f"{explanation.with_node} of {counted(explanation.pods, 'pod')} on nodes"
+    to.print(Text.assemble((explanation.workload, "bold"), f" in {explanation.namespace}: {of}"))
+    for each in explanation.waiting:
+        more = f" and {len(each.pods) - _EXAMPLES:,} more" if len(each.pods) > _EXAMPLES else ""
+        named = f"{', '.join(each.pods[:_EXAMPLES])}{more}"
+        to.print(Text(f"\n{counted(len(each.pods), 'pod')} ({named}): {each.reason}", "yellow"))
+        if each.explanation is not None:
+            print_explanation(each.explanation, to)
+    if not explanation.pods:
+        to.print("It has no pods.")
+
+
 # --- a group ------------------------------------------------------------------------------------
 
 
@@ -403,7 +482,7 @@ def print_group(explanation: GroupExplanation, to: Console) -> None:
         to.print(line)
     for each in explanation.would_fit or ():
         nodes = "1 more node" if each.nodes == 1 else f"{each.nodes} more nodes"
-        to.print(f"would fit with {nodes} like {each.like}")
+        to.print(f"would fit with {nodes} like {each.like}, beside the free room that there is")
 
 
 def _remarks(explanation: GroupExplanation) -> Iterator[str]:
@@ -504,6 +583,8 @@ def print_queue(answer: QueuePage, to: Console) -> None:
     )
     titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
     _print_list("No pod waits.", titles, rows, answer.total, to)
+    for pod in answer.misspelt or ():
+        to.print(Text(f"{pod.pod} is served by none: {pod.reason}", "yellow"))
 
 
 def print_decisions(answer: DecisionsPage, to: Console) -> None:
@@ -556,7 +637,7 @@ def _print_list(
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", no_wrap=title != titles[-1])
     for row in listed:
         table.add_row(*(Text(printable(cell)) for cell in row))
     to.print(table)
@@ -638,34 +719,63 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shown(Generic[Kind]):
-    """A kind of answer, and the table of it."""
+    """A kind of answer, the table of it, and the names in it."""
 
     kind: type[Kind]
     table: Callable[[Kind, Console], None]
+    names: Callable[[Kind], Iterable[str]]
+    """Of pods as NAMESPACE/NAME, of others as KIND/NAME: each is an argument for commands."""
 
 
 LISTS: Final[Mapping[str, Shown[Any]]] = {
-    "/queue": Shown(QueuePage, print_queue),
-    "/decisions": Shown(DecisionsPage, print_decisions),
-    "/nodes": Shown(NodesPage, print_nodes),
+    "/queue": Shown(QueuePage, print_queue, lambda page: (each.pod for each in page.items)),
+    "/decisions": Shown(
+        DecisionsPage, print_decisions, lambda page: (each.pod for each in page.items)
+    ),
+    "/nodes": Shown(
+        NodesPage, print_nodes, lambda page: (f"node/{each.name}" for each in page.items)
+    ),
 }
+POD: Final = Shown(PodExplanation, print_explanation, lambda pod: [pod.pod])
+GROUP: Final = Shown(GroupExplanation, print_group, lambda group: [f"podgroup/{group.pod_group}"])
+WHAT_IF: Final = Shown(
+    WhatIf,
+    print_what_if,
+    lambda answer: [
+        *(each.pod for each in answer.placed),
+        *(each.pod for each in answer.unplaced),
+    ],
+)
+NODE: Final = Shown(NodeExplanation, print_node, lambda answer: answer.fitting)
+WORKLOAD: Final = Shown(
+    WorkloadExplanation,
+    print_workload,
+    lambda answer: (pod for each in answer.waiting for pod in each.pods),
+)
+SHADOW: Final = Shown(
+    ShadowDiff, print_shadow, lambda answer: (each.pod for each in answer.differences)
+)
+HISTORY: Final = Shown(
+    ProfileHistory, print_history, lambda answer: [f"schedulerprofile/{answer.profile}"]
+)
 
 
 async def show(
     ask: Callable[[], Awaitable[Json]], form: str, shown: Shown[Kind], *, watch: bool = False
-) -> None:
-    """Print an answer; with `watch`, again whenever it has changed, until interrupted.
+) -> Json:
+    """Print an answer, and return it; with `watch`, again whenever it has changed.
 
     Raises:
         MalformedAnswer: it is another kind of answer than is shown.
     """
     before: Json | None = None
     while True:
-        answer = await ask()
+        with waiting_for("waiting for the answer"):
+            answer = await ask()
         if _without_times(answer) != before:
             show_written(answer, form, shown)
         if not watch:
-            return
+            return answer
         before = _without_times(answer)
         await asyncio.sleep(WATCH_SECONDS)
 
@@ -678,20 +788,41 @@ def _without_times(answer: Json) -> Json:
 
 def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
     """Print an answer that is there, as JSON of the operator."""
-    if form == "table":
-        shown.table(codec(shown.kind).read(answer), console())
+    if form in {"table", "wide"}:
+        to = console()
+        to.is_wide = form == "wide"
+        shown.table(codec(shown.kind).read(answer), to)
+    elif form == "name":
+        for name in dict.fromkeys(shown.names(codec(shown.kind).read(answer))):
+            sys.stdout.write(f"{printable(name)}\n")
     else:
-        write_for_programs(answer, form)
+        write_for_programs(answer, form, shown.kind.__name__)
     sys.stdout.flush()
 
 
-def write_for_programs(answer: Json, form: str) -> None:
-    """Write an answer unchanged, as `json` or `yaml`; controls in it are escaped."""
+def show_answer(answer: PortAnswer, form: str, names: Iterable[str] = ()) -> None:
+    """Print an answer of another part than the operator, for programs."""
+    if form == "name":
+        for name in names:
+            sys.stdout.write(f"{printable(name)}\n")
+    else:
+        kind = type(answer)
+        write_for_programs(codec(kind).as_json(answer), form, kind.__name__)
+    sys.stdout.flush()
+
+
+API_VERSION: Final = "answers.stellwerk.dev/v1"
+"""Of the answers of commands; docs/answers.json has their schemas."""
+
+
+def write_for_programs(answer: Json, form: str, kind: str) -> None:
+    """Write an answer with its kind, as `json` or `yaml`; controls in it are escaped."""
+    whole = {"apiVersion": API_VERSION, "kind": kind, **answer}
     if form == "json":
-        text = orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
+        text = orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode()
         sys.stdout.write(json_escaped(text) + "\n")
         return
-    text = yaml.safe_dump(dict(answer), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
     if printable_lines(text) != text:  # then escapes say the same
-        text = yaml.safe_dump(dict(answer), sort_keys=False)
+        text = yaml.safe_dump(whole, sort_keys=False)
     sys.stdout.write(text)

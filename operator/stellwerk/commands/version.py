@@ -92,7 +92,7 @@ async def _versions_beside(client: "KubernetesClient") -> Versions:
 
 
 def _print(versions: Versions, form: str) -> None:
-    if form == "table":
+    if form in {"table", "wide", "name"}:
         sys.stdout.write(f"Client Version: v{versions.client}\n")
         if versions.server is not None:
             lines = [
@@ -105,5 +105,5 @@ def _print(versions: Versions, form: str) -> None:
     else:
         from stellwerk.commands.tables import write_for_programs  # noqa: PLC0415 rich
 
-        write_for_programs(versions.as_json(), form)
+        write_for_programs(versions.as_json(), form, "Version")
     sys.stdout.flush()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from stellwerk.commands.port_arguments import (
     PortAddress,
+    add_exit_code_argument,
     add_namespace_argument,
     add_output_arguments,
     add_port_arguments,
@@ -75,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many recorded decisions to compare (default: 1000)",
     )
     add_output_arguments(parser)
+    add_exit_code_argument(parser, "a pod gets no node, is lost, or cannot be evicted")
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
 
@@ -89,21 +91,19 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError("--last goes with --recording")
     from stellwerk.commands.what_if_request import what_if_request  # noqa: PLC0415
 
-    asyncio.run(_ask(port_address(options), what_if_request(options), options.output))
-    return 0
+    request = what_if_request(options)
+    is_no = asyncio.run(_ask(port_address(options), request, options.output))
+    return 1 if is_no and options.exit_code else 0
 
 
-async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> None:
+async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> bool:
+    """Print the answer; whether a pod gets no node, or does not leave the one that is drained."""
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.tables import (  # noqa: PLC0415
-        Shown,
-        print_what_if,
-        show,
-    )
-    from stellwerk.models.answers.what_if import WhatIf  # noqa: PLC0415
+    from stellwerk.commands.tables import WHAT_IF, show  # noqa: PLC0415
 
     async with open_port(address) as port:
-        await show(lambda: port.written("/what-if", body), form, Shown(WhatIf, print_what_if))
+        answer = await show(lambda: port.written("/what-if", body), form, WHAT_IF)
+    return bool(answer["unplaced"] or answer.get("staying") or answer.get("lost"))
 
 
 def _of_recording(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.tables import Shown, print_shadow, show_written
+from stellwerk.commands.tables import SHADOW, show_written
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import Decided, GroupDecided, Head
@@ -51,7 +51,7 @@ async def _print(file: Path, profile: Path, last: int, form: str) -> None:
     if journal.damage:
         sys.stderr.write(printable(f"stellwerk: compared up to here: {journal.damage}") + "\n")
     written = codec(ShadowDiff).as_json(answer)
-    show_written(written, form, Shown(ShadowDiff, print_shadow))
+    show_written(written, form, SHADOW)
 
 
 class _Beside:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.resources import files
 from textwrap import wrap
@@ -27,6 +28,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from stellwerk.models.untrusted_text import printable, terminal
+from stellwerk.waiting_line import waiting_for
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import api_features
 
@@ -128,7 +130,9 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
     started = time.perf_counter()
     nodes = load_nodes()
     features = api_features()
-    async with open_sandbox(nodes, features=features) as sandbox:
+    async with AsyncExitStack() as stack:
+        with waiting_for("starting the cluster and its scheduler"):
+            sandbox = await stack.enter_async_context(open_sandbox(nodes, features=features))
         cluster = sandbox.cluster
         print(features.groups_of_pods(), file=output)
         print(f"A cluster of {len(nodes)} nodes at {cluster.url}\n", file=output)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from shutil import which
@@ -24,6 +24,7 @@ from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
+from stellwerk.waiting_line import waiting_for
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import ApiFeatures, open_cluster
 from stellwerk_cluster.kubeconfig import KubeconfigFile
@@ -83,7 +84,8 @@ async def open_sandbox(
         ConfigurationError: the nodes cannot be read, the operator cannot start, or a file is
             there that is not this command's to replace.
     """
-    kubelet = kubelet_options(None, None, devices)
+    kubelet = replace(kubelet_options(None, None, devices), tells_of_containers=True)
+    features = replace(features or ApiFeatures(), storage_class=True)
     async with AsyncExitStack() as stack:
         if kubeconfig is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-"))
@@ -150,11 +152,15 @@ async def run_up(
     output = output or sys.stdout
     for each in (page_port, operator_port):
         _check_free(each)
-    async with (
-        open_sandbox(nodes, kubeconfig, port, features, devices, operator_port) as sandbox,
-        aiohttp.ClientSession() as session,
-        open_page(OperatorPort(session, sandbox.url), page_port) as page,
-    ):
+    async with AsyncExitStack() as stack:
+        with waiting_for("starting the cluster and its scheduler"):
+            sandbox = await stack.enter_async_context(
+                open_sandbox(nodes, kubeconfig, port, features, devices, operator_port)
+            )
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        page = await stack.enter_async_context(
+            open_page(OperatorPort(session, sandbox.url), page_port)
+        )
         command, file = own_command(), sandbox.kubeconfig
         print((features or ApiFeatures()).groups_of_pods(), file=output)
         print(f"Cluster:    {sandbox.cluster.url}", file=output)

@@ -76,7 +76,7 @@ def attempt(
 
 
 def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
-    """What has a say in whether the pod gets its node, and is not asked on a fork."""
+    """Extenders and plugins with a say in whether the pod gets its node, not asked on a fork."""
     for extender in profile.loaded.spec.extenders:
         if is_interested(extender, pod):
             yield PluginLeftOut(

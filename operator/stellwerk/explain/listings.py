@@ -4,34 +4,48 @@ The operator's port serves them. Invariant: a page is made in steps, and holds a
 entries as were asked for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.errors import ConfigurationError
 from stellwerk.explain.queue_facts import QUEUES, at
 from stellwerk.explain.records import DecisionRecords
-from stellwerk.explain.steps import Steps
+from stellwerk.explain.steps import OutOfTime, Steps
+from stellwerk.framework.types import Feasibility, PluginFailure, Status
 from stellwerk.models.answers.listings import (
     DecidedPod,
     DecisionsPage,
+    NodeExplanation,
     NodeFields,
+    NodeQuantities,
     NodesPage,
     PendingPod,
+    PodsTurnedAway,
     ProfileObject,
     ProfilesPage,
     QueuePage,
     RefusedProfile,
     ServingProfile,
+    UnservedPod,
 )
 from stellwerk.models.answers.suggestion import TaintFields
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.world.decide import find_nodes
+from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 MOST: Final = 5000
 DEFAULT: Final = 500
 _AT_ONCE: Final = 200
+_MOST_NAMES: Final = 100
+"""So many different names are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +56,13 @@ class Page:
     offset: int = 0
 
 
-def queue_page(world: World, page: Page) -> Steps[QueuePage]:
-    """Pending pods, in the order in which they would be tried within each queue."""
+def queue_page(
+    world: World, page: Page, without_profile: Iterable[PodInfo] = ()
+) -> Steps[QueuePage]:
+    """Pending pods, in the order in which they would be tried within each queue.
+
+    `without_profile`: pods that no profile serves, of which the misspelt ones are named.
+    """
     entries = list(world.queue.entries.values())
     yield
     entries.sort(key=_order)
@@ -54,7 +73,28 @@ def queue_page(world: World, page: Page) -> Steps[QueuePage]:
         if number % _AT_ONCE == 0:
             yield
         items.append(_queued(world, entry))
-    return QueuePage(counts=dict(world.queue.pending()), total=len(entries), items=items)
+    return QueuePage(
+        counts=dict(world.queue.pending()),
+        total=len(entries),
+        items=items,
+        misspelt=(yield from _misspelt(world, without_profile)) or None,
+    )
+
+
+def _misspelt(world: World, pods: Iterable[PodInfo]) -> Steps[list[UnservedPod]]:
+    """Those of the pods whose schedulerName may be a misspelling of a served one."""
+    profiles, found = world.profiles, list[UnservedPod]()
+    near: dict[str, bool] = {}
+    for number, pod in enumerate(list(pods)):
+        if number % _AT_ONCE == 0:
+            yield
+        name = pod.spec.scheduler_name
+        if name not in near:
+            near[name] = len(near) < _MOST_NAMES and bool(suggestion(name, profiles.served))
+        if near[name] and len(found) < _AT_ONCE:
+            reason = profiles.why_none(pod)
+            found.append(UnservedPod(pod=pod.key, scheduler_name=name, reason=reason))
+    return found
 
 
 def _order(entry: QueuedPod) -> tuple[int, tuple[float, ...], float]:
@@ -70,6 +110,7 @@ def _queued(world: World, entry: QueuedPod) -> PendingPod:
         since=at(world.clock, entry.queued_at),
         attempts=entry.attempts,
         rejected_by=sorted(entry.rejector_plugins) or None,
+        labels=dict(entry.newest.labels) or None,
     )
 
 
@@ -132,19 +173,112 @@ def nodes_page(world: World, page: Page) -> Steps[NodesPage]:
         if row is None:
             # It went while others had their turn.
             continue
-        node, usage = snapshot.node_at(row), snapshot.usage(row)
-        native = zip(("cpu", "memory", "ephemeral-storage", "pods"), usage.amounts, strict=True)
-        items.append(
-            NodeFields(
-                name=name,
-                allocatable=dict(node.allocatable),
-                requested=dict(native) | usage.extended,
-                labels=dict(node.labels),
-                taints=[
-                    TaintFields(key=taint.key, value=taint.value, effect=taint.effect)
-                    for taint in node.taints
-                ],
-                unschedulable=node.unschedulable,
-            )
-        )
+        items.append(_node(snapshot, row))
     return NodesPage(total=len(snapshot.row_of), items=items)
+
+
+def _node(snapshot: Snapshot, row: int) -> NodeFields:
+    node, usage = snapshot.node_at(row), snapshot.usage(row)
+    native = zip(("cpu", "memory", "ephemeral-storage", "pods"), usage.amounts, strict=True)
+    requested = dict(native) | usage.extended
+    return NodeFields(
+        name=node.name,
+        allocatable=dict(node.allocatable),
+        requested=requested,
+        labels=dict(node.labels),
+        taints=[
+            TaintFields(key=taint.key, value=taint.value, effect=taint.effect)
+            for taint in node.taints
+        ],
+        unschedulable=node.unschedulable,
+        quantities=NodeQuantities(
+            allocatable=_quantities(node.allocatable), requested=_quantities(requested)
+        ),
+    )
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts as Kubernetes writes them: cores, and binary suffixes where they are exact."""
+    found = {}
+    for resource, amount in amounts.items():
+        if resource == "cpu":
+            found[resource] = f"{amount}m" if amount % 1000 else f"{amount // 1000}"
+        elif resource in _BYTES:
+            unit = next((each for each in _UNITS if amount and amount % each == 0), 1)
+            found[resource] = f"{amount // unit}{_UNITS.get(unit, '')}"
+        else:
+            found[resource] = f"{amount}"
+    return found
+
+
+_BYTES: Final = frozenset({"memory", "ephemeral-storage"})
+_UNITS: Final[Mapping[int, str]] = {
+    1 << 50: "Pi",
+    1 << 40: "Ti",
+    1 << 30: "Gi",
+    1 << 20: "Mi",
+    1 << 10: "Ki",
+}
+_MOST_PODS: Final = 500
+_NAMED: Final = 20
+
+
+def explain_node(world: World, name: str) -> Steps[NodeExplanation] | None:
+    """Explain a node by the pods that wait; None: there is none of that name."""
+    return _explained(world, name) if world.cache.node(name) is not None else None
+
+
+def _explained(world: World, name: str) -> Steps[NodeExplanation]:
+    entries = sorted(world.queue.entries.values(), key=_order)
+    yield
+    fork = world.fork(Random(0))
+    snapshot = fork.cache.update_snapshot()
+    yield
+    row = snapshot.row_of.get(name)
+    if row is None:
+        raise ConfigurationError(f'there is no node "{name}"')
+    fitting: list[str] = []
+    away: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    looked_at, stopped = 0, None
+    for entry in entries[:_MOST_PODS]:
+        pod = entry.newest
+        profile = fork.profiles.of(pod)
+        looked_at += 1
+        if profile is None or pod.terminating:
+            continue
+        try:
+            search = find_nodes(fork, pod, profile, thorough=True)
+            if search.found.fits[row]:
+                fitting.append(pod.key)
+            else:
+                status = _status(profile, search.found, pod, row)
+                away.setdefault((status.plugin, tuple(status.reasons)), []).append(pod.key)
+            yield
+        except PluginFailure as failure:
+            away.setdefault((failure.plugin, (str(failure),)), []).append(pod.key)
+        except OutOfTime as reason:
+            stopped = str(reason)
+            break
+    ordered = sorted(away.items(), key=lambda each: -len(each[1]))
+    return NodeExplanation(
+        node=_node(snapshot, row),
+        running=len(snapshot.pods[row]),
+        fitting=fitting,
+        turned_away=[
+            PodsTurnedAway(
+                plugin=plugin, reasons=list(reasons), pods=pods[:_NAMED], count=len(pods)
+            )
+            for (plugin, reasons), pods in ordered
+        ],
+        left_out=len(entries) - looked_at or None,
+        stopped=stopped,
+    )
+
+
+def _status(profile: ServedProfile, found: Feasibility, pod: PodInfo, row: int) -> Status:
+    """The first rejection of a pod by a row."""
+    if not found.pre_filter.ok:
+        return found.pre_filter
+    diagnosis = profile.framework.filtering.diagnose(found, pod)
+    statuses = dict(zip(diagnosis.rows, diagnosis.statuses, strict=True))
+    return statuses.get(row, found.pre_filter)

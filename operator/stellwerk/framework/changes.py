@@ -282,7 +282,7 @@ class DeletePod(Change):
 
     @property
     def _owner(self) -> str:
-        """What makes another one in its place; empty: nothing does."""
+        """The controller that makes another one in its place; empty: none does."""
         owner = self.pod.owner
         return "" if owner is None else f"{owner[0].rpartition(' ')[2]} {owner[1]}"
 

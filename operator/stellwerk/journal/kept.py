@@ -200,12 +200,16 @@ def _fields(parts: Iterator[str]) -> dict[str, Tree | None]:
     return tree
 
 
-def _pruned(value: Any, tree: Tree | None) -> Any:  # noqa: ANN401 any JSON
-    if tree is None:
-        return value
-    if isinstance(value, Mapping):
-        return {name: _pruned(value[name], tree[name]) for name in value if name in tree}
-    if isinstance(value, list | tuple):
+def _pruned(value: Any, tree: Tree) -> Any:  # noqa: ANN401 any JSON
+    """JSON without what is not in the tree; as fast as it can be, for it is asked of each event."""
+    if isinstance(value, dict):
+        found = {}
+        for name, each in value.items():
+            if name in tree:
+                below = tree[name]
+                found[name] = each if below is None else _pruned(each, below)
+        return found
+    if isinstance(value, (list, tuple)):
         return [_pruned(each, tree) for each in value]
     # Malformed: that it is there may matter, what it says does not.
     return "" if isinstance(value, str) else value

@@ -66,7 +66,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "PluginConfig": (
         Rule(
             f"!({_OF_FIT}) || has({_STRATEGY}.type) && {_STRATEGY}.type in {list(_STRATEGIES)}",
-            "must be one of the scoring strategies",
+            f"must be one of the scoring strategies: {', '.join(_STRATEGIES)}",
             ".args.scoringStrategy.type",
         ),
         Rule(

@@ -112,10 +112,10 @@ class Plugins(ConfigModel):
     """Plugins told of a pod that was bound."""
 
     placement_generate: PluginSet = NO_PLUGINS
-    """Plugins that propose sets of nodes for a group of pods. No built-in plugin does."""
+    """Plugins that propose sets of nodes for a group of pods: TopologyPlacementGenerator does."""
 
     placement_score: PluginSet = NO_PLUGINS
-    """Plugins that rank sets of nodes for a group of pods. No built-in plugin does."""
+    """Plugins that rank sets of nodes for a group of pods: NodeResourcesFit, PodGroupPodsCount."""
 
     def at(self, point: ExtensionPoint) -> PluginSet:
         """Return the lists of one extension point."""

@@ -37,7 +37,13 @@ from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.throttle import SLOW_ATTEMPT_SECONDS, Fairness
+from stellwerk.scheduler.throttle import (
+    IN_VAIN,
+    LONG_SECONDS,
+    SLOW_ATTEMPT_SECONDS,
+    Fairness,
+    VainAttempts,
+)
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.gangs.group_decision import RemainingMembers
@@ -59,6 +65,15 @@ SAMPLED_ATTEMPTS: Final = 10
 
 def _unobserved(*_: object) -> Observed:
     return _UNOBSERVED
+
+
+def _of_claims(pod: PodInfo) -> str:
+    """The name under which attempts for claims are counted; no namespace has one like it."""
+    return f"{pod.namespace}/claims"
+
+
+def _places(decision: Decision | Failure) -> bool:
+    return isinstance(decision, Decision) and bool(decision.node_name)
 
 
 @dataclass(slots=True)
@@ -120,6 +135,7 @@ class ScheduleOne:
             evictions,
             self._dispatcher,
             self.records,
+            VainAttempts(world.clock.monotonic),
         )
         self.groups = GroupCycle(
             world, loader, self._dispatcher, metrics, failures, conditions, submit
@@ -157,8 +173,9 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
+        self.groups.submit.in_vain.tried(pod.namespace, pod.priority)
         attempt = self._begin(queued, profile)
-        if reason := self.throttled(pod, profile):
+        if reason := self.throttled(pod, profile) or self._why_others_pass(pod):
             self._fail(attempt, Failure.throttled(reason))
             return
 
@@ -321,6 +338,13 @@ class ScheduleOne:
             return ""
         return self._fairness.throttled(pod.spec, profile.scheduler_name, is_alone=is_alone)
 
+    def _why_others_pass(self, pod: PodInfo) -> str:
+        """The reason for which a pod with claims has to let pods of other namespaces pass."""
+        if not pod.spec.resource_claims:
+            return ""
+        waits = self.groups.submit.in_vain.waits(_of_claims(pod), pod.priority)
+        return IN_VAIN if waits else ""
+
     def _observe(self, attempt: _Attempt, decision: Decision | Failure) -> None:
         """Measure how long it took to decide, and log the decision."""
         pod, profile, fairness = attempt.queued.pod, attempt.profile, self._fairness
@@ -329,6 +353,8 @@ class ScheduleOne:
         profile.activity.last_decision_seconds = attempt.decided_seconds
         seconds = attempt.decided_seconds - attempt.started_seconds
         self._algorithm_duration.observe(seconds)
+        if seconds > LONG_SECONDS and pod.spec.resource_claims and not _places(decision):
+            self.groups.submit.in_vain.took(_of_claims(pod), seconds)
         if profile.extenders is None and (
             seconds > SLOW_ATTEMPT_SECONDS or fairness.slow_specs.specs
         ):

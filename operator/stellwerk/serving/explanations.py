@@ -24,6 +24,7 @@ from stellwerk.explain.listings import (
     MOST,
     Page,
     decisions_page,
+    explain_node,
     nodes_page,
     profiles_page,
     queue_page,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.models.answers.group import GroupExplanation
+    from stellwerk.models.answers.listings import NodeExplanation
     from stellwerk.models.answers.pod import PodExplanation
     from stellwerk.models.answers.shadow import ShadowDiff
     from stellwerk.models.json_values import JsonObject
@@ -158,7 +160,10 @@ class ExplanationRoutes:
 
     async def _queue(self, request: web.Request) -> web.Response:
         page = _page(request)
-        return await self._answer(request, lambda: queue_page(self._explanations.world, page))
+        asked = self._explanations
+        return await self._answer(
+            request, lambda: queue_page(asked.world, page, asked.without_profile().values())
+        )
 
     async def _history(self, request: web.Request) -> web.Response:
         return await self._answer(request, self._explanations.history.page)
@@ -186,8 +191,17 @@ class ExplanationRoutes:
         return await self._answer(request, steps)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        page = _page(request)
-        return await self._answer(request, lambda: nodes_page(self._explanations.world, page))
+        world, page, name = self._explanations.world, _page(request), request.query.get("explain")
+        if name is None:
+            return await self._answer(request, lambda: nodes_page(world, page))
+
+        def steps() -> Steps[NodeExplanation]:
+            found = explain_node(world, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no node "{name}" here\n')
+            return found
+
+        return await self._answer(request, steps)
 
     async def _what_if(self, request: web.Request) -> web.Response:
         body = json_within(LIMITS, await request.read())

@@ -14,6 +14,7 @@ from stellwerk.models.answers.answer import PortAnswer, schemas
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     DecisionsPage,
+    NodeExplanation,
     NodesPage,
     ProfilesPage,
     QueueHistoryPage,
@@ -29,13 +30,14 @@ Kind = type[PortAnswer]
 TEXT: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer"}
 _EXPLANATIONS: Final = (PodExplanation, GroupExplanation)
+_OF_NODES: Final = (NodesPage, NodeExplanation)
 _ANSWERS: Final = (
     *_EXPLANATIONS,
     QueuePage,
     QueueHistoryPage,
     DecisionsPage,
     ProfilesPage,
-    NodesPage,
+    *_OF_NODES,
     ShadowDiff,
     WhatIf,
     Supposition,
@@ -69,7 +71,7 @@ def openapi_document() -> Schema:
             "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
             "/profiles": _get(ProfilesPage, "profiles that serve"),
             "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided otherwise"),
-            "/nodes": _get(NodesPage, "nodes and what is used of them"),
+            "/nodes": _nodes(),
             "/openapi/v3": {
                 "get": {
                     "summary": "this document",
@@ -84,6 +86,18 @@ def openapi_document() -> Schema:
         },
         "security": [{"token": []}],
     }
+
+
+def _nodes() -> Schema:
+    """A list, or with `explain` one node and the pods that would fit there."""
+    found = _get(NodesPage, "nodes and what is used of them, or one and who would fit there")
+    operation = found["get"]
+    either = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in _OF_NODES]
+    operation["responses"]["200"]["content"] = {"application/json": {"schema": {"anyOf": either}}}
+    operation["responses"]["404"] = {"description": "there is no node of that name"}
+    parameter = {"name": "explain", "in": "query", "schema": TEXT}
+    operation["parameters"] = [*operation["parameters"], parameter]
+    return found
 
 
 def _get(answer: Kind, summary: str) -> Schema:

@@ -360,19 +360,37 @@ def autoscaler_reference(autoscaler: JsonObject, _now: datetime) -> str:
 
 
 def autoscaler_targets(autoscaler: JsonObject, _now: datetime) -> str:
-    """The targets of an autoscaler; the present values are unknown, as no metrics are measured."""
-    texts = [_metric_target(metric) for metric in autoscaler["spec"].get("metrics") or ()]
+    """The present and wanted values of an autoscaler; unknown is what could not be measured."""
+    status = autoscaler.get("status") or EMPTY
+    present = {_metric_key(each): each for each in status.get("currentMetrics") or ()}
+    texts = [
+        _metric_target(metric, present.get(_metric_key(metric)))
+        for metric in autoscaler["spec"].get("metrics") or ()
+    ]
     return ", ".join(texts) or _NONE
 
 
-def _metric_target(metric: JsonObject) -> str:
+def _metric_part(metric: JsonObject) -> JsonObject:
     type_ = metric.get("type", "")
-    part = metric.get(type_[:1].lower() + type_[1:]) or EMPTY
+    part: JsonObject = metric.get(type_[:1].lower() + type_[1:]) or EMPTY
+    return part
+
+
+def _metric_key(metric: JsonObject) -> tuple[str, str]:
+    return metric.get("type", ""), str(_metric_part(metric).get("name", ""))
+
+
+def _metric_target(metric: JsonObject, present: JsonObject | None) -> str:
+    part = _metric_part(metric)
     target = part.get("target") or EMPTY
     percent = target.get("averageUtilization")
     wanted = target.get("averageValue") or target.get("value") if percent is None else f"{percent}%"
     name = f"{part['name']}: " if part.get("name") else ""
-    return f"{name}<unknown>/{wanted}"
+    current = _metric_part(present or EMPTY).get("current") or EMPTY
+    is_share = percent is not None
+    known = current.get("averageUtilization") if is_share else current.get("averageValue")
+    shown = "<unknown>" if known is None else f"{known}%" if is_share else known
+    return f"{name}{shown}/{wanted}"
 
 
 def quota_usage(quota: JsonObject, _now: datetime, part: str) -> str:

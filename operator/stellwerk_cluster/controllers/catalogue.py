@@ -22,7 +22,10 @@ from stellwerk_cluster.controllers.endpoints import (
 )
 from stellwerk_cluster.controllers.ephemeral_volumes import EphemeralVolumeController
 from stellwerk_cluster.controllers.garbage_collector import GarbageCollector
-from stellwerk_cluster.controllers.index import Index
+from stellwerk_cluster.controllers.horizontal_pod_autoscaler import (
+    HorizontalPodAutoscalerController,
+)
+from stellwerk_cluster.controllers.index import Index, UsageOf, unknown_usage
 from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
@@ -79,6 +82,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "node-lifecycle-controller": lambda api, _index: NodeLifecycleController(api),
     "taint-eviction-controller": lambda api, _index: TaintEvictionController(api),
     "device-taint-eviction-controller": lambda api, _index: DeviceTaintEvictionController(api),
+    "horizontal-pod-autoscaler-controller": HorizontalPodAutoscalerController,
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }
@@ -88,9 +92,14 @@ CONTROLLERS: Final = tuple(_MAKERS)
 """Their names, which are those in kube-controller-manager."""
 
 
-def make_controllers(api: Api, chosen: Collection[str] = CONTROLLERS) -> list[Worker]:
-    """Those of the names that are chosen, as far as gates allow, following the store of `api`."""
-    index = Index(api)
+def make_controllers(
+    api: Api, chosen: Collection[str] = CONTROLLERS, used: UsageOf = unknown_usage
+) -> list[Worker]:
+    """Those of the names that are chosen, as far as gates allow, following the store of `api`.
+
+    `used`: what a running pod uses.
+    """
+    index = Index(api, used)
     wanted = [
         name
         for name in _MAKERS

@@ -6,18 +6,28 @@ is updated with each change before a controller sees it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from stellwerk_cluster.apimachinery.objects import controller_of, meta
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
 
 _ADOPTABLE: Final = ("pods", "replicasets.apps", "controllerrevisions.apps", "jobs.batch")
 """The resources that workloads adopt."""
+
+
+UsageOf: TypeAlias = "Callable[[JsonObject], Mapping[str, int]]"
+
+
+def unknown_usage(_: JsonObject) -> Mapping[str, int]:
+    """Nothing: for clusters without kubelets."""
+    return {}
 
 
 class Location(NamedTuple):
@@ -30,9 +40,11 @@ class Location(NamedTuple):
 class Index:
     """Finds objects by uid, dependents by the uid of their owners, and pods by node."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, used: UsageOf = unknown_usage) -> None:
         """Index everything that is in the store of `api`, and follow it."""
         self._api = api
+        self.used = used
+        """What a running pod uses: cpu in millicores, memory in bytes."""
         self.by_uid: dict[str, Location] = {}
         self._dependents: dict[str, dict[Location, None]] = {}
         self._pods_by_node: dict[str, dict[Key, None]] = {}

@@ -296,6 +296,8 @@ class JobController(WorkloadController):
                 "conditions": conditions or None,
             },
         )
+        if uncounted is not None:
+            return  # what follows is written and told once more, when nothing is left to count
         if any(each["type"] in _ENDS for each in conditions) and verdict is not None:
             reason = verdict.reason if verdict.failed else "Completed"
             text = verdict.message if verdict.failed else "Job completed"

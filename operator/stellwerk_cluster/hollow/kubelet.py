@@ -43,7 +43,7 @@ from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEven
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.hollow.device_descriptions import DeviceDescription
@@ -59,6 +59,14 @@ _FIRST_BACK_OFF_SECONDS: Final = 10
 _LONGEST_BACK_OFF_SECONDS: Final = 300
 _LOST: Final = pod_status.End(255, "Unknown")
 _TOO_LONG: Final = "Pod was active on the node longer than the specified deadline"
+
+
+_STARTED: Final = (
+    ("Pulled", 'Container image "{image}" already present on machine'),
+    ("Created", "Created container: {name}"),
+    ("Started", "Started container {name}"),
+)
+_STOPPED: Final = (("Killing", "Stopping container {name}"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,8 @@ class KubeletOptions:
     """
     devices: tuple[DeviceDescription, ...] = ()
     """What drivers publish on the nodes."""
+    tells_of_containers: bool = False
+    """Whether there are events of each container that starts or is stopped; they cost memory."""
 
     def lifecycles(self) -> Lifecycles:
         """The lifecycle of every pod under these options."""
@@ -128,6 +138,8 @@ class HollowKubelet(Worker):
                 return
         before = event.previous.obj if event.type == MODIFIED and event.previous else None
         if before is None or _concerns_kubelet(before, pod):
+            if before is not None and is_terminating(pod) and not is_terminating(before):
+                self._tell_of_containers(pod, _STOPPED)
             self._begin_waiting(pod)
             self.queue.add(event.entry.key)
 
@@ -244,7 +256,14 @@ class HollowKubelet(Worker):
         self, pod: JsonObject, place: pod_status.PodAddresses, lifecycle: Lifecycle
     ) -> JsonObject:
         now, ready = self._now(), lifecycle.ready_seconds == 0
+        self._tell_of_containers(pod, _STARTED)
         return self._write(pod, lambda obj: pod_status.started(obj, place, now, ready=ready))
+
+    def _tell_of_containers(self, pod: JsonObject, events: Sequence[tuple[str, str]]) -> None:
+        """Record events of every container, as `kubectl describe pod` shows them."""
+        for container in pod["spec"]["containers"] if self._options.tells_of_containers else ():
+            for reason, text in events:
+                self._events.record(pod, reason, text.format(**{"image": "", **container}))
 
     def _initialize(self, pod: JsonObject, lifecycle: Lifecycle) -> None:
         """Let the init container that runs end, and the next one start."""

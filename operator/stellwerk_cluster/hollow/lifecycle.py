@@ -34,6 +34,8 @@ OOM_KILLED: Final = "OOMKilled"
 _LONGEST_SECONDS: Final = 1e9
 JOB_RUN_SECONDS: Final = 10.0
 """How long the pods of Jobs run of which nothing is said; other pods run without end."""
+STDIN_RUN_SECONDS: Final = 2.0
+"""The same of pods that read what is typed (`stdinOnce`), as `kubectl run -i` makes them."""
 _EXIT_CODES: Final = range(256)
 
 
@@ -104,6 +106,9 @@ class Lifecycles:
         values: dict[str, Any] = {}
         if (controller_of(pod) or EMPTY).get("kind") == "Job":
             values["run_seconds"] = JOB_RUN_SECONDS
+        elif any(each.get("stdinOnce") for each in pod["spec"]["containers"]):
+            # `kubectl run -i`: there is no input here, and a shell ends with its input.
+            values["run_seconds"] = STDIN_RUN_SECONDS
         for container in pod["spec"]["containers"]:
             delay = (container.get("readinessProbe") or EMPTY).get("initialDelaySeconds", 0)
             values["ready_seconds"] = max(values.get("ready_seconds", 0.0), float(delay))

@@ -1,6 +1,6 @@
 """The rules of HorizontalPodAutoscalers: bounds, target, metrics, behaviour.
 
-Called for writes of autoscalers, which nothing here acts on. Invariant: the order of the errors is
+Called for writes of autoscalers. Invariant: the order of the errors is
 that of the API server.
 """
 

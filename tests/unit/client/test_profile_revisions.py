@@ -48,7 +48,7 @@ async def test_the_history_says_when_each_was_replaced() -> None:
     client = kept(MemoryClient(), spec(1), spec(2))
     answer = (await read_history(client, "stellwerk", "packing")).answer()
     assert [(each.revision, each.accepted_at, each.replaced_at) for each in answer.revisions] == [
-        (2, "2026-01-02T00:00:00Z", ""),
+        (2, "2026-01-02T00:00:00Z", None),
         (1, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
     ]
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.commands.manifests import POD_KINDS, pods_of, read_manifests
+from stellwerk.commands.manifests import pods_of, read_manifests
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
+from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]

@@ -85,8 +85,9 @@ def test_the_environment_names_the_port_and_the_operators_namespace(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("deploymen/web", "'deploymen' is not explained: pod NAME, or podgroup NAME"),
-        ("podgrop x", 'podgroup NAME; did you mean "podgroup"?'),
+        ("deploymen/web", "'deploymen' is not explained; did you mean \"deployment\"?"),
+        ("widget/web", "'widget' is not explained; daemonset, deployment, job, node, pod,"),
+        ("podgrop x", "'podgrop' is not explained; did you mean \"podgroup\"?"),
         ("pod", "explain pod: expected one name of a pod"),
         ("pod a b", "explain pod a b: expected one name of a pod"),
         ("pod/", "explain pod/: expected one name of a pod"),

@@ -13,7 +13,7 @@ from stellwerk.models.json_values import JsonObject
 from tests.support.in_process import make_profile
 
 
-def revision(number: int, spec: JsonObject | None, replaced_at: str = "") -> AcceptedSpec:
+def revision(number: int, spec: JsonObject | None, replaced_at: str | None = None) -> AcceptedSpec:
     return AcceptedSpec(
         revision=number,
         generation=0,

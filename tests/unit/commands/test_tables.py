@@ -12,6 +12,7 @@ from rich.console import Console
 
 from stellwerk.cases.decide import Case
 from stellwerk.commands.tables import (
+    API_VERSION,
     LISTS,
     console,
     print_explanation,
@@ -164,4 +165,4 @@ def test_json_and_yaml_escape_what_a_terminal_would_obey(
     written = capsys.readouterr().out
     assert [each for each in written if not each.isprintable() and each != "\n"] == []
     read = orjson.loads if form == "json" else yaml.safe_load
-    assert read(written) == answer
+    assert read(written) == {"apiVersion": API_VERSION, "kind": "QueuePage", **answer}

@@ -45,4 +45,5 @@ async def test_both_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_of_the_client_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version", "--client", "-o", "yaml"]) == 0
     answer = yaml.safe_load(capsys.readouterr().out)
-    assert answer == {"clientVersion": {"gitVersion": f"v{__version__}"}}
+    assert answer["kind"] == "Version"
+    assert answer["clientVersion"] == {"gitVersion": f"v{__version__}"}

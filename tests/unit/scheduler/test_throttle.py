@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.scheduler.throttle import SlowSpecs
+from stellwerk.scheduler.throttle import SlowSpecs, VainAttempts
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile, quiet, running
@@ -90,3 +90,62 @@ async def test_slow_attempts_are_counted_logged_and_set_back(
         world.queue.flush_backoff(world.clock.monotonic())
         await quiet(50)
         assert all(world.node_of(f"p{number}") for number in range(4))
+
+
+def test_attempts_in_vain_give_way_to_the_pods_of_others_for_so_long() -> None:
+    clock = VirtualClock()
+    vain = VainAttempts(clock.monotonic)
+    vain.took("a", 0.02)
+    assert not vain.waits("a", 0)  # nobody else has pods
+    vain.tried("a", 0)
+    assert not vain.waits("a", 0)
+    vain.tried("b", 0)
+    assert vain.waits("a", 0)
+    assert not vain.waits("b", 0)
+    clock.advance(1.5)
+    assert not vain.waits("a", 0)  # b has none any more
+    clock.advance(2.4)
+    vain.tried("b", 0)
+    assert vain.waits("a", 0)
+    clock.advance(0.2)
+    assert not vain.waits("a", 0)  # 200 times as long is over
+
+
+def test_a_group_never_waits_for_pods_of_a_lower_priority() -> None:
+    clock = VirtualClock()
+    vain = VainAttempts(clock.monotonic)
+    vain.took("a", 0.02)
+    vain.tried("b", 5)
+    assert vain.waits("a", 5)
+    assert not vain.waits("a", 6)
+
+
+def test_attempts_for_claims_are_counted_beside_those_of_groups() -> None:
+    clock = VirtualClock()
+    vain = VainAttempts(clock.monotonic)
+    vain.took("a/claims", 0.02)
+    vain.tried("a", 0)
+    assert not vain.waits("a/claims", 0)
+    vain.tried("b", 0)
+    assert vain.waits("a/claims", 0)
+    assert not vain.waits("a", 0)
+
+
+def test_what_a_namespace_may_take_early_comes_back() -> None:
+    clock = VirtualClock()
+    vain = VainAttempts(clock.monotonic)
+    vain.took("a", 0.3)
+    assert vain.is_spent("a")
+    assert not vain.is_spent("b")
+    clock.advance(6)
+    assert not vain.is_spent("a")
+
+
+def test_namespaces_are_forgotten() -> None:
+    clock = VirtualClock()
+    vain = VainAttempts(clock.monotonic)
+    for number in range(3_000):
+        vain.tried(f"n{number}", 0)
+        vain.took(f"n{number}", 0.001)
+        clock.advance(0.1)
+    assert vain.namespaces <= 2 * 1025

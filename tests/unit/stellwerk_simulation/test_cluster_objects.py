@@ -36,8 +36,9 @@ def preempted(output: str) -> str:
 
 
 def test_kinds_that_no_decision_reads_are_named() -> None:
-    objects = [named("Job", "a"), named("ConfigMap", "b"), named("Job", "c"), named("Pod", "d"), {}]
-    assert not_read(objects) == "1 ConfigMap, 2 Job, 1 object without a kind"
+    jobs = [named("CronJob", "a"), named("CronJob", "c")]
+    objects = [*jobs, named("ConfigMap", "b"), named("Pod", "d"), {}]
+    assert not_read(objects) == "1 ConfigMap, 2 CronJob, 1 object without a kind"
     assert not_read([named("Node", "n"), named("Service", "s")]) == ""
     assert not_read([named("ResourceClaim", "c"), named("PodGroup", "g")]) == (
         "1 PodGroup, 1 ResourceClaim"

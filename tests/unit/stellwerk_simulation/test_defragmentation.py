@@ -215,7 +215,7 @@ def test_the_plan_as_a_table(plans: Plans, capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     assert "cordon first" in out
     assert "in 5 simulations" in out
-    assert "1 pods wait for a node" in out
+    assert "1 pod waits for a node" in out
 
 
 @pytest.mark.parametrize(

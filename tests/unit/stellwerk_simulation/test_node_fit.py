@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from stellwerk.cli import main
+from stellwerk.commands.port_arguments import add_output_arguments
 from stellwerk_simulation.manifests import HOURLY_PRICE
 from stellwerk_simulation.plan_command import add_arguments, run
 from tests.support.builders import make_node, make_pod
@@ -156,8 +157,30 @@ def test_where_no_pod_waits_nothing_is_to_be_done(
 ) -> None:
     file = written(tmp_path / "s.yaml", [shape("n", "4", "1")], "Node")
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    add_arguments(parser, add_output_arguments)
     asked = ["fit", "--for", "pending", "--kubeconfig", "there", "--shapes", file]
     bound = {"kind": "Pod", **make_pod("there", node_name="n")}
-    done = run(parser.parse_args(asked), lambda *_: [bound], lambda *_: 1)
+    done = run(parser.parse_args(asked), lambda *_: [bound], lambda *_: 1, lambda *_: None)
     assert (done, capsys.readouterr().out) == (0, "no pod waits for a node\n")
+
+
+def test_pods_that_no_node_would_help_are_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path / "s.yaml", [shape("n", "4", "1")], "Node")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, add_output_arguments)
+    asked = ["fit", "--for", "pending", "--kubeconfig", "there", "--shapes", file]
+    objects = [
+        {"kind": "SchedulerProfile", "spec": {"schedulerName": "default-scheduler"}},
+        {"kind": "Pod", **make_pod("waits", cpu="1")},
+        {"kind": "Pod", **make_pod("gated", schedulingGates=[{"name": "wait"}])},
+        {"kind": "Pod", **make_pod("other", scheduler_name="another")},
+    ]
+    done = run(parser.parse_args(asked), lambda *_: objects, lambda *_: 1, lambda *_: None)
+    out = capsys.readouterr().out
+    assert done == 0
+    assert "1 pod was placed on them in a simulation, which counts no free room" in out
+    assert "not looked at: 2 pods" in out
+    assert "default/gated: scheduling gates hold it back: wait" in out
+    assert "default/other: it waits for another scheduler: another" in out

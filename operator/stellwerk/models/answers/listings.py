@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stellwerk.models.answers.answer import PortAnswer, Time
+from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.answers.suggestion import TaintFields
 
 
@@ -21,6 +22,16 @@ class PendingPod(PortAnswer):
     since: Time
     attempts: int
     rejected_by: Sequence[str] | None = None
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnservedPod(PortAnswer):
+    """A pod that no profile serves, whose schedulerName may be a misspelling of a served one."""
+
+    pod: str
+    scheduler_name: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +42,8 @@ class QueuePage(PortAnswer):
     """Pods by queue."""
     total: int
     items: Sequence[PendingPod]
+    misspelt: Sequence[UnservedPod] | None = None
+    """Pods that wait for a schedulerName which may be meant to be another one, some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +143,14 @@ class ProfilesPage(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeQuantities(PortAnswer):
+    """Amounts of a node as quantities, such as 500m and 4Gi."""
+
+    allocatable: Mapping[str, str]
+    requested: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFields(PortAnswer):
     """A node with what it offers and what is used of it."""
 
@@ -140,6 +161,8 @@ class NodeFields(PortAnswer):
     labels: Mapping[str, str]
     taints: Sequence[TaintFields]
     unschedulable: bool
+    quantities: NodeQuantities | None = None
+    """The same amounts as Kubernetes writes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +171,53 @@ class NodesPage(PortAnswer):
 
     total: int
     items: Sequence[NodeFields]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsTurnedAway(PortAnswer):
+    """Waiting pods that one plugin turns away from a node for the same reasons."""
+
+    plugin: str
+    reasons: Sequence[str]
+    pods: Sequence[str]
+    """Some of them."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExplanation(PortAnswer):
+    """A node, and which of the pods that wait would fit there, each seen alone."""
+
+    node: NodeFields
+    running: int
+    """Pods on it."""
+    fitting: Sequence[str]
+    """Waiting pods that it would take."""
+    turned_away: Sequence[PodsTurnedAway]
+    """The reason that concerns most pods first."""
+    left_out: int | None = None
+    """So many waiting pods were not looked at."""
+    stopped: str | None = None
+    """Why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsWaitingAlike(PortAnswer):
+    """Pods of a workload that wait for the same reason, and the explanation of one of them."""
+
+    reason: str
+    pods: Sequence[str]
+    explanation: PodExplanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadExplanation(PortAnswer):
+    """A controller's pods: where they are, and why others wait."""
+
+    workload: str
+    """KIND/NAME."""
+    namespace: str
+    pods: int
+    with_node: int
+    waiting: Sequence[PodsWaitingAlike]
+    """The reason that concerns most pods first."""

@@ -15,8 +15,8 @@ class AcceptedSpec(PortAnswer):
     generation: int
     """Of the profile when it had that spec; 0: not known."""
     accepted_at: str
-    replaced_at: str
-    """Empty: it is in use, or that is not known."""
+    replaced_at: str | None = None
+    """Absent: it is in use, or that is not known."""
     scheduled_pods: int
     spec: JsonObject | None
     """Null: it is too large to be kept, or what is kept is no spec."""

@@ -39,7 +39,8 @@ class ShadowDiff(PortAnswer):
     skipped: int
     failed: int
     mean_gain: str
-    """How much more its own nodes score, on the average."""
+    """How much more its own nodes score, on the average; `meanGainPoints` is a number."""
+    mean_gain_points: float
     differences: Sequence[DecisionDifference]
     groups: int | None = None
     """Decisions of a recording on groups, which are not compared."""

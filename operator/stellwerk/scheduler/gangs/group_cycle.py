@@ -87,6 +87,8 @@ class GroupCycle:
         if not taken.queued:
             return None
         match why_untried(world, taken):
+            case None if self._lets_others_pass(taken):
+                await self.submit.requeue_throttled(taken)
             case None:
                 await self._attempt(taken)
                 after_attempt(world, members)
@@ -98,6 +100,10 @@ class GroupCycle:
                 requeue_inadmissible(world, members, taken.queued.values())
                 self.conditions.inadmissible(members, message)
         return taken
+
+    def _lets_others_pass(self, taken: GroupInCycle) -> bool:
+        key, pods = taken.members.key, (each.pod for each in taken.queued.values())
+        return self.submit.in_vain.waits(key.namespace, min(pod.priority for pod in pods))
 
     def _report_skipped(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:

@@ -33,6 +33,7 @@ from stellwerk.scheduler.gangs.group_conditions import (
 )
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
+from stellwerk.scheduler.throttle import IN_VAIN, VainAttempts
 from stellwerk.scheduler.time_slice import TimeSlice
 from stellwerk.world.decide import Failure
 from stellwerk.world.extenders import Extenders
@@ -53,10 +54,6 @@ from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
-EARLY_SHARE: Final = 0.02
-"""Of the time, what groups may take that are tried again before their backoff has ended."""
-EARLY_BURST_SECONDS: Final = 0.2
-"""So much of it may be spent at once."""
 TASKS_AT_ONCE: Final = 32
 """So many bindings are started in one iteration of the event loop: all begin in the next one."""
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
@@ -89,10 +86,9 @@ class SubmitGroupResult:
     evictions: GroupEvictions
     dispatcher: APIDispatcher
     records: DecisionRecords
-    _early_seconds: float = EARLY_BURST_SECONDS
-    """The time that is left for early attempts."""
-    _counted_seconds: float = 0.0
-    """When that was last counted."""
+    in_vain: VainAttempts
+    """An idle activeQ takes rejected pods early; of groups only as far as there is time for it, so
+    that many that fit nowhere cost next to nothing however often the cluster changes."""
     _reservation_timers: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """The ends of reservations."""
 
@@ -148,14 +144,15 @@ class SubmitGroupResult:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
         self._start_api_calls(results)
-        waits_backoff_out = self._early_seconds < 0
+        namespace = taken.members.key.namespace
+        waits_backoff_out = self.in_vain.is_spent(namespace)
         for uid, failure in failures.items():
             await taken.slices.pass_on()
             taken.queued[uid].waits_backoff_out = waits_backoff_out
             self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
             self._evict(taken, decision.request, preemption.victims)
-        self._count_early_seconds(self.world.clock.monotonic() - taken.started_seconds)
+        self.in_vain.took(namespace, self.world.clock.monotonic() - taken.started_seconds)
 
     def _reserve_nodes(self, taken: GroupInCycle, decision: GroupDecision) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
@@ -178,17 +175,6 @@ class SubmitGroupResult:
     def _end_reservation(self, key: PodGroupKey) -> None:
         del self._reservation_timers[key]
         end_reservation(self.world, key)
-
-    def _count_early_seconds(self, seconds: float) -> None:
-        """Count what an attempt in vain took against the time for early ones.
-
-        An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
-        so that many that fit nowhere cost next to nothing however often the cluster changes.
-        """
-        now = self.world.clock.monotonic()
-        earned = EARLY_SHARE * (now - self._counted_seconds)
-        self._early_seconds = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - seconds
-        self._counted_seconds = now
 
     def _evict(
         self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]
@@ -231,6 +217,14 @@ class SubmitGroupResult:
             await taken.slices.pass_on()
             self.requeue_failed(taken, queued, failure)
         self.conditions.error(taken.members.key, failure.message)
+
+    async def requeue_throttled(self, taken: GroupInCycle) -> None:
+        """Requeue every member of a group that lets others pass."""
+        failure = Failure.throttled(IN_VAIN)
+        for queued in taken.queued.values():
+            await taken.slices.pass_on()
+            self.requeue_failed(taken, queued, failure)
+        self.conditions.unschedulable(taken.members.key, IN_VAIN)
 
     async def requeue_untried(self, taken: GroupInCycle) -> None:
         """Gate every member again: the group fell below its size since they were let in."""

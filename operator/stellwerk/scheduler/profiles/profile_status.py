@@ -268,7 +268,8 @@ def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
     others = any(each.profile_name != name for each in listing)
     unless = ", unless the selector of another profile has them" if others else ""
     too = "" if selector is None else ", and those that its selector matches"
-    return f'pods with schedulerName "{name}"{unless}{too}'
+    within = "" if serving.spec.namespaces is None else ", of the namespaces in spec.namespaces"
+    return f'pods with schedulerName "{name}"{unless}{too}{within}'
 
 
 def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | None:

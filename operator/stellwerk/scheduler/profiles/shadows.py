@@ -249,6 +249,7 @@ class Shadows:
             skipped=shadow.skipped,
             failed=shadow.failed,
             mean_gain=_mean_gain(shadow),
+            mean_gain_points=round(shadow.mean_gain, 2),
             differences=[_described(each) for each in reversed(shadow.differences)],
         )
 

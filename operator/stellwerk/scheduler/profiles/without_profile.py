@@ -5,13 +5,15 @@ of the queue with a condition that says so, and pods that come after it went get
 another scheduler has taken the name over. Invariant: an unbound pod is either here or in the
 scheduling queue; one that is being scheduled or bound while its profile goes stays in the queue
 until its attempt ends. A pod whose schedulerName was never served here is not written to, unless a
-selector lists the name and the pod's namespace has not been seen.
+selector lists the name and the pod's namespace has not been seen; one whose schedulerName may be a
+misspelling of a served one gets an event.
 """
 
 import asyncio
 from contextvars import Context
 from typing import Final
 
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
@@ -45,7 +47,7 @@ class PodsWithoutProfile:
         self.pods[uid] = pod
         profiles = self._world.profiles
         is_ours = pod.spec.scheduler_name in profiles.once_served
-        if not is_ours and not profiles.awaits_namespace(pod):
+        if not (is_ours or profiles.awaits_namespace(pod) or self._is_misspelt(pod)):
             return
         if len(self._reported) > len(self.pods):
             self._reported &= self.pods.keys()
@@ -57,6 +59,12 @@ class PodsWithoutProfile:
             self._waiting = loop.create_task(
                 self._look_again(), name="late pods without profile", context=Context()
             )
+
+    def _is_misspelt(self, pod: PodInfo) -> bool:
+        """Whether the schedulerName may be meant to be another one, which is served."""
+        profiles = self._world.profiles
+        name = pod.spec.scheduler_name
+        return name not in profiles.once_served and bool(suggestion(name, profiles.served))
 
     def let_go(self, uid: str) -> None:
         """A pod is queued from here on, or is gone."""
@@ -121,6 +129,7 @@ class PodsWithoutProfile:
             message,
             reporting_controller=pod.spec.scheduler_name,
         )
-        await self._dispatcher.reports.write(
-            Report(pod, SCHEDULER_ERROR, message, CLEAR_NOMINATION)
-        )
+        if not self._is_misspelt(pod):
+            await self._dispatcher.reports.write(
+                Report(pod, SCHEDULER_ERROR, message, CLEAR_NOMINATION)
+            )

@@ -328,6 +328,12 @@ def test_a_profile_takes_pods_of_its_namespaces_and_says_so_to_others() -> None:
         await quiet()
         assert scheduled(world) == {"default-scheduler": 1, "gpu": 1}
         assert served_by(world, "refused") == ""
+        await eventually(lambda: world.profile("gpu").get("conditions"))
+        active = world.profile("gpu")["conditions"][1]["message"]
+        assert (
+            active
+            == 'schedules pods with schedulerName "gpu", of the namespaces in spec.namespaces'
+        )
         clock.advance(GRACE_SECONDS + 1)
         await eventually(lambda: world.condition("refused") is not None)
         condition = world.condition("refused")

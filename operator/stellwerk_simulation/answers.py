@@ -1,0 +1,157 @@
+"""Answers of simulations, plans and replays, as programs read them.
+
+The command line prints them with `-o json|yaml`; docs/answers.json has their schemas. Invariant: a
+field that is not known is absent, and an amount of something is a number with its unit in its name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from stellwerk.models.answers.answer import PortAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPod(PortAnswer):
+    """A pod of a simulation: where it went, or why it went nowhere."""
+
+    pod: str
+    node: str | None = None
+    reason: str | None = None
+    """Why it has no node at the end, as the last attempt said it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun(PortAnswer):
+    """One profile with one seed."""
+
+    profile: str
+    seed: int
+    placed: int
+    left_out: int
+    """Pods that got no node, or lost it to others."""
+    figures: Mapping[str, float]
+    """By their names in the table."""
+    pods: Sequence[SimulatedPod]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFigure(PortAnswer):
+    """By how much the second of two profiles differs in one figure, over the seeds in pairs."""
+
+    first: str
+    second: str
+    """The profiles."""
+    figure: str
+    first_mean: float
+    second_mean: float
+    half_width: float | None = None
+    """Of the 95 % interval of the difference; absent: one seed gives none."""
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationAnswer(PortAnswer):
+    """Everything that came of `stellwerk simulate`."""
+
+    runs: Sequence[SimulatedRun]
+    comparisons: Sequence[ComparedFigure] = ()
+    conclusions: Sequence[str]
+    """What the runs show, in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitAnswer(PortAnswer):
+    """The nodes that would hold pods, `stellwerk plan fit`."""
+
+    nodes: Mapping[str, int]
+    """How many of each shape, beside no other node: free room of the cluster does not count."""
+    cost: float
+    bound: float
+    """No set of these shapes costs less."""
+    placed: int
+    homeless: Mapping[str, str]
+    """Pods that no shape holds even if it is empty, with the reason."""
+    left_out: Mapping[str, str] | None = None
+    """Pods for which no node was looked for, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMove(PortAnswer):
+    """A pod that is evicted, and where it is expected."""
+
+    pod: str
+    from_node: Annotated[str, Field(alias="from")]
+    to: str
+    ties: Sequence[str]
+    """Nodes that score the same."""
+    held: bool
+    """Its node is cordoned meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefragAnswer(PortAnswer):
+    """The moves that free nodes or GPUs, `stellwerk plan defrag`."""
+
+    goal: str
+    frees: Sequence[str]
+    cordons: Sequence[str]
+    moves: Sequence[PlannedMove]
+    simulations: int
+    waiting: int
+    """Pods that wait for a node and may take what becomes free."""
+    stay: Mapping[str, int]
+    """How many pods stay for each reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayDifference(PortAnswer):
+    """A decision that comes out otherwise than it was recorded."""
+
+    pod: str
+    attempt: int
+    after_seconds: float
+    recorded: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayAnswer(PortAnswer):
+    """A journal that was decided again, `stellwerk simulate --replay`."""
+
+    decisions: int
+    equal: int
+    groups: int
+    """Decisions on groups, among them."""
+    unknown: int
+    """Decisions for pods that the journal does not hold."""
+    differences: Sequence[ReplayDifference]
+    bound_by_others: int | None = None
+    """Bindings of another scheduler."""
+    among_best: int | None = None
+    """Those of them on one of the best nodes by the profile."""
+    feasible: int | None = None
+    """Those of them on a node that takes the pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedProfile(PortAnswer):
+    """How the pods of a journal fared under one profile, or as recorded."""
+
+    profile: str
+    placed: int
+    arrived: int
+    waited_p50_seconds: float
+    waited_p99_seconds: float
+    nodes_in_use: float
+    most_nodes_in_use: int
+    preempted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayComparison(PortAnswer):
+    """`stellwerk simulate --replay --profile`: the pods of a journal under other profiles."""
+
+    profiles: Sequence[ReplayedProfile]

@@ -1,0 +1,253 @@
+"""Five tenants on one cluster, one of them hostile, and how long the pods of the others wait.
+
+In time that is skipped, in which what this process computes passes, too: a wait is what decisions
+before it took, on a machine that has nothing else to do. Invariant: the four create the same pods
+at the same moments, with the hostile one and without.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from typing_extensions import override
+
+from stellwerk.clock import VirtualClock
+from stellwerk.models.json_values import JsonObject
+from tests.support.builders import make_node, make_pod
+from tests.support.device_cases import DRIVER, claim, request, selecting
+from tests.support.in_process import InProcess, make_profile, running
+from tests.support.pod_groups import make_group, make_member
+from tests.support.skipped_time import run_skipping
+
+TENANTS: Final = tuple(f"tenant-{number}" for number in range(4))
+HOSTILE: Final = "default"
+EVERY_SECONDS: Final = 0.1
+"""Each tenant creates a pod so often."""
+_CHANGES_A_SECOND: Final = 50
+_PODS_A_SECOND: Final = 500
+_WARM_SECONDS: Final = 1.0
+"""Before, what is done for the first time takes longer."""
+_GROUPS: Final = 10
+_GROUP_SECONDS: Final = 10.0
+_KEEPS: Final = {"scheduling.stellwerk.dev/reserves-room": "true"}
+HOSTILE_NODES: Final = 0.1
+"""The part of the nodes that is granted to each namespace."""
+
+
+class WorkingClock(VirtualClock):
+    """A clock that also goes while this thread computes, but for what a test prepares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left_out = time.thread_time()
+
+    @override
+    def monotonic(self) -> float:
+        return super().monotonic() + time.thread_time() - self._left_out
+
+    @override
+    def now(self) -> datetime:
+        return VirtualClock().now() + timedelta(seconds=self.monotonic())
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """No time passes: what the API server does elsewhere."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._left_out += time.thread_time() - began
+
+
+@dataclass
+class Waits:
+    """What became of the pods of the four."""
+
+    seconds: list[float] = field(default_factory=list)
+    """From when a pod was to be created to its binding."""
+    unbound: int = 0
+    kept_nodes: int = 0
+    """The most nodes that were kept for the hostile one at a time."""
+
+    def share(self, part: float) -> float:
+        """The wait that this part of the pods did not exceed."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def waits(seconds: float, *, nodes: int, pods: int) -> Waits:
+    """The waits of the four in so many seconds beside a hostile one with so many pods; 0: alone."""
+    clock = WorkingClock()
+    return run_skipping(lambda _: _play(clock, seconds, nodes, pods), clock)
+
+
+async def _play(clock: WorkingClock, seconds: float, nodes: int, pods: int) -> Waits:
+    found = Waits()
+    room = {"maxNodes": "10%", "maxSeconds": 30, "cooldownSeconds": 60}
+    args = [{"name": "GangScheduling", "args": {"reservation": room}}]
+    async with running(clock) as world:
+        bound: dict[str, float] = {}
+        bind = world.client.bind
+
+        async def noted(namespace: str, name: str, uid: str, node_name: str) -> None:
+            bound[name] = clock.monotonic()
+            await bind(namespace, name, uid, node_name)
+
+        world.client.bind = noted  # type: ignore[method-assign]
+        with clock.standing():
+            world.apply(make_profile("stellwerk", gangScheduling=True, pluginConfig=args))
+            world.apply(*(make_node(f"n{n}", cpu="64", pods="5000") for n in range(nodes)))
+            running_pods = (
+                make_pod(f"r{n}", cpu="1", node_name=f"n{n}", activeDeadlineSeconds=20)
+                for n in range(nodes)
+            )
+            world.apply(*running_pods)
+        hostile = Hostile(world, clock, nodes)
+        tasks = [asyncio.create_task(each) for each in hostile.acts(pods)] if pods else []
+        created: dict[str, float] = {}
+        number, until = 0, clock.monotonic() + seconds
+        due = clock.monotonic()
+        warm = due + _WARM_SECONDS
+        while due < until:
+            await asyncio.sleep(max(0.0, due - clock.monotonic()))
+            for tenant in TENANTS:
+                name = f"{tenant}-{number}"
+                with clock.standing():
+                    pod = make_pod(name, namespace=tenant, cpu="10m", scheduler_name="stellwerk")
+                created[name] = due
+                world.apply(pod)
+            number += 1
+            due += EVERY_SECONDS
+            nominated = world.operator.world.nominator.by_node
+            found.kept_nodes = max(found.kept_nodes, sum(map(bool, nominated.values())))
+        await asyncio.sleep(5)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        found.unbound = len(created.keys() - bound.keys())
+        measured = {name: at for name, at in created.items() if at >= warm}
+        found.seconds = [bound[name] - at for name, at in measured.items() if name in bound]
+    return found
+
+
+_CLAIMS: Final = 10
+_DEVICES: Final = 128
+_DEAR: Final = (
+    f"{list(range(90))}.all(x, {list(range(90))}.exists(y, x == y)) && device.driver == 'none'"
+)
+"""About a million steps short of the limit of one expression."""
+
+
+def _devices() -> list[JsonObject]:
+    pool = {"name": "n0", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{number}"} for number in range(_DEVICES)]
+    spec = {"driver": DRIVER, "nodeName": "n0", "pool": pool, "devices": devices}
+    version = {"apiVersion": "resource.k8s.io/v1"}
+    return [
+        {**version, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {**version, "kind": "ResourceSlice", "metadata": {"name": "n0"}, "spec": spec},
+    ]
+
+
+class Hostile:
+    """What one tenant does to be in the others' way."""
+
+    def __init__(self, world: InProcess, clock: WorkingClock, nodes: int) -> None:
+        self._world, self._clock, self._nodes = world, clock, nodes
+        self._waiting: list[JsonObject] = []
+
+    def acts(self, pods: int) -> list[Any]:
+        return [self.unschedulable(pods), self.flap(), self.make_groups_anew(), self.claim()]
+
+    async def claim(self) -> None:
+        """Pods whose claims are searched for with expressions as dear as they may be."""
+        with self._clock.standing():
+            self._world.apply(*_devices())
+        for number in range(_CLAIMS):
+            with self._clock.standing():
+                asked = claim(f"c{number}", request(**selecting(_DEAR)))
+                named = [{"name": "c", "resourceClaimName": f"c{number}"}]
+                pod = make_pod(f"c{number}", scheduler_name="stellwerk", resourceClaims=named)
+            self._world.apply(
+                {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **asked}
+            )
+            self._world.apply(pod)
+            await asyncio.sleep(1)
+
+    async def unschedulable(self, pods: int) -> None:
+        """Pods that fit nowhere, of a hundred kinds."""
+        for number in range(pods):
+            await asyncio.sleep(1 / _PODS_A_SECOND)
+            with self._clock.standing():
+                pod = make_pod(
+                    f"u{number}",
+                    cpu="1000",
+                    scheduler_name="stellwerk",
+                    tolerations=[{"key": f"k{number % 100}", "operator": "Exists"}],
+                )
+                self._waiting.append(pod)
+            self._world.apply(pod)
+
+    async def flap(self) -> None:
+        """Annotations and labels of what waits change all the time."""
+        number = 0
+        while True:
+            await asyncio.sleep(1 / _CHANGES_A_SECOND)
+            number += 1
+            if not self._waiting:
+                continue
+            with self._clock.standing():
+                name = self._waiting[number % len(self._waiting)]["metadata"]["name"]
+                old = self._world.pod(name)
+                metadata = {
+                    **old["metadata"],
+                    "annotations": {"changed": str(number)},
+                    "labels": {"changed": str(number % 7)},
+                }
+                new = {**old, "metadata": metadata}
+            self._world.apply(new)
+            if number % 5 == 0:
+                with self._clock.standing():
+                    size = 2 + number % 3
+                    group = make_group(f"flapping-{number % 3}", size, _KEEPS)
+                self._world.apply(group)
+                if number < 5 * 4:
+                    for member in range(size):
+                        pod = make_member(
+                            f"flapping-{number % 3}-{member}", f"flapping-{number % 3}", cpu="60"
+                        )
+                        self._world.apply(pod)
+
+    def _size(self, name: str) -> int:
+        """Every other group asks for few nodes, which may be granted."""
+        return 2 if int(name.rpartition("-")[2]) % 2 else self._nodes
+
+    async def make_groups_anew(self) -> None:
+        """Groups that ask for every node, and for room, again and again."""
+        made: list[str] = []
+        turn = 0
+        while True:
+            for name in made:
+                self._world.delete("PodGroup", name)
+                for member in range(self._size(name)):
+                    await asyncio.sleep(1 / _PODS_A_SECOND)
+                    self._world.delete("Pod", f"{name}-{member}")
+            made = [f"group-{turn}-{number}" for number in range(_GROUPS)]
+            for name in made:
+                with self._clock.standing():
+                    objects = [
+                        make_group(name, self._size(name), _KEEPS),
+                        *(
+                            make_member(f"{name}-{member}", name, cpu="64")
+                            for member in range(self._size(name))
+                        ),
+                    ]
+                for obj in objects:
+                    await asyncio.sleep(1 / _PODS_A_SECOND)
+                    self._world.apply(obj)
+            turn += 1
+            await asyncio.sleep(_GROUP_SECONDS)
