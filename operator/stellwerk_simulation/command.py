@@ -198,7 +198,7 @@ def run(
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
     named = (*options.profile, *(options.compare or ()))
     profiles = tuple(dict.fromkeys(named)) or ("default",)
-    for remark in (*experiment.check_profiles(profiles), *experiment.remarks()):
+    for remark in (*experiment.check_profiles(profiles), *experiment.remarks(profiles)):
         print(f"stellwerk: {remark}", file=sys.stderr)
     _show(options, experiment, experiment.run(profiles, seeds, options.jobs), show)
     return 0
