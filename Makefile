@@ -59,6 +59,7 @@ test-long: $(READY) ## the tests that run for minutes
 .PHONY: test-examples
 test-examples: $(READY) ## every example of the property tests
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"
+	@$(BIN)/python -m tests.benchmarks.guard
 
 .PHONY: check
 check: lint types layers test ## everything that a change must pass
@@ -97,6 +98,14 @@ bench: $(READY) ## measure, and write docs/performance.md anew (about ten minute
 .PHONY: bench-decide
 bench-decide: $(READY) ## decisions per second in process, for each workload at 5,000 nodes
 	@$(BIN)/python -m tests.benchmarks.bench_decide
+
+.PHONY: bench-guard
+bench-guard: $(READY) ## calls and memory a pod by stage, against the baseline of this Python: 5 % more in a stage fails
+	@$(BIN)/python -m tests.benchmarks.guard
+
+.PHONY: bench-guard-baseline
+bench-guard-baseline: $(READY) ## make the calls and the memory of now the baseline of this Python
+	@$(BIN)/python -m tests.benchmarks.guard --write
 
 .PHONY: bench-simulate
 bench-simulate: $(READY) ## CPU seconds of a simulation for each ready profile (make bench-simulate TRACES=DIR)

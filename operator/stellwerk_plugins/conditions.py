@@ -19,7 +19,7 @@ def message_of(faults: tuple[str, ...]) -> str:
 
 
 def said(status: JsonObject) -> str:
-    """What the condition says against an object; empty: nothing."""
+    """The message of the condition against an object; empty: there is none."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == ACCEPTED:
             return str(condition.get("message") or "")

@@ -19,12 +19,14 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock, VirtualClock
+from stellwerk.framework.services import NumberSources
 from stellwerk.framework.worker import PendingResult, Worker
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.plugins.registry import watched_kinds
 from stellwerk.world.loop import ActiveQ
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World, offline_profile
@@ -94,10 +96,12 @@ def make_world(
     cluster_objects: ClusterObjects | None = None,
     clock: VirtualClock | None = None,
     plan_seconds: float = 0.0,
+    sources: Callable[[World], NumberSources] | None = None,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
 
-    `cluster_objects`: what else there is; `plan_seconds`: how long the work of plugins takes there.
+    `cluster_objects`: what else there is; `plan_seconds`: how long the work of plugins takes there;
+    `sources` makes what reads numbers for plugins.
 
     Raises:
         ConfigurationError: one of these objects is wrong.
@@ -118,7 +122,7 @@ def make_world(
     for node in nodes:
         world.cache.set_node(parse_node(node.manifest or node_manifest(node)))
     if cluster_objects is not None:
-        cluster_objects.load(world)
+        cluster_objects.load(world, watched_kinds(profile))
     served = offline_profile(
         profile,
         world.cache,
@@ -127,6 +131,7 @@ def make_world(
         world.random,
         world.clock,
         worker=VirtualWorker(clock, plan_seconds),
+        sources=None if sources is None else sources(world),
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()
@@ -145,7 +150,7 @@ def node_manifest(node: TraceNode) -> JsonObject:
     labels = {MODEL_LABEL: node.model} if node.model else {}
     return {
         "metadata": {"name": node.name, "labels": labels},
-        "status": {"allocatable": allocatable},
+        "status": {"allocatable": allocatable, "capacity": allocatable},
     }
 
 

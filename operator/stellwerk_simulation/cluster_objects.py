@@ -28,12 +28,15 @@ _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
 """Kinds that are read, or chosen, in another way."""
 
 
-def not_read(objects: Iterable[JsonObject]) -> str:
-    """What of the objects no simulation reads, such as "2 ConfigMap, 1 Job"; empty: nothing."""
+def not_read(objects: Iterable[JsonObject], of_plugins: frozenset[str] = frozenset()) -> str:
+    """What of the objects no simulation reads, such as "2 ConfigMap, 1 Job"; empty: nothing.
+
+    `of_plugins`: the kinds that plugins of the profiles read.
+    """
     kinds = Counter(
         str(obj.get("kind") or "object without a kind") for obj in objects if not is_written(obj)
     )
-    others = sorted((kinds.keys() - READ - _ELSEWHERE) | (kinds.keys() & _OF_DEVICES))
+    others = sorted((kinds.keys() - READ - _ELSEWHERE - of_plugins) | (kinds.keys() & _OF_DEVICES))
     return ", ".join(f"{kinds[kind]} {kind}" for kind in others)
 
 
@@ -46,22 +49,24 @@ class ClusterObjects:
 
     @classmethod
     def among(cls, objects: Iterable[JsonObject], source: str) -> Self:
-        """Those of the objects that decisions read."""
-        return cls(tuple(obj for obj in objects if obj.get("kind") in READ), source)
+        """All of them that are not read in another way; a profile's plugins say what they read."""
+        return cls(tuple(obj for obj in objects if obj.get("kind") not in _ELSEWHERE), source)
 
     @classmethod
     def to_begin_with(cls, objects: Iterable[JsonObject], source: str) -> Self:
         """Those that decisions read where all pods arrive anew."""
         return cls.among((obj for obj in objects if obj.get("kind") not in _OF_DEVICES), source)
 
-    def load(self, world: World) -> None:
-        """Put them into a World.
+    def load(self, world: World, of_plugins: frozenset[str] = frozenset()) -> None:
+        """Put those that decisions read into a World; `of_plugins`: kinds that its plugins read.
 
         Raises:
             ConfigurationError: one of them is wrong; names it and the source.
         """
         for obj in self.objects:
             kind = str(obj.get("kind"))
+            if kind not in READ and kind not in of_plugins:
+                continue
             made(_check, obj, self.source)
             if kind == _PRIORITY_CLASS:
                 made(world.priority_classes.set, obj, self.source)

@@ -21,11 +21,13 @@ from stellwerk.clock import Clock, SystemClock
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.models.untrusted_text import terminal
+from stellwerk.plugins.registry import watched_kinds
 from stellwerk_simulation.arrivals import (
     Arrivals,
     as_listed,
@@ -160,6 +162,8 @@ class Experiment:
     """What else there is in the cluster."""
     notes: Sequence[str] = ()
     """What is odd about the input."""
+    others: Sequence[JsonObject] = ()
+    """Every object of the sources."""
     expected: Sequence[TracePod] | None = None
     """The pods that ready profiles expect; None: those that arrive."""
 
@@ -194,14 +198,13 @@ class Experiment:
         """
         sources = [nodes] if nodes is pods else [nodes, pods]
         others = [obj for source in sources for obj in source.others]
-        unread = not_read(others)
         notes = [source.note for source in sources if source.note]
-        if unread:
-            notes.append(f"simulated without {unread}")
         places = " and ".join(source.place for source in sources)
         cluster_objects = ClusterObjects.to_begin_with(others, places)
         run_options = run_options or SimulationOptions()
-        experiment = cls(nodes.nodes(), pods.pods(), share, run_options, cluster_objects, notes)
+        experiment = cls(
+            nodes.nodes(), pods.pods(), share, run_options, cluster_objects, notes, tuple(others)
+        )
         experiment.check(f"in {nodes.place}", f"in {pods.place}")
         return experiment
 
@@ -236,9 +239,12 @@ class Experiment:
             f"those that no node takes {fate}."
         )
 
-    def remarks(self) -> list[str]:
-        """What is odd about the trace, and what is done about it."""
+    def remarks(self, profiles: Sequence[str] = ()) -> list[str]:
+        """What is odd about the trace, and what is done about it under these profiles."""
         found = [*self.notes]
+        read = frozenset[str]().union(*(watched_kinds(self._profile(each)) for each in profiles))
+        if unread := not_read(self.others, read):
+            found.append(f"simulated without {unread}")
         never_fit = pods_that_never_fit(self.pods, self.nodes)
         if never_fit:
             names = ", ".join(pod.name for pod in never_fit[:_NAMED])
@@ -342,7 +348,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What the processes of an experiment have in common."""
+    """Data that the processes of an experiment have in common."""
 
     arrived: "Synchronized[int]"
     """Arrivals of all runs together."""

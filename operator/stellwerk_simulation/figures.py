@@ -107,6 +107,8 @@ FIGURES: Final = (
     Figure("gpu", _share(GPU), more_is_better=True, unit=" %", decimals=2),
     Figure("gpu at 100 %", _at_full_load, more_is_better=True, unit=" %", decimals=2),
     Figure("fragmented of idle", _fragmented, more_is_better=False, unit=" %", decimals=2),
+    Figure("hottest", lambda run: run.hottest_pct, more_is_better=False, unit=" %", decimals=1),
+    Figure("hot", lambda run: run.hot_share_pct, more_is_better=False, unit=" %", decimals=2),
     Figure("preempted", lambda run: float(run.preempted), more_is_better=False),
     Figure("cost", lambda run: run.cost or None, more_is_better=False, decimals=2),
 )

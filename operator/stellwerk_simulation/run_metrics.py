@@ -21,6 +21,7 @@ from stellwerk.plugins.gpu.fragmentation import FloatColumn, Fragmentation, Typi
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk_simulation.arrivals import gpu_capacity
+from stellwerk_simulation.node_usage import MeasuredNodes
 from stellwerk_simulation.trace import TraceNode, TracePod
 
 _BLOCK: Final = 256
@@ -87,7 +88,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run."""
+    """The result of a run."""
 
     profile: str
     seed: int
@@ -103,6 +104,10 @@ class RunResult:
     allocated: Mapping[str, float] = field(default_factory=dict)
     """At the most, at one time: the share of each resource that the nodes offer."""
     preempted: int = 0
+    hottest_pct: float | None = None
+    """The most of its CPU that any node used at any reading; None: no pod says what it uses."""
+    hot_share_pct: float | None = None
+    """The share of nodes and readings above `node_usage.HOT_PCT`."""
     cost: float = 0.0
     """Of the nodes in use: while they were, if pods leave; per hour at the end, if none does."""
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -200,8 +205,9 @@ class RunMetrics:
         """Pods were evicted for another one."""
         self._preempted += victims
 
-    def result(self, now: float) -> RunResult:
-        """What came of it."""
+    def result(self, now: float, measured: MeasuredNodes | None = None) -> RunResult:
+        """What came of it; `measured`: what nodes used."""
+        used = measured if measured is not None and measured.readings else None
         fragmented = list(self._record.totals())
         cost = sum(self._prices[name] for name in self._in_use_since)
         if self._any_left:
@@ -226,6 +232,8 @@ class RunMetrics:
             (float(np.quantile(waited, 0.5)), float(np.quantile(waited, 0.99))),
             allocated,
             self._preempted,
+            None if used is None else used.hottest_pct,
+            None if used is None else used.hot_share_pct,
             cost,
             self._node_of,
             self._why,

@@ -27,6 +27,7 @@ from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.manifest_errors import made
+from stellwerk_simulation.node_usage import PERIOD_SECONDS, NodeUsages
 from stellwerk_simulation.run_metrics import RunMetrics, RunResult
 from stellwerk_simulation.trace import TracePod
 from stellwerk_simulation.virtual_time import VirtualTime
@@ -69,6 +70,7 @@ class Simulation(Pods):
             arrivals.cluster_objects,
             self._clock,
             self._options.plan_seconds,
+            self._make_usages,
         )
         self._cluster = InstantCluster(self._world, self)
         self._time = VirtualTime(
@@ -80,9 +82,19 @@ class Simulation(Pods):
         """By uid; those that are waiting or running."""
         self._bound: dict[str, str] = {}
         """The node of each running pod, by uid."""
+        self._arriving, self._is_measured = True, False
         self._metrics = RunMetrics(
             arrivals.nodes, self._world.cache, TypicalPods(typical), profile.name, seed
         )
+
+    @property
+    def world(self) -> World:
+        """The state that is decided on."""
+        return self._world
+
+    def _make_usages(self, world: World) -> NodeUsages:
+        self.usages = NodeUsages(world.clock, world.objects, world.cache.snapshot)
+        return self.usages
 
     def run(self, pods: Sequence[TracePod], tick: Callable[[int], None]) -> RunResult:
         """Let these pods arrive; `tick` is called with their number now and then.
@@ -96,11 +108,12 @@ class Simulation(Pods):
             before, arrived = arrived, arrived + len(at_once)
             if arrived // 100 > before // 100 or arrived == len(pods):
                 tick(arrived)
+        self._arriving = False
         while (next_end := self._time.next_event()) < inf:
             self._time.pass_until(next_end)
             self._time.run()
         [served] = self._world.profiles.served.values()
-        result = self._metrics.result(self._clock.monotonic())
+        result = self._metrics.result(self._clock.monotonic(), self.usages.measured)
         return replace(result, compatibility=str(served.compatibility.release))
 
     def arrive(self, pod: TracePod) -> str:
@@ -145,6 +158,7 @@ class Simulation(Pods):
         if profile is None:
             raise LookupError(f"no profile of the simulation serves {pod.key}")
         world.cache.update_snapshot()
+        self.usages.read_what_is_due()
         decision = decide(world, pod, profile)
         if decision.failure is not None and pod.uid in self._arrived:
             self._metrics.refused(self._arrived[pod.uid], decision.failure.message)
@@ -164,12 +178,22 @@ class Simulation(Pods):
         world.cache.update_snapshot()
         arrived = self._arrived[bound.uid]
         self._bound[bound.uid] = bound.node_name
+        self.usages.bound(bound.uid, arrived, bound.node_name)
+        if self.usages.is_declared and not self._is_measured:
+            self._is_measured = True
+            self._measure("")
         self._budgets.bound(bound)
         self._metrics.bound(arrived, bound.amounts.requests, bound.node_name, now)
         if self._options.timed and arrived.runs_seconds is not None:
             self._time.call_at(now + arrived.runs_seconds, bound.uid, self._end)
         if world.queue.entries:
             self._changed(Action.ADD, bound)
+
+    def _measure(self, _: str) -> None:
+        """Measure what nodes use, now and for as long as something may happen."""
+        self.usages.measure()
+        if self._arriving or self._time.next_event() < inf:
+            self._time.call_at(self._clock.monotonic() + PERIOD_SECONDS, "", self._measure)
 
     @override
     def delete(self, victim: PodInfo) -> None:
@@ -188,6 +212,7 @@ class Simulation(Pods):
         arrived = self._arrived.pop(uid)
         self._budgets.gone(removed)
         node_name, now = self._bound.pop(uid), self._clock.monotonic()
+        self.usages.left(uid, node_name)
         self._metrics.left(arrived, removed.amounts.requests, node_name, now)
         self._changed(Action.DELETE, removed)
 
@@ -311,7 +336,7 @@ class _Budget:
         return self._selector.matches(pod.labels)
 
     def allowed(self) -> int:
-        """How many of its pods may be disrupted now."""
+        """The number of its pods that may be disrupted now."""
         expected, healthy = self.counts["expected"], self.counts["healthy"]
         if self._most_away is None:
             desired = _absolute(1 if self._least is None else self._least, expected)

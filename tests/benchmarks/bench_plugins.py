@@ -19,17 +19,22 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.clock import VirtualClock
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import decide
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World, offline_profile, offline_queue
+from stellwerk_plugins.numa.plugin import NodeResourceTopologyMatch
 from tests.support.builders import make_node
+from tests.support.plugin_runs import make_plugin
 
 GIB = 1 << 30
+STRATEGIES = ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes")
 WATCHED: JsonObject = {"watcherAddress": "http://watcher:2020", "maxAgeSeconds": 0}
 MODELS = {"k0": 100.0, "k1": 2.0, "k2": 0.01}
 PLUGINS: dict[str, JsonObject] = {
@@ -124,13 +129,39 @@ def microseconds(world: World, plugin: str, pods: int, *, unique: bool) -> list[
     return times[1:]
 
 
+def zones_alone(nodes: int, pods: int = 60) -> None:
+    """Print what filter and score of NodeResourceTopologyMatch take where nothing is kept."""
+    print("| zones | strategy | filter, µs | score, µs |\n| --- | --- | --- | --- |")
+    for zones in (2, 4, 8):
+        world = world_of(nodes, zones)
+        for strategy in STRATEGIES:
+            args = {"scoringStrategy": {"type": strategy}}
+            snapshot = world.cache.snapshot
+            plugin = make_plugin(NodeResourceTopologyMatch, snapshot, args, objects=world.objects)
+            world.cache.update_snapshot()
+            times: list[tuple[float, float]] = []
+            for number in range(pods):
+                pod, view = pod_of(number, unique=True), NodeView(snapshot)
+                began = time.process_time()
+                plugin.filter(CycleState(), pod, view)
+                between = time.process_time()
+                plugin.score(CycleState(), pod, view)
+                times.append((between - began, time.process_time() - between))
+            filtering, scoring = (min(each) * 1e6 for each in zip(*times, strict=True))
+            print(f"| {zones} | {strategy} | {filtering:.0f} | {scoring:.0f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=300)
     parser.add_argument("--zones", type=int, default=4)
     parser.add_argument("--unique", action="store_true", help="each pod has a spec of its own")
+    parser.add_argument("--zones-alone", action="store_true", help="NUMA alignment by itself")
     options = parser.parse_args()
+    if options.zones_alone:
+        zones_alone(options.nodes)
+        return
     world = world_of(options.nodes, options.zones)
     base = 0.0
     results: list[tuple[str, Any]] = []

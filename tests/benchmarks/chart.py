@@ -1,12 +1,15 @@
 """Line charts as SVG, by hand: enough for figures over the size of a cluster.
 
-`suite` draws with it. Both axes are logarithmic, because sizes and rates span decades.
+`suite` and `study_plugins` draw with it. Both axes are logarithmic unless they are asked to be
+linear, because sizes and rates span decades.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 from xml.sax.saxutils import escape
+
+from typing_extensions import override
 
 Points = Sequence[tuple[float, float]]
 
@@ -18,6 +21,7 @@ _COLORS: Final = (
 )  # fmt: skip
 _STEPS: Final = (1, 2, 5)
 _LABEL_PIXELS: Final = 14
+_MOST_TICKS: Final = 12
 
 
 class _Axis:
@@ -37,11 +41,36 @@ class _Axis:
         return [value for value in candidates if self._low <= math.log10(value) <= self._high]
 
 
-def line_chart(title: str, x_label: str, y_label: str, lines: Mapping[str, Points]) -> str:
+class _LinearAxis(_Axis):
+    """A linear axis from 0, from one pixel to another."""
+
+    def __init__(self, values: Sequence[float], first_pixel: float, last_pixel: float) -> None:
+        self._low, self._high = 0.0, max(values) * 1.05
+        self._first, self._last = first_pixel, last_pixel
+
+    @override
+    def pixel(self, value: float) -> float:
+        return self._first + value / self._high * (self._last - self._first)
+
+    @override
+    def ticks(self) -> list[float]:
+        step = next(
+            step * 10.0**decade
+            for decade in range(-3, 9)
+            for step in _STEPS
+            if self._high / (step * 10.0**decade) <= _MOST_TICKS
+        )
+        return [step * each for each in range(int(self._high / step) + 1)]
+
+
+def line_chart(
+    title: str, x_label: str, y_label: str, lines: Mapping[str, Points], *, linear: bool = False
+) -> str:
     """An SVG document with one line per name."""
+    axis = _LinearAxis if linear else _Axis
     points = [point for line in lines.values() for point in line]
-    across = _Axis([x for x, _ in points], _LEFT, _WIDTH - _RIGHT)
-    up = _Axis([y for _, y in points], _HEIGHT - _BOTTOM, _TOP)
+    across = axis([x for x, _ in points], _LEFT, _WIDTH - _RIGHT)
+    up = axis([y for _, y in points], _HEIGHT - _BOTTOM, _TOP)
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}">',

@@ -289,7 +289,7 @@ def _drop(args: JsonObject, path: tuple[int | str, ...]) -> bool:
 
 
 def _at(holder: object, step: int | str) -> object:
-    """The value that an object or a list holds there; None: none."""
+    """The value at a step of an object or a list; None: there is none."""
     if isinstance(holder, dict):
         return holder.get(step)
     if isinstance(holder, list) and isinstance(step, int) and step < len(holder):

@@ -20,6 +20,7 @@ from stellwerk.framework.extension_points import points_of
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.services import Handle
 from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription
+from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
@@ -146,6 +147,16 @@ def instantiate(name: str, handle: Handle, args: BaseModel | None) -> Plugin:
     known.load(name)
     make = cast("Callable[[Handle, BaseModel | None], Plugin]", known.plugins[name])
     return make(handle, args)
+
+
+def watched_kinds(profile: LoadedProfile) -> frozenset[str]:
+    """The kinds of their own that the plugins of a profile read."""
+    known = _registry().known
+    return frozenset(
+        kind.kind
+        for name in profile.plugins.names
+        for kind in getattr(known.plugins.get(name), "watched_kinds", ())
+    )
 
 
 class _KnownPlugins(Mapping[str, PluginDescription]):

@@ -21,7 +21,7 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard, Unaccounted
-from stellwerk.framework.services import PodGroups
+from stellwerk.framework.services import NumberSources, PodGroups
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
@@ -159,11 +159,12 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     worker: Worker | None = None,
     compatibility: Compatibility = AS_RECORDED,
     guard: PluginGuard = UNLIMITED,
+    sources: NumberSources | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
     `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`; `guard`
-    limits the time of plugins that do not come with Stellwerk.
+    limits the time of plugins that do not come with Stellwerk; `sources`: None reads nothing.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
@@ -173,6 +174,8 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     )
     if guard is not UNLIMITED:
         services = replace(services, guard=guard)
+    if sources is not None:
+        services = replace(services, sources=sources)
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)

@@ -10,13 +10,12 @@ at once.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.quantity import parse_quantity
+from stellwerk.models.declared_usage import at_load, parse_load, parse_usage
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of, labels_of, meta
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 
-HOUR_MINUTES: Final = 60
-MOST_PERCENT: Final = 1000
-_DAY_MINUTES: Final = 24 * HOUR_MINUTES
 PREFIX: Final = "stellwerk.dev/"
 USAGE_ANNOTATION: Final = f"{PREFIX}usage"
 END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
@@ -195,58 +191,9 @@ def _stage(given: object, where: str) -> Stage:
     return Stage(str(match.get("namespace", "")), str(match.get("owner", "")), pairs, values)
 
 
-def parse_usage(text: str) -> dict[str, int]:
-    """`cpu=100m,memory=64Mi`: cpu in millicores, all else in whole units.
-
-    What is no amount counts as nothing.
-    """
-    used = {}
-    for part in text.split(","):
-        name, _, amount = part.strip().partition("=")
-        try:
-            value = parse_quantity(amount)
-        except ValueError:
-            continue
-        used[name] = max(0, int(value * 1000 if name == "cpu" else value))
-    return used
-
-
-class Step(NamedTuple):
-    """From a minute of the day on, so many percent."""
-
-    minute: int
-    percent: int
-
-
-def parse_load(text: str) -> tuple[Step, ...]:
-    """`08:00=100%,20:00=30%` in order of time; each step holds until the next, over midnight.
-
-    Raises:
-        ValueError: it is no such list.
-    """
-    steps = sorted(_step(part.strip()) for part in text.split(",")) if text.strip() else []
-    if len({step.minute for step in steps}) < len(steps):
-        raise ValueError("a time stands twice")
-    return tuple(steps)
-
-
-def _step(text: str) -> Step:
-    at, _, percent = text.partition("=")
-    hour, colon, minute = at.partition(":")
-    if not colon or not percent.endswith("%"):
-        raise ValueError(f"{text[:40]}: expected a step like 08:00=100%")
-    step = Step(int(hour) * HOUR_MINUTES + int(minute), int(percent[:-1]))
-    in_a_day = 0 <= int(minute) < HOUR_MINUTES and 0 <= step.minute < _DAY_MINUTES
-    if not in_a_day or not 0 <= step.percent <= MOST_PERCENT:
-        raise ValueError(f"{text[:40]}: not a time of day, or not 0% to {MOST_PERCENT}%")
-    return step
-
-
 VOLUME: Final = "volume/"
 """Before the name of a volume in a usage: what lies in that volume, counted among `volumes` too."""
 _DAY_SECONDS: Final = 86_400.0
-_FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
-"""What a pod gives back when its load falls; what it has stored, it keeps."""
 
 
 def usage_at(lifecycle: Lifecycle, now: datetime) -> Mapping[str, int]:
@@ -255,16 +202,7 @@ def usage_at(lifecycle: Lifecycle, now: datetime) -> Mapping[str, int]:
     in_volumes = sum(amount for name, amount in usage.items() if name.startswith(VOLUME))
     if in_volumes:
         usage["volumes"] = usage.get("volumes", 0) + in_volumes
-    steps = parse_load(lifecycle.load)
-    if not steps:
-        return usage
-    minute = now.hour * HOUR_MINUTES + now.minute
-    # Before the first step of the day, the last one of the day before holds.
-    percent = steps[bisect_right(steps, (minute, MOST_PERCENT)) - 1].percent
-    return {
-        name: amount * percent // 100 if name in _FOLLOWS_LOAD else amount
-        for name, amount in usage.items()
-    }
+    return at_load(usage, lifecycle.load, now)
 
 
 def seconds_to_change(lifecycle: Lifecycle, now: datetime) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stellwerk.models.declared_usage import parse_usage
 from stellwerk.models.quantity import resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta, pick
 from stellwerk_cluster.hollow.eviction_thresholds import (
@@ -21,7 +22,7 @@ from stellwerk_cluster.hollow.eviction_thresholds import (
     NODEFS_INODES,
     PIDS,
 )
-from stellwerk_cluster.hollow.lifecycle import PREFIX, USAGE_ANNOTATION, parse_usage
+from stellwerk_cluster.hollow.lifecycle import PREFIX, USAGE_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

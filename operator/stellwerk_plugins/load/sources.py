@@ -7,7 +7,7 @@ source only reads; how often, how long and how much is the framework's to bound.
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -51,7 +51,7 @@ class PrometheusQueries(ConfigModel):
 
 
 class MetricProvider(ConfigModel):
-    """Where the usage of nodes is read, without a load-watcher."""
+    """The source of nodes' usage where there is no load-watcher."""
 
     type: Literal["KubernetesMetricsServer", "Prometheus", "SignalFx"] = "KubernetesMetricsServer"
     address: Annotated[str, Field(max_length=2048)] = ""
@@ -114,6 +114,14 @@ class _Source(NumberSource):
         return checked_usage(answer)
 
 
+class _Checked(dict[str, Any]):
+    """An answer of which nothing is left but what counts."""
+
+
+def _checked(answer: object) -> _Checked:
+    return _Checked(checked_usage(answer))
+
+
 class LoadWatcher(_Source):
     """A load-watcher service, whose answers are checked as they are read."""
 
@@ -123,11 +131,11 @@ class LoadWatcher(_Source):
 
     @override
     async def read(self, client: ClusterClient, web: Web) -> object:
-        return await web.get(self._url, take=checked_usage)
+        return await web.get(self._url, take=_checked)
 
     @override
     def checked(self, answer: object) -> JsonObject:
-        return cast("JsonObject", answer)
+        return answer if isinstance(answer, _Checked) else checked_usage(answer)
 
 
 class MetricsServer(_Source):

@@ -50,7 +50,9 @@ def test_they_are_named_on_the_command_line(
 ) -> None:
     assert simulate(tmp_path, make_node("n"), make_pod("p"), named("ConfigMap", "c")) == 0
     error = capsys.readouterr().err
-    assert error == "stellwerk: simulated without 1 ConfigMap\n"
+    assert error == (
+        "stellwerk: simulated without 1 ConfigMap\nstellwerk: decided as Kubernetes 1.36\n"
+    )
 
 
 def test_priorities_come_from_classes_and_evict(
@@ -136,7 +138,9 @@ def test_pods_of_groups_and_with_claims_are_placed_one_by_one_as_if_any_node_had
     )
     assert simulate(tmp_path, make_node("n"), *pods, taken, profile=str(profile)) == 0
     printed = capsys.readouterr()
-    assert printed.err == "stellwerk: simulated without 1 ResourceClaim\n"
+    assert printed.err == (
+        "stellwerk: simulated without 1 ResourceClaim\nstellwerk: decided as Kubernetes 1.36\n"
+    )
     assert placed(printed.out) == 2
 
 

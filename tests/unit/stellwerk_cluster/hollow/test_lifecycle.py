@@ -8,8 +8,6 @@ from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.hollow.lifecycle import (
     Lifecycle,
     Lifecycles,
-    Step,
-    parse_load,
     parse_stages,
     seconds_to_change,
     usage_at,
@@ -17,11 +15,6 @@ from stellwerk_cluster.hollow.lifecycle import (
 from tests.support.node_driver import ClusterDriver, hollow_pod
 
 WRONG = ["8=100%", "08:00=100", "24:00=1%", "08:60=1%", "08:00=-1%", "a", "08:00=1%,08:00=2%"]
-
-
-def test_steps_are_sorted() -> None:
-    assert parse_load("20:30=30%,08:00=100%") == (Step(480, 100), Step(1230, 30))
-    assert parse_load(" ") == ()
 
 
 @pytest.mark.parametrize("text", WRONG)
