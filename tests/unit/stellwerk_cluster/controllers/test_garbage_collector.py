@@ -23,7 +23,7 @@ def make(driver: Driver, name: str, *owners: str, block: bool = False, **metadat
 
 
 def names(driver: Driver) -> set[str]:
-    """Names in the namespace default; kube-system has what the API server keeps there for itself."""
+    """Names in the namespace default; what the API server keeps for itself is in kube-system."""
     found = [each["metadata"] for each in driver.api.all("configmaps")]
     return {each["name"] for each in found if each["namespace"] == "default"}
 
