@@ -118,7 +118,7 @@ class Limits:
 
 
 class PortUse:
-    """What the peers of one port use of it: connections, requests, memory; it counts refusals."""
+    """Connections, requests and memory of one port by peer; it counts refusals."""
 
     def __init__(self, limits: Limits, refused: Callable[[str], None] | None = None) -> None:
         """Begin with no connection.
@@ -370,7 +370,7 @@ class _Accepted:
 
     @property
     def unread_bytes(self) -> int:
-        """How much of answers the peer has not read."""
+        """Bytes of answers that the peer has not read."""
         written = 0 if self.connection is None else self.connection.unread_bytes
         return self.unwritten_bytes + written
 
@@ -900,7 +900,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def unread_bytes(self) -> int:
-        """How much the peer has not read of what was written, as far as TLS says."""
+        """Bytes written that the peer has not read, as far as TLS says."""
         return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     @property

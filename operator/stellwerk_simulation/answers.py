@@ -138,7 +138,7 @@ class ReplayAnswer(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedProfile(PortAnswer):
-    """How the pods of a journal fared under one profile, or as recorded."""
+    """Figures of a journal's pods under one profile, or as recorded."""
 
     profile: str
     placed: int

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
 
 
 def _add_input(parser: argparse.ArgumentParser) -> None:
-    """What is simulated."""
+    """Add the options for what is simulated."""
     for name, text in (("--nodes", "the nodes"), ("--pods", "the pods, in order")):
         parser.add_argument(
             name,
@@ -85,7 +85,7 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_conduct(parser: argparse.ArgumentParser) -> None:
-    """How it goes on."""
+    """Add the options of the run itself."""
     parser.add_argument(
         "--inflate",
         metavar="SHARE",
@@ -132,7 +132,7 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    """What is written beside the tables."""
+    """Add the options for what is written beside the tables."""
     parser.add_argument(
         "--curve",
         metavar="FILE",
@@ -155,7 +155,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
-    """What concerns a journal in place of a trace."""
+    """Add the options that concern a journal in place of a trace."""
     group = parser.add_argument_group("a recording in place of a trace")
     group.add_argument(
         "--replay",

@@ -51,7 +51,7 @@ _NORMAL_95: Final = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the second profile has more of one figure than the first."""
+    """The difference of one figure between the second profile and the first."""
 
     figure: Figure
     first: float
@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def more(self) -> float:
-        """How much more the second has."""
+        """The second's figure less the first's."""
         return self.second - self.first
 
     @property

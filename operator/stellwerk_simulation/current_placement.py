@@ -22,7 +22,7 @@ from stellwerk_simulation.manifests import nodes_of
 
 @dataclass(frozen=True, slots=True)
 class Rescheduled:
-    """Where the scheduler puts a pod that was evicted."""
+    """The node on which the scheduler puts a pod that was evicted."""
 
     pod: PodInfo
     """As it was: `node_name` is the node that it leaves."""

@@ -1,4 +1,4 @@
-"""Which few pods to move so that whole nodes, or whole GPUs of one node, become free.
+"""A plan of the few pods to move so that whole nodes, or whole GPUs of one node, become free.
 
 `stellwerk plan defrag` calls it. Invariant: a plan that is returned was carried out, move by move
 and by the profile's own decisions, on forks of the World, once for each of several ways to break

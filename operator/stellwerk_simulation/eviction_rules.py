@@ -18,7 +18,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True)
 class MoveRules:
-    """Which pods a user lets move."""
+    """The rules by which a user lets pods move."""
 
     bare_pods: bool
     """Also pods without a controller, which nothing makes anew."""

@@ -348,7 +348,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What the processes of an experiment have in common."""
+    """Data that the processes of an experiment have in common."""
 
     arrived: "Synchronized[int]"
     """Arrivals of all runs together."""

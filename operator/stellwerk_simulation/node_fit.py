@@ -249,7 +249,7 @@ def _simulated(
     counts: Sequence[int],
     profile: LoadedProfile,
 ) -> int:
-    """How many of the pods the nodes hold."""
+    """The number of the pods that the nodes hold."""
     nodes = [
         _numbered(shape, number)
         for shape, count in zip(shapes, counts, strict=True)

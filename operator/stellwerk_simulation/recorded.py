@@ -39,7 +39,7 @@ class _Life:
 
 @dataclass(slots=True)
 class Recorded:
-    """What a recording shows of a cluster."""
+    """The cluster of a recording."""
 
     source: str
     nodes: dict[str, JsonObject] = field(default_factory=dict)

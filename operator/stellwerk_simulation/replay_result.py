@@ -29,7 +29,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What came of a replay."""
+    """The result of a replay."""
 
     decisions: int = 0
     equal: int = 0

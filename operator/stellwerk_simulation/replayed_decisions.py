@@ -107,7 +107,7 @@ class DecisionParts:
             yield entry
 
     def rest(self) -> Iterator[Part]:
-        """What is left at the end of the journal."""
+        """The entries left at the end of the journal."""
         if self._begun is not None:
             begun, self._begun = self._begun, None
             yield self._whole(begun, None)

@@ -53,7 +53,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True)
 class Outcomes:
-    """How the pods of a journal fared."""
+    """Figures of a journal's pods."""
 
     arrived: int = 0
     waited_seconds: list[float] = field(default_factory=list)

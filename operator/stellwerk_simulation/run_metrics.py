@@ -88,7 +88,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run."""
+    """The result of a run."""
 
     profile: str
     seed: int

@@ -336,7 +336,7 @@ class _Budget:
         return self._selector.matches(pod.labels)
 
     def allowed(self) -> int:
-        """How many of its pods may be disrupted now."""
+        """The number of its pods that may be disrupted now."""
         expected, healthy = self.counts["expected"], self.counts["healthy"]
         if self._most_away is None:
             desired = _absolute(1 if self._least is None else self._least, expected)

@@ -49,7 +49,7 @@ class VirtualTime(Waits):
         heapq.heappush(self._events, (seconds, name, next(self._count), act))
 
     def next_event(self) -> float:
-        """When the next event happens; inf: none is left."""
+        """The time of the next event; inf: none is left."""
         return self._events[0][0] if self._events else inf
 
     def run(self) -> None:

@@ -92,7 +92,7 @@ class Nominator(Nominations):
         self.kept_until.update(dict.fromkeys(uids, seconds))
 
     def left_seconds(self, uid: str) -> float:
-        """How long the room of a pod is kept that others may use meanwhile; 0: they may not."""
+        """Seconds for which a pod's room is kept that others may use meanwhile; 0: they may not."""
         until = self.kept_until.get(uid)
         return 0.0 if until is None else max(0.0, until - self.now())
 

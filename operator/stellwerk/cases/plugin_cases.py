@@ -79,7 +79,7 @@ def is_plugin_case(case: Mapping[str, Any]) -> bool:
 
 
 def decide_plugin_case(case: Mapping[str, Any]) -> JsonObject:
-    """What the case's plugin answers at each of its extension points.
+    """The answers of the case's plugin at each of its extension points.
 
     Raises:
         CaseError: a field of the case is unknown, missing or malformed.

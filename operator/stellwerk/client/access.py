@@ -134,7 +134,7 @@ def destinations_from(
     account: Path = _SERVICE_ACCOUNT,
     resolver: Path = Path("/etc/resolv.conf"),
 ) -> Destinations:
-    """What profiles may have called from here.
+    """The destinations that profiles may have called from here.
 
     In a pod with a service account: Services by name, and what is granted. Elsewhere what is
     granted, or everything where nothing is.

@@ -167,7 +167,7 @@ def kept(kind: str, obj: JsonObject) -> JsonObject:
 
 @cache
 def trees() -> Mapping[str, Tree]:
-    """What is kept of each kind."""
+    """The fields that are kept, by kind."""
     return {
         kind: {"apiVersion": None, "kind": None, "metadata": _metadata(), **_tree(text)}
         for kind, text in _TEXTS.items()

@@ -185,5 +185,5 @@ class Extender(ConfigModel):
 
     @property
     def timeout_seconds(self) -> float:
-        """How long one call may take, above 0."""
+        """The limit of one call, above 0."""
         return parse_duration(self.http_timeout) or DEFAULT_TIMEOUT_SECONDS

@@ -173,7 +173,8 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        self.groups.submit.in_vain.tried(pod.namespace, pod.priority)
+        if self.groups.submit.in_vain.spent:
+            self.groups.submit.in_vain.tried(pod.namespace, pod.priority)
         attempt = self._begin(queued, profile)
         if reason := self.throttled(pod, profile) or self._why_others_pass(pod):
             self._fail(attempt, Failure.throttled(reason))

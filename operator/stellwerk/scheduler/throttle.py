@@ -82,7 +82,7 @@ class _Spent(NamedTuple):
 
 
 class VainAttempts:
-    """What each namespace may still take for long attempts in vain: of groups, and for claims.
+    """The time that each namespace may still take for attempts in vain: of groups, and for claims.
 
     A group cycle is one piece for the pods of others: what is decided in it is assumed meanwhile.
     A pod of a higher priority is no reason to wait for groups of a lower one, nor the other way
@@ -92,18 +92,18 @@ class VainAttempts:
     def __init__(self, now: Callable[[], float]) -> None:
         """`now` tells monotonic seconds."""
         self._now = now
-        self._spent: dict[str, _Spent] = {}
+        self.spent: dict[str, _Spent] = {}
         """Of namespaces that have not all of it left."""
         self._tried: dict[str, tuple[float, int]] = {}
         """When a pod of each namespace was tried last, and its priority; the last one is last."""
 
     @property
     def namespaces(self) -> int:
-        """How many names are kept, those that have pods and those that have spent something."""
-        return len(self._tried) + len(self._spent)
+        """The number of names kept: those that have pods and those that have spent something."""
+        return len(self._tried) + len(self.spent)
 
     def tried(self, namespace: str, priority: int) -> None:
-        """A pod of its own is being tried."""
+        """A pod of its own is being tried; callers need not tell while nothing is spent."""
         self._tried.pop(namespace, None)
         self._tried[namespace] = (self._now(), priority)
         if len(self._tried) > _NAMESPACES:
@@ -111,15 +111,15 @@ class VainAttempts:
 
     def took(self, namespace: str, seconds: float) -> None:
         """An attempt was in vain."""
-        now, before = self._now(), self._spent.get(namespace)
+        now, before = self._now(), self.spent.get(namespace)
         begins = now if before is None else max(now, before.until_seconds)
         until = min(begins + VAIN_TIMES * seconds, now + _LONGEST_SECONDS)
         left = self._left_seconds(namespace, now) - seconds
-        self._spent[namespace] = _Spent(left, now, until)
-        if len(self._spent) > _NAMESPACES:
-            self._spent = {
+        self.spent[namespace] = _Spent(left, now, until)
+        if len(self.spent) > _NAMESPACES:
+            self.spent = {
                 name: each
-                for name, each in self._spent.items()
+                for name, each in self.spent.items()
                 if self._left_seconds(name, now) < EARLY_BURST_SECONDS or each.until_seconds > now
             }
 
@@ -129,7 +129,7 @@ class VainAttempts:
 
     def waits(self, namespace: str, priority: int) -> bool:
         """Whether such an attempt is not to be made now, in favour of the pods of others."""
-        spent, now = self._spent.get(namespace), self._now()
+        spent, now = self.spent.get(namespace), self._now()
         if spent is None or spent.until_seconds <= now:
             return False
         lately = now - _LATELY_SECONDS
@@ -139,7 +139,7 @@ class VainAttempts:
         )
 
     def _left_seconds(self, namespace: str, now: float) -> float:
-        spent = self._spent.get(namespace)
+        spent = self.spent.get(namespace)
         if spent is None:
             return EARLY_BURST_SECONDS
         earned = EARLY_SHARE * (now - spent.counted_seconds)

@@ -31,7 +31,7 @@ class ProfileSelectors:
         self._namespace = namespace
         self.by_scheduler_name: Mapping[str, tuple[PodsSelected, ...]] = {}
         """The selectors that list a schedulerName, the oldest profile's first."""
-        self._limits: Mapping[str, LabelSelector] = {}
+        self.limits: Mapping[str, LabelSelector] = {}
         """The namespaces whose pods a profile takes, by its name, where these are not all."""
         self._seen: dict[tuple[str, str], tuple[JsonObject, tuple[PodsSelected, ...]]] = {}
         """Those of them that match a namespace, by schedulerName and namespace, with its object."""
@@ -47,23 +47,23 @@ class ProfileSelectors:
         for selector in selectors:
             for name in selector.scheduler_names:
                 by_scheduler_name[name] = (*by_scheduler_name.get(name, ()), selector)
-        if (by_scheduler_name, limits) == (self.by_scheduler_name, self._limits):
+        if (by_scheduler_name, limits) == (self.by_scheduler_name, self.limits):
             return False
-        self.by_scheduler_name, self._limits = by_scheduler_name, limits
+        self.by_scheduler_name, self.limits = by_scheduler_name, limits
         self._seen.clear()
         return True
 
     @property
     def read_namespaces(self) -> bool:
         """Whether the labels of namespaces may matter at all."""
-        return bool(self.by_scheduler_name or self._limits)
+        return bool(self.by_scheduler_name or self.limits)
 
     def admitted(self, profile_name: str, namespace: str) -> str:
         """The name of a profile that takes the pods of a namespace.
 
         UNDECIDED: the namespace has not been seen; NOT_ADMITTED: the profile does not take them.
         """
-        limit = self._limits.get(profile_name)
+        limit = self.limits.get(profile_name)
         if limit is None:
             return profile_name
         obj = self._namespace(namespace)

@@ -149,7 +149,8 @@ class Profiles(QueueingPolicy):
         name = pod.spec.scheduler_name
         if name in self.selectors.by_scheduler_name:
             name = self._selected(pod) or name
-        return self.selectors.admitted(name, pod.namespace)
+        selectors = self.selectors
+        return selectors.admitted(name, pod.namespace) if selectors.limits else name
 
     def _selected(self, pod: PodInfo) -> str:
         return self.selectors.first(pod.spec.scheduler_name, pod.namespace, pod.labels)

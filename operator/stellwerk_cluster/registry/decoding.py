@@ -76,7 +76,7 @@ def decode_body(
 
 
 def strict_texts(unknown: list[str], options: WriteOptions, *, in_order: bool) -> list[str]:
-    """What strict decoding says of fields that stand twice, and of unknown ones.
+    """The complaints of strict decoding about fields that stand twice, and about unknown ones.
 
     `in_order`: as they stand in the body, as Go's decoder reports them of kinds with types of their
     own.

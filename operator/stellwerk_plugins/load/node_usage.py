@@ -123,7 +123,7 @@ def _value(metric: Mapping[str, Any]) -> float:
 
 
 class UsageTable:
-    """What a source read last, by the rows of the snapshot."""
+    """The usage that a source read last, by the rows of the snapshot."""
 
     def __init__(self, handle: Handle, name: str, max_age_seconds: float) -> None:
         """`name`: of the object; `max_age_seconds`: 0 takes numbers of any age."""
@@ -199,7 +199,7 @@ class UsageTable:
         return known
 
     def age_seconds(self) -> float:
-        """How long ago the window ended."""
+        """Seconds since the window ended."""
         return self._handle.now().timestamp() - self.end_seconds
 
     def explained(self, nodes: Sequence[str]) -> str:

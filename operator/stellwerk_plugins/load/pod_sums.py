@@ -1,4 +1,4 @@
-"""What a pod requests and may use, summed as the load-aware plugins of upstream sum it."""
+"""Sums of a pod's requests and limits, as the load-aware plugins of upstream make them."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -51,7 +51,7 @@ class PrometheusQueries(ConfigModel):
 
 
 class MetricProvider(ConfigModel):
-    """Where the usage of nodes is read, without a load-watcher."""
+    """The source of nodes' usage where there is no load-watcher."""
 
     type: Literal["KubernetesMetricsServer", "Prometheus", "SignalFx"] = "KubernetesMetricsServer"
     address: Annotated[str, Field(max_length=2048)] = ""

@@ -17,7 +17,7 @@ class ZoneResourceWeight(ConfigModel):
 
 
 class ZoneScoring(ConfigModel):
-    """How zones are scored."""
+    """The scoring of zones."""
 
     type: Strategy
     resources: Items[ZoneResourceWeight] = ()

@@ -1,4 +1,4 @@
-"""What a pod asks of zones: each container for itself, or the pod as one."""
+"""Requests of a pod to zones: each container for itself, or the pod as one."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _of_spec: WeakKeyDictionary[SchedulingSpec, ZoneRequests] = WeakKeyDictionary()
 
 
 def zone_requests(pod: PodInfo) -> ZoneRequests:
-    """What a pod asks of zones."""
+    """The requests of a pod to zones."""
     found = _of_spec.get(pod.spec)
     if found is None:
         found = _of_spec[pod.spec] = _requests(pod.spec.resources)

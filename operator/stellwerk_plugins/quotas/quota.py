@@ -102,7 +102,7 @@ def _amounts(given: object, place: str, faults: list[str]) -> Amounts | None:
 
 
 class NamespaceUse(Book):
-    """What the pods on nodes request, by namespace, and where these pods are."""
+    """Requests of the pods on nodes, by namespace, and the nodes of these pods."""
 
     def __init__(self) -> None:
         self.used: dict[str, dict[str, int]] = {}
@@ -180,7 +180,7 @@ class QuotaState:
         self._total: dict[str, int] | None = None
 
     def used(self, namespace: str) -> Amounts:
-        """What the pods of a namespace use."""
+        """The sum over the pods of a namespace."""
         changed = self._changed.get(namespace)
         return self._used_by(namespace) if changed is None else changed
 
@@ -201,7 +201,7 @@ class QuotaState:
         return state
 
     def total(self) -> dict[str, int]:
-        """What is used of all quotas together."""
+        """The sum over all quotas."""
         if self._total is None:
             self._total = summed(self.used(namespace) for namespace in self.quotas)
         return dict(self._total)

@@ -98,7 +98,7 @@ class ExtenderPool:
                     raise DestinationError(f"spec.extenders[{index}].urlPrefix", reason)
 
     def lacks(self, specs: Sequence[Extender]) -> ExtenderLacks:
-        """What extenders of a profile could not be given when it was tried last."""
+        """Things that extenders of a profile could not be given when it was tried last."""
         files, addresses = [], []
         for index, spec in enumerate(specs):
             for extender in self._extenders:

@@ -342,7 +342,7 @@ def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> St
         )
         return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
     if _condition(before, INLINE_CREDENTIALS):
-        return INLINE_CREDENTIALS, "False", "None", ""
+        return INLINE_CREDENTIALS, "False", "NoCredentials", ""
     return None
 
 
