@@ -60,7 +60,9 @@ def test_a_mistake_is_one_line(
 def test_plans_and_simulations_name_the_release_that_they_follow(
     setting: str | None, release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    profile = make_profile("p", "stellwerk", **({"compatibility": setting} if setting else {}))
+    profile = make_profile("p", "stellwerk")
+    if setting is not None:
+        profile["spec"]["compatibility"] = setting
     nodes = [{"kind": "Node", **make_node(name, cpu="4")} for name in "ab"]
     pod = {"kind": "Pod", **make_pod("p", cpu="1")}
     big, small = (
