@@ -220,7 +220,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-# --- the nodes of a document: scalars that nobody touches stay as they are written ----------------
+# --- the nodes of a document: all others stay as they are written ----------------
 
 
 def _parsed(content: bytes) -> MappingNode:
