@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
 from stellwerk.commands.operator_port import open_port
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import SchedulerError
@@ -138,7 +139,11 @@ async def test_a_real_kubectl_forwards_to_the_holder_s_pod_and_says_why_it_canno
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": "stellwerk", "namespace": "default"},
+            "metadata": {
+                "name": "stellwerk",
+                "namespace": "default",
+                "annotations": {PUBLIC_KEY_ANNOTATION: "c2hvd24gYnkgdGhlIGhvbGRlcg=="},
+            },
             "spec": {"holderIdentity": "stellwerk-7d-x2_4f0c", "leaseDurationSeconds": 15},
         }
         cluster.api.create(leases, "default", lease)

@@ -35,7 +35,10 @@ async def _simulate(*arguments: str) -> tuple[int, str]:
     [150, pytest.param(5000, marks=[pytest.mark.long, pytest.mark.timeout(600)])],
     ids=["a few", "many"],
 )
-async def test_a_cluster_is_recorded_and_decided_again(tmp_path: Path, pods: int) -> None:
+async def test_a_cluster_is_recorded_and_decided_again(
+    tmp_path: Path, pods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # whole lines, however many plugins give points
     kubeconfig, own, other = tmp_path / "kubeconfig", tmp_path / "own", tmp_path / "other"
     credentials = ("--kubeconfig", str(kubeconfig))
     nodes = str(max(20, pods // 40))
