@@ -4,7 +4,6 @@ Each answers in load-watcher's form, from which `checked_usage` takes what count
 source only reads; how often, how long and how much is the framework's to bound.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -130,14 +129,14 @@ class _Source(NumberSource):
 
 
 async def _gathered(
-    end_seconds: float, nodes: Iterable[tuple[str, list[JsonObject], float | None]]
+    web: Web, end_seconds: float, nodes: Iterable[tuple[str, list[JsonObject], float | None]]
 ) -> _Checked:
     """The usage of nodes; after each few of them the event loop does other work."""
     usage = Usage(end_seconds)
     for number, (name, metrics, measured_seconds) in enumerate(nodes, 1):
         usage.add(name, metrics, measured_seconds)
         if not number % _AT_ONCE:
-            await asyncio.sleep(0)
+            await web.pause()
     return _Checked(usage.fields())
 
 
@@ -164,7 +163,7 @@ class MetricsServer(_Source):
     async def read(self, client: ClusterClient, web: Web) -> object:
         listed = (await client.get(_METRICS_PATH)).get("items")
         items = listed if isinstance(listed, list) else ()
-        return await _gathered(self._handle.now().timestamp(), self._measured(items))
+        return await _gathered(web, self._handle.now().timestamp(), self._measured(items))
 
     def _measured(
         self, items: Iterable[object]
@@ -234,9 +233,9 @@ class Prometheus(_Source):
             for name, ratio in answer if isinstance(answer, list) else ():
                 metric = {"type": type_, "operator": operator, "value": 100 * ratio}
                 by_node.setdefault(self._node(name), []).append(metric)
-            await asyncio.sleep(0)
+            await web.pause()
         found = ((name, metrics, None) for name, metrics in by_node.items())
-        return await _gathered(self._handle.now().timestamp(), found)
+        return await _gathered(web, self._handle.now().timestamp(), found)
 
     async def _token(self, client: ClusterClient) -> str:
         reference = self._provider.secret_ref

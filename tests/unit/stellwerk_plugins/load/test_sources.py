@@ -39,11 +39,14 @@ class Web:
     """A Prometheus whose every answer is the same; remembers what it was asked."""
 
     def __init__(self, answer: Any) -> None:
-        self.answer, self.asked = answer, list[dict[str, Any]]()
+        self.answer, self.asked, self.pauses = answer, list[dict[str, Any]](), 0
 
     async def get(self, url: str, *, take: Any, **asked: Any) -> Any:
         self.asked.append({"url": url, **asked})
         return take(self.answer)
+
+    async def pause(self) -> None:
+        self.pauses += 1
 
 
 def item(name: Any, **fields: Any) -> JsonObject:
@@ -57,7 +60,7 @@ def item(name: Any, **fields: Any) -> JsonObject:
 
 def usage_of(items: Any) -> dict[str, float | None]:
     source: Any = MetricsServer(handle_of("a", "b"))
-    answer = asyncio.run(source.read(Cluster(nodes={"items": items}), None))
+    answer = asyncio.run(source.read(Cluster(nodes={"items": items}), Web(None)))
     fields = source.checked(answer)
     return dict(zip(fields["nodes"], fields["cpuLast"], strict=True))
 
@@ -89,6 +92,15 @@ def test_what_makes_no_sense_of_one_node_costs_no_other_its_measurement(
     items: Any, expected: dict[str, float | None]
 ) -> None:
     assert usage_of(items) == expected
+
+
+def test_a_reading_of_many_nodes_lets_pods_be_decided_meanwhile() -> None:
+    names = [f"n{number}" for number in range(1000)]
+    source: Any = MetricsServer(handle_of(*names))
+    web = Web(None)
+    answer = asyncio.run(source.read(Cluster(nodes={"items": [*map(item, names)]}), web))
+    assert len(source.checked(answer)["nodes"]) == 1000
+    assert web.pauses == 10
 
 
 def provider(**fields: Any) -> MetricProvider:
