@@ -277,7 +277,7 @@ def _results(answer: object, label: str) -> list[tuple[str, float]]:
 
 
 def _mark_of(provider: MetricProvider) -> str:
-    """Tells readings of one address apart that ask something else, or as somebody else."""
+    """Tells readings of one address apart that ask something else, or with another Secret."""
     fields = provider.model_dump(mode="json", include={"queries", "secret_ref"})
     if fields == MetricProvider.model_validate({}).model_dump(mode="json", include=set(fields)):
         return ""
