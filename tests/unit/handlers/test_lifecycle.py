@@ -40,6 +40,7 @@ class Recorded(WatchHandlers):
         self.seen: list[Seen] = []
         self.synced: list[str] = []
         self.lacks: dict[str, Lack | None] = {}
+        self.in_use: dict[str, str] = {}
         self.versions: dict[str, str] = {}
         """By name, the apiVersion that objects said last."""
         self.fail_on: Callable[[Seen], Exception | None] = lambda _: None
@@ -63,6 +64,10 @@ class Recorded(WatchHandlers):
     @override
     def on_lack(self, kind: str, lack: Lack | None) -> None:
         self.lacks[kind] = lack
+
+    @override
+    def on_version(self, kind: str, version: str) -> None:
+        self.in_use[kind] = version
 
     @override
     def on_synced(self, kind: str) -> None:
@@ -506,6 +511,7 @@ async def test_a_kind_is_watched_in_the_newest_version_that_can_be_read(
     async with operator(api, tmp_path, PODS, GROUPS, fast=fast) as events:
         await eventually(lambda: "PodGroup" in events.synced and events.live("PodGroup"))
         await eventually(lambda: kinds[chosen].watchers)
+        assert events.in_use == {"PodGroup": f"scheduling.k8s.io/{chosen}"}
         kinds[chosen].put("h")
         await eventually(lambda: events.live("PodGroup") == {"g", "h"})
     assert events.seen.count(("PodGroup", None, "g")) == 1
@@ -561,6 +567,7 @@ async def test_a_kind_moves_though_nobody_ends_its_stream(
         await eventually(lambda: "i" in events.live("PodGroup"))
     assert ("PodGroup", "DELETED", "g") not in events.seen
     assert events.versions == dict.fromkeys("ghi", "scheduling.k8s.io/v1beta1")
+    assert events.in_use == {"PodGroup": "scheduling.k8s.io/v1beta1"}
     for kind in ("Pod", "PriorityClass"):  # of the same group as the one that moves
         assert metrics.lists.labels(kind).value == 1
 
