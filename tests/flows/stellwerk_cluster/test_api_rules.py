@@ -865,18 +865,17 @@ def test_deep_bodies_are_refused(url: str, method: str, media_type: str, content
 
 
 def test_others_are_answered_while_a_long_body_in_yaml_is_read(url: str) -> None:
-    lines = b"".join(b"  k%d: v\n" % number for number in range(20_000))
+    lines = b"".join(b"  k%d: v\n" % number for number in range(40_000))
     content = b"metadata: {name: long}\ndata:\n" + lines
     sent = threading.Thread(
         target=send,
         args=(url, "POST", f"{NAMESPACE}/configmaps?dryRun=All", content),
         kwargs={"headers": {"Content-Type": "application/yaml"}},
     )
-    began = time.perf_counter()
     sent.start()
-    longest = 0.0
+    answers = 0
     while sent.is_alive():
-        asked = time.perf_counter()
         assert send(url, "GET", "/livez")[0] == 200
-        longest = max(longest, time.perf_counter() - asked)
-    assert longest < (time.perf_counter() - began) / 2
+        answers += 1
+    # Read on the loop, it would let one by before it and one after it, however busy the machine is.
+    assert answers > 5
