@@ -1,9 +1,11 @@
 """Rules of the embedded API over HTTP that no recorded scenario shows, each with its cases."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -879,3 +881,25 @@ def test_others_are_answered_while_a_long_body_in_yaml_is_read(url: str) -> None
         answers += 1
     # Read on the loop, it would let one by before it and one after it, however busy the machine is.
     assert answers > 5
+
+
+# Watches.
+
+
+def test_watchers_are_told_of_a_write_before_it_is_answered(url: str) -> None:
+    """A client that writes again at once goes by what its own watch has shown it."""
+    host, port = url.removeprefix("http://").split(":")
+    path = f"{NAMESPACE}/configmaps"
+    with ExitStack() as stack:
+        streams = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in "1234"]
+        for stream in streams:
+            stream.sendall(f"GET {path}?watch=true HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert b"200 OK" in stream.recv(1 << 16)
+        for number in range(20):
+            name = f"told-{number}"
+            assert ask(url, "POST", path, {"metadata": {"name": name}})[0] == 201
+            for stream in streams:
+                assert name.encode() in stream.recv(1 << 20, socket.MSG_DONTWAIT)
+            assert ask(url, "DELETE", f"{path}/{name}")[0] == 200
+            for stream in streams:
+                assert b'"DELETED"' in stream.recv(1 << 20, socket.MSG_DONTWAIT)
