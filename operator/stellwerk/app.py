@@ -398,7 +398,7 @@ async def _follow_server(
             continue
         if found != git_version:
             logger.info("the API server is %s now, it was %s", found, git_version)
-            git_version = found
+            git_version = operator.handlers.world.profiles.server_version = found
             operator.loader.follow(beside_server(found, gates))
 
 
@@ -507,6 +507,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         operator.loader.follow(compatibility)
+        operator.handlers.world.profiles.server_version = version
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
         stack.push_async_callback(operator.inputs.close)

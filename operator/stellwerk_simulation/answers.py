@@ -29,6 +29,8 @@ class SimulatedRun(PortAnswer):
 
     profile: str
     seed: int
+    compatibility: str
+    """The Kubernetes release that the decisions followed."""
     placed: int
     left_out: int
     """Pods that got no node, or lost it to others."""
@@ -66,6 +68,8 @@ class SimulationAnswer(PortAnswer):
 class FitAnswer(PortAnswer):
     """The nodes that would hold pods, `stellwerk plan fit`."""
 
+    compatibility: str
+    """The Kubernetes release that the simulations followed."""
     nodes: Mapping[str, int]
     """How many of each shape, beside no other node: free room of the cluster does not count."""
     cost: float
@@ -95,6 +99,8 @@ class PlannedMove(PortAnswer):
 class DefragAnswer(PortAnswer):
     """The moves that free nodes or GPUs, `stellwerk plan defrag`."""
 
+    compatibility: str
+    """The Kubernetes release that the simulations followed."""
     goal: str
     frees: Sequence[str]
     cordons: Sequence[str]
@@ -121,6 +127,8 @@ class ReplayDifference(PortAnswer):
 class ReplayAnswer(PortAnswer):
     """A journal that was decided again, `stellwerk simulate --replay`."""
 
+    compatibility: Sequence[str] = ()
+    """The Kubernetes releases that the decisions followed, as the journal or a profile says."""
     decisions: int
     equal: int
     groups: int
@@ -141,6 +149,8 @@ class ReplayedProfile(PortAnswer):
     """Figures of a journal's pods under one profile, or as recorded."""
 
     profile: str
+    compatibility: Sequence[str] = ()
+    """The Kubernetes releases that its decisions followed."""
     placed: int
     arrived: int
     waited_p50_seconds: float

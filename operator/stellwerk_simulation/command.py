@@ -259,10 +259,11 @@ def _show(
         compared = [tuple(options.compare)] if options.compare else []
         names = dict.fromkeys(pod for run in results for pod in run.left_out)
         show(answer_of(results, compared), options.output, names)
-    print(f"stellwerk: {decided_as(results)}", file=sys.stderr)
+    followed = decided_as(run.compatibility for run in results)
+    print(f"stellwerk: {followed}", file=sys.stderr)
     if options.html is not None:
         facts = _facts(options, experiment, results)
-        about = [experiment.described(), *concluded]
+        about = [f"{experiment.described()}, {followed}", *concluded]
         document = page(results, tables, until_pct, about, facts, left_out)
         write_whole(options.html, document.encode())
     if options.plot is not None:

@@ -6,6 +6,7 @@ something evicted.
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -129,7 +130,8 @@ def run(
     from stellwerk_simulation.defragmentation import Defragmentation  # noqa: PLC0415 as above
     from stellwerk_simulation.eviction_rules import MoveRules  # noqa: PLC0415 as above
     from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
-    from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
+    from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
+    from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
 
     if options.dry_run and not options.apply:
         raise ConfigurationError("--dry-run tries what --apply does: name both")
@@ -140,11 +142,12 @@ def run(
     placement = placement_of(objects, profile, source)
     rules = MoveRules(options.bare_pods, options.max_priority)
     search = Defragmentation(placement, goal, rules, options.most_moves, cordon=options.cordon)
-    plan = search.plan()
+    plan, release = search.plan(), release_of(profile)
     if options.output in TABLES:
         print(_as_text(plan, goal), flush=True)
     else:
-        show(_answer(plan, goal), options.output, [move.pod.key for move in plan.moves])
+        show(_answer(plan, goal, release), options.output, [move.pod.key for move in plan.moves])
+    print(f"stellwerk: {decided_as([release])}", file=sys.stderr, flush=True)
     return carry_out(options, plan) if options.apply and plan.moves else 0
 
 
@@ -173,11 +176,12 @@ def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[J
     return read_objects(options.file), str(options.file)
 
 
-def _answer(plan: "DefragPlan", goal: "Goal") -> "DefragAnswer":
+def _answer(plan: "DefragPlan", goal: "Goal", release: str) -> "DefragAnswer":
     from stellwerk_simulation.answers import DefragAnswer, PlannedMove  # noqa: PLC0415 as run
     from stellwerk_simulation.defragmentation import SEEDS  # noqa: PLC0415 as run
 
     return DefragAnswer(
+        compatibility=release,
         goal=str(goal),
         frees=list(plan.frees),
         cordons=list(plan.cordons),

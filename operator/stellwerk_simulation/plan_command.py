@@ -5,6 +5,7 @@ profile loads as a SchedulerProfile; planning changes nothing.
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -98,15 +99,18 @@ def run(
         return _run_profile(options, live)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
-    from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
+    from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
+    from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
 
     (pods, left_out), shapes = _pods(options, live), _shapes(options.shapes)
     profile = profile_of(options.profile, typical_pods(pods), pods)
     plan = fit(pods, shapes, profile, options.seconds) if pods else nothing_to_do(shapes)
+    release = release_of(profile)
     if options.output in TABLES:
         print(_as_text(plan, shapes, left_out))
     else:
-        show(_answer(plan, shapes, left_out), options.output, plan.homeless)
+        show(_answer(plan, shapes, left_out, release), options.output, plan.homeless)
+    print(f"stellwerk: {decided_as([release])}", file=sys.stderr)
     return 0
 
 
@@ -205,12 +209,13 @@ def _seconds(text: str) -> float:
 
 
 def _answer(
-    plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str]
+    plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str], release: str
 ) -> "FitAnswer":
     from stellwerk_simulation.answers import FitAnswer  # noqa: PLC0415 as above
 
     counts = zip(shapes, plan.counts, strict=True)
     return FitAnswer(
+        compatibility=release,
         nodes={shape.name: count for shape, count in counts if count},
         cost=round(plan.cost, _DECIMALS),
         bound=round(plan.bound, _DECIMALS),

@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.models.compatibility import AS_RECORDED
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import KIND, LoadedProfile, load_profile
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
@@ -62,6 +63,11 @@ def profile_of(
         return load_profile(manifest_in(path), known_plugins())
     except ProfileError as error:
         raise ConfigurationError(f"{path}: {error}") from error
+
+
+def release_of(profile: LoadedProfile) -> str:
+    """The release of Kubernetes by which simulations of the profile decide."""
+    return str(AS_RECORDED.of(profile.spec.compatibility).release)
 
 
 def ready_manifest(

@@ -31,6 +31,8 @@ class Difference:
 class ReplayResult:
     """The result of a replay."""
 
+    releases: dict[str, None] = field(default_factory=dict)
+    """The releases of Kubernetes that the decisions followed."""
     decisions: int = 0
     equal: int = 0
     groups: int = 0

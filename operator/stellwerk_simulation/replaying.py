@@ -246,6 +246,7 @@ class Replay:
         failure: str = "",
     ) -> None:
         """Compare, and let the recorded decision have its effects."""
+        self.result.releases[str(profile.compatibility.release)] = None
         now = failure if decision is None else outcome(decision, hashed=self._hashed)
         self.result.decisions += 1
         self.result.compare(
@@ -326,6 +327,7 @@ class Replay:
             if end is not None:
                 self._unknown()
             return
+        self.result.releases[str(profile.compatibility.release)] = None
         self._numbers.draws = deque(() if end is None else end.draws)
         with self.operator.loader.unchanged():
             records: dict[str, DecisionRecord] = {}
@@ -424,6 +426,7 @@ class Replay:
         profile = self.world.profiles.of(entry.newest)
         if profile is None:
             return
+        self.result.releases[str(profile.compatibility.release)] = None
         self.result.bound_by_others += 1
         decision = self._decide(entry.newest, profile)
         row = self.world.cache.snapshot.row_of.get(node_name)

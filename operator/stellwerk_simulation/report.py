@@ -5,7 +5,7 @@ The command prints and writes with it. Invariant: a file appears under its name 
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final, TypeAlias
@@ -47,10 +47,9 @@ def runs_table(results: Sequence[RunResult]) -> Lines:
     return lines
 
 
-def decided_as(results: Sequence[RunResult]) -> str:
-    """The releases of Kubernetes that the decisions of the runs followed, in a line."""
-    releases = dict.fromkeys(result.compatibility for result in results)
-    return f"decided as Kubernetes {', '.join(releases)}"
+def decided_as(releases: Iterable[str]) -> str:
+    """The releases of Kubernetes that decisions followed, each once, in a line."""
+    return f"decided as Kubernetes {', '.join(dict.fromkeys(releases))}"
 
 
 def comparison_table(results: Sequence[RunResult], first: str, second: str) -> Lines:
@@ -122,6 +121,7 @@ def answer_of(
             SimulatedRun(
                 profile=run.profile,
                 seed=run.seed,
+                compatibility=run.compatibility,
                 placed=run.placed,
                 left_out=len(run.left_out),
                 figures={

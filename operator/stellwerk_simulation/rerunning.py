@@ -55,6 +55,8 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class Outcomes:
     """Figures of a journal's pods."""
 
+    releases: dict[str, None] = field(default_factory=dict)
+    """The releases of Kubernetes that the decisions followed."""
     arrived: int = 0
     waited_seconds: list[float] = field(default_factory=list)
     """Of each pod that got a node."""
@@ -273,6 +275,7 @@ class Rerun(Pods):
             world.queue.delete(pod.uid)
             return
         self._arrive_late(pod.uid)
+        self.outcomes.releases[str(profile.compatibility.release)] = None
         if pod.group is not None and profile.places_groups:
             self._schedule_group(queued, profile)
             return

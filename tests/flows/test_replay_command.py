@@ -66,7 +66,9 @@ def test_groups_are_counted_and_their_members_explained(
 ) -> None:
     gangs = str(RECORDINGS / "gangs.journal")
     assert main(["simulate", "--replay", gangs]) == 0
-    assert "of them on groups" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "of them on groups" in printed.out
+    assert printed.err == "stellwerk: decided as Kubernetes 1.36\n"
     assert main(["simulate", "--replay", gangs, "--until", "mixed-3"]) == 0
     assert "default/mixed-3 is bound on n" in capsys.readouterr().out
 

@@ -3,6 +3,7 @@
 import yaml
 
 from stellwerk.cli import build_parser
+from stellwerk.handlers import fastlane
 from stellwerk.models.json_values import JsonObject
 from tests.support.repository import ROOT
 
@@ -58,6 +59,11 @@ WRITTEN = {
 }
 
 READ = {"get", "list", "watch"}
+DEFINING = {
+    (group, resource, verb)
+    for group, _, resource in fastlane.DEFINING
+    for verb in ("list", "watch")
+}
 
 
 def objects() -> list[JsonObject]:
@@ -99,6 +105,8 @@ def test_custom_resources_are_not_applied_together_with_their_definition() -> No
 
 def test_every_watched_kind_may_be_read_and_nothing_else_may_be_written() -> None:
     granted = rights(of_kind("ClusterRole"))
+    assert granted >= DEFINING
+    granted -= DEFINING
     assert {right for right in granted if right[2] not in READ} == WRITTEN
     read = {(group, resource) for group, resource, verb in granted if verb in READ}
     for group, resource in WATCHED:

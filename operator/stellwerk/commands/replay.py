@@ -7,7 +7,7 @@ which is named; what is printed was computed from the entries before it.
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,7 @@ from stellwerk_simulation.defrag_command import TABLES
 from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replay_result import ReplayResult
 from stellwerk_simulation.replaying import Replay
+from stellwerk_simulation.report import decided_as
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
 
 _SHOWN: Final = 20
@@ -79,6 +80,7 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int], form
         print_outcomes(rows)
     else:
         show_answer(_compared(rows), form, [title for title, _ in rows])
+    _print_releases([release for _, outcomes in rows for release in outcomes.releases])
     return 0
 
 
@@ -112,6 +114,7 @@ def _compared(rows: Sequence[tuple[str, Outcomes]]) -> ReplayComparison:
         profiles=[
             ReplayedProfile(
                 profile=title,
+                compatibility=list(outcomes.releases),
                 placed=outcomes.placed,
                 arrived=outcomes.arrived,
                 waited_p50_seconds=outcomes.waited(0.5),
@@ -166,6 +169,11 @@ def _print_damage(journal: Journal) -> None:
         print(printable(f"stellwerk: replayed up to here: {journal.damage}"), file=sys.stderr)
 
 
+def _print_releases(releases: Iterable[str]) -> None:
+    if releases:
+        print(f"stellwerk: {decided_as(releases)}", file=sys.stderr)
+
+
 async def _replay(file: Path, form: str) -> int:
     journal = open_journal(file)
     result = _run(journal, None).result
@@ -176,6 +184,7 @@ async def _replay(file: Path, form: str) -> int:
         _print(result)
     else:
         show_answer(_answer(result), form, [each.key for each in result.differences])
+    _print_releases(result.releases)
     return 1 if result.decisions != result.equal else 0
 
 
@@ -210,6 +219,7 @@ def _decided(entry: Entry) -> Sequence[tuple[str, int]]:
 def _answer(result: ReplayResult) -> ReplayAnswer:
     by_others = bool(result.bound_by_others)
     return ReplayAnswer(
+        compatibility=list(result.releases),
         decisions=result.decisions,
         equal=result.equal,
         groups=result.groups,

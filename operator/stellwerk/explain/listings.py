@@ -17,6 +17,7 @@ from stellwerk.explain.records import DecisionRecords
 from stellwerk.explain.steps import OutOfTime, Steps
 from stellwerk.framework.types import Feasibility, PluginFailure, Status
 from stellwerk.models.answers.listings import (
+    ApiServerFields,
     DecidedPod,
     DecisionsPage,
     NodeExplanation,
@@ -33,6 +34,7 @@ from stellwerk.models.answers.listings import (
     UnservedPod,
 )
 from stellwerk.models.answers.suggestion import TaintFields
+from stellwerk.models.api_kinds import API_KINDS
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
@@ -157,7 +159,22 @@ def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[Profi
         RefusedProfile(scheduler_name=name, reason=reason)
         for name, reason in world.profiles.refusals.items()
     ]
-    return ProfilesPage(items=items, refused=refused, objects=list(objects))
+    return ProfilesPage(
+        items=items, refused=refused, objects=list(objects), api_server=_api_server(world)
+    )
+
+
+def _api_server(world: World) -> ApiServerFields:
+    off = {
+        kind: f"{lack.reason}: {API_KINDS[kind].lack}" if kind in API_KINDS else lack.reason
+        for kind, lack in world.lacks.items()
+    }
+    return ApiServerFields(
+        version=world.profiles.server_version,
+        compatibility=str(world.profiles.compatibility.release),
+        versions_in_use=dict(world.versions),
+        off=off,
+    )
 
 
 def nodes_page(world: World, page: Page) -> Steps[NodesPage]:

@@ -46,6 +46,10 @@ class WatchHandlers(Protocol):
         """The kind cannot be watched, for this reason; None: it can be, and was listed."""
         return
 
+    def on_version(self, kind: str, version: str) -> None:  # noqa: ARG002 - a default
+        """The kind was listed in this group and version, which is in use from here on."""
+        return
+
     def on_relist(self, kind: str, *, applying: bool) -> None:  # noqa: ARG002 - a default
         """A later list of the kind begins to be applied, or is through: nothing is decided between.
 

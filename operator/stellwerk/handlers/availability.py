@@ -166,8 +166,9 @@ class Availability:
     """The API's discovery and access reviews, asked about one kind at a time."""
 
     def __init__(self, client: ClusterClient, *, check_seconds: float = CHECK_SECONDS) -> None:
+        self.check_seconds = check_seconds
+        """The longest pause between two looks."""
         self._client = client
-        self._check_seconds = check_seconds
         self._discovery = Discovery(client, min(_FRESH_SECONDS, check_seconds / 4))
 
     async def obstacle(self, watched: WatchedKind) -> Obstacle | None:
@@ -200,7 +201,7 @@ class Availability:
             elif missed == _LOOKS or (watched.may_be_absent and not in_use):
                 # What was there before may only be hidden by a server that starts.
                 return Obstacle(_absence(watched), absent=True)
-            await asyncio.sleep(min(_RETRY_SECONDS, self._check_seconds))
+            await asyncio.sleep(min(_RETRY_SECONDS, self.check_seconds))
 
     async def wait_for(self, delivery: Delivery) -> None:
         """Return once the kind can be watched; until then it is marked as unavailable."""
@@ -218,12 +219,29 @@ class Availability:
         delivery.use_version(found.version)
         return True
 
+    async def is_gone(self, watched: WatchedKind) -> bool:
+        """Return whether a kind that is watched is served no longer in its version.
+
+        Discovery must say so and the collection itself: of several API servers one may be older.
+
+        Raises:
+            ApiError: it cannot be found out.
+        """
+        served = await self._discovery.of_group(watched.group, watched.versions)
+        if watched.plural in served.get(watched.version, ()):
+            return False
+        try:
+            await self._client.get(f"{watched.collection_path}?limit=1")
+        except NotFound:
+            return True
+        return False
+
     def pauses(self) -> Iterator[float]:
         """Return the seconds between one look and the next: at first short, in the end a minute."""
-        pause_seconds = min(_FIRST_CHECK_SECONDS, self._check_seconds)
+        pause_seconds = min(_FIRST_CHECK_SECONDS, self.check_seconds)
         while True:
             yield pause_seconds
-            pause_seconds = min(2 * pause_seconds, self._check_seconds)
+            pause_seconds = min(2 * pause_seconds, self.check_seconds)
 
     async def _look(self, watched: WatchedKind, in_use: str) -> WatchedKind | Obstacle | None:
         """The kind in the version to watch, or what is in the way; None: it is not served."""

@@ -331,6 +331,10 @@ class Delivery:
             await self._apply(gone)
         self._met = None
         self._metrics.lists.labels(self.watched.kind).inc()
+        if self.watched.readable and self.listed_version != self.watched.version:
+            self._events.on_version(
+                self.watched.kind, f"{self.watched.group}/{self.watched.version}"
+            )
         self.listed_version = self.watched.version
         if self._unavailable is not None:
             logger.info("%s can be watched now", self.watched.kind)

@@ -23,19 +23,19 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+import kopf
 import orjson
 from kopf._cogs.clients import api, errors, watching
 from kopf._cogs.structs import references
 from kopf._core.reactor import observation, queueing
 
 from stellwerk.client.paging import checked_page, pages
-from stellwerk.errors import SchedulerError, Throttled, Unavailable, in_words
+from stellwerk.errors import ApiError, SchedulerError, Throttled, Unavailable, in_words
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import kopf
     from kopf._cogs.aiokits import aiotasks, aiotoggles
     from kopf._cogs.configs import configuration
 
@@ -93,6 +93,15 @@ _EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 LARGE_EVENT_CHARACTERS: Final = 1 << 17
 """Objects that people write have a tenth of that."""
 
+DEFINING: Final = (
+    ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "v1", "apiservices"),
+)
+"""Group, version and plural of what adds kinds to an API; of their objects nothing is kept."""
+_DEFINITIONS_RETRY_SECONDS: Final = 60.0
+_BETWEEN_LOOKS_SECONDS: Final = 0.5
+"""At least: a definition changes often before it serves, and in an outage every kind fails."""
+
 Watch = Callable[[str], AsyncGenerator[Any, None]]
 """Opens a watch from a resourceVersion on; ends when the connection does."""
 
@@ -130,12 +139,17 @@ class FastLane:
         }
         self._watching: set[tuple[Delivery, str]] = set()
         """What kopf has a watcher for, with the version; the one that is in use streams."""
+        self._streams: dict[Delivery, WatchStream] = {}
+        """Of the version in use."""
         self._look = asyncio.Event()
-        """Set when a kind is to be watched in a version that kopf may not know yet."""
+        """Set when the API may serve other kinds or versions than before."""
         self._availability = availability
         self._client = client
         self._metrics = metrics
         self._jitter = jitter
+
+        for defining in DEFINING:
+            _register_definitions(registry, *defining)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -144,7 +158,9 @@ class FastLane:
 
         async def fast_watcher(*, resource: references.Resource, **arguments: Any) -> None:
             delivery = self._deliveries.get((resource.group, resource.plural))
-            if delivery is None:
+            if (resource.group, resource.version, resource.plural) in DEFINING:
+                await self._watch_definitions(resource=resource, **arguments)
+            elif delivery is None:
                 await watcher(resource=resource, **arguments)
             else:
                 watcher_of = (delivery, resource.version)
@@ -168,20 +184,47 @@ class FastLane:
         self._look.set()
 
     async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
-        """Look again and again for kinds that kopf does not watch: absent ones may appear."""
+        """Look again and again at what the API serves: absent kinds may appear, versions go.
+
+        At first often, later once in CHECK_SECONDS; at once when a definition has changed or a
+        connection was lost, and then often again.
+        """
         for delivery in list(self._deliveries.values()):
             if delivery.watched.may_be_absent:
                 # Where it is absent the barrier need not wait until kopf has looked.
                 await self._try(delivery, self._availability.is_there(delivery))
-        for pause_seconds in self._availability.pauses():
-            # At first, kopf is just looking itself.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_seconds):
-                    await self._look.wait()
-            self._look.clear()
-            for delivery in list(self._deliveries.values()):
-                if (delivery, delivery.watched.version) not in self._watching:
-                    await self._try(delivery, self._find(delivery, settings))
+        while True:
+            for pause_seconds in self._availability.pauses():
+                # At first, kopf is just looking itself.
+                is_wanted = await self._is_look_wanted(pause_seconds)
+                seldom = pause_seconds == self._availability.check_seconds
+                for delivery in list(self._deliveries.values()):
+                    if (delivery, delivery.watched.version) not in self._watching:
+                        await self._try(delivery, self._find(delivery, settings))
+                    elif delivery.watched.readable and (is_wanted or seldom):
+                        await self._try(delivery, self._leave_if_gone(delivery))
+                if is_wanted:
+                    break
+
+    async def _is_look_wanted(self, pause_seconds: float) -> bool:
+        """Wait until the next look is due; whether something has asked for it before."""
+        loop = asyncio.get_running_loop()
+        earliest_seconds = loop.time() + min(pause_seconds, _BETWEEN_LOOKS_SECONDS)
+        try:
+            async with asyncio.timeout(pause_seconds):
+                await self._look.wait()
+        except TimeoutError:
+            return False
+        await asyncio.sleep(earliest_seconds - loop.time())
+        self._look.clear()
+        return True
+
+    async def _leave_if_gone(self, delivery: Delivery) -> None:
+        """End the stream of a version that is served no longer; its watcher chooses another."""
+        stream = self._streams.get(delivery)
+        with suppress(ApiError):  # the stream itself will meet the error, and say so
+            if stream is not None and await self._availability.is_gone(delivery.watched):
+                stream.forget()
 
     async def _try(self, delivery: Delivery, look: Awaitable[object]) -> None:
         """Look for a kind; a look that fails is logged, and does not end those that follow."""
@@ -222,6 +265,7 @@ class FastLane:
         stream = WatchStream(delivery, self._client, self._metrics)
         patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
         settings = replace(settings, networking=patience)
+        quiet_seconds = settings.watching.inactivity_timeout or 0.0
         pause_seconds, failures, loop = _RESTART_FIRST_SECONDS, 0, asyncio.get_running_loop()
         while True:
             failed, began = False, loop.time()
@@ -234,6 +278,7 @@ class FastLane:
                     self._look.set()
                     await delivery.until_version(resource.version)
                     continue
+                self._streams[delivery] = stream
                 async with watching.streaming_block(
                     resource=resource, namespace=namespace, operator_paused=operator_paused
                 ) as pause_waiter:
@@ -253,11 +298,71 @@ class FastLane:
                     )
             if not failed:
                 failures = 0
+            if failed or delivery.silence_seconds() < quiet_seconds:
+                # It was not closed for being quiet: a server of another release may answer now.
+                self._look.set()
             lasted = not failed and loop.time() - began > _WELL_SECONDS
             pause_seconds = _next_pause(
                 pause_seconds, failed=failed, well=stream.gave_news or lasted
             )
             await asyncio.sleep(pause_seconds * (1 + self._jitter()))
+
+    async def _watch_definitions(
+        self,
+        *,
+        resource: references.Resource,
+        namespace: references.Namespace,
+        settings: configuration.OperatorSettings,
+        operator_paused: aiotoggles.ToggleSet | None = None,
+        **_: Any,
+    ) -> None:
+        """Look for kinds whenever what defines them changes, until cancelled.
+
+        Without the right to watch it, kinds are looked for as seldom as the clock says.
+        """
+        patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
+        settings = replace(settings, networking=patience)
+        path = f"/apis/{resource.group}/{resource.version}/{resource.plural}?limit=1"
+        since = ""
+        while True:
+            pause_seconds = _REOPEN_LONGEST_SECONDS
+            try:
+                if not since:
+                    page = await self._client.get(path)
+                    since = str(page["metadata"]["resourceVersion"])
+                async with watching.streaming_block(
+                    resource=resource, namespace=namespace, operator_paused=operator_paused
+                ) as pause_waiter:
+                    watch = _watch_of(settings, resource, namespace, pause_waiter)
+                    since = await self._take_definitions(watch, since)
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+            except Exception as error:  # noqa: BLE001 - the clock looks for kinds as well
+                since, pause_seconds = "", _DEFINITIONS_RETRY_SECONDS
+                logger.info("changes of %s are not watched: %s", resource, in_words(error))
+            await asyncio.sleep(pause_seconds * (1 + self._jitter()))
+
+    async def _take_definitions(self, watch: Watch, since: str) -> str:
+        """Ask for a look after each change, until the stream ends; where the next one begins."""
+        async with aclosing(watch(since)) as events:
+            async for event in events:
+                event_type, obj = _taken_apart(event)
+                if event_type not in _EVENT_TYPES | {"BOOKMARK"}:
+                    self._look.set()
+                    return ""
+                since = _seen(obj)[1] or since
+                if event_type != "BOOKMARK":
+                    self._look.set()
+        return since
+
+
+def _register_definitions(
+    registry: kopf.OperatorRegistry, group: str, version: str, plural: str
+) -> None:
+    @kopf.on.event(group, version, plural, registry=registry, id=plural)
+    async def on_event(**_: Any) -> None:
+        """Have kopf watch the kind; the lane takes its events."""
 
 
 def _next_pause(pause_seconds: float, *, failed: bool, well: bool) -> float:
@@ -337,7 +442,7 @@ class WatchStream:
         """Whether the last round has given anything that was not known."""
 
     def forget(self) -> None:
-        """List first in the next round."""
+        """List first in the next round; this one ends before its next event, or as it is quiet."""
         self._since = None
 
     @property
@@ -426,8 +531,13 @@ class WatchStream:
         return True
 
     async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The same events; a large one comes when its object has been parsed beside the loop."""
+        """The same events; a large one comes when its object has been parsed beside the loop.
+
+        They end once the stream is to begin with a list.
+        """
         async for event in events:
+            if self._since is None:
+                return
             if event.__class__ is not LargeEvent:
                 yield event
                 continue

@@ -482,12 +482,17 @@ class EventHandlers(WatchHandlers):
         self.barrier.on_synced(kind)
 
     @override
+    def on_version(self, kind: str, version: str) -> None:
+        self.world.versions[kind] = version
+
+    @override
     def on_lack(self, kind: str, lack: Lack | None) -> None:
         world = self.world
         if lack is None:
             world.lacks.pop(kind, None)
             world.objects.unseen.pop(kind, None)
         else:
+            world.versions.pop(kind, None)
             world.lacks[kind] = lack
             world.objects.unseen[kind] = lack.reason
         if kind in GROUP_KINDS:

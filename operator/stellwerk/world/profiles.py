@@ -126,6 +126,8 @@ class Profiles(QueueingPolicy):
         """`namespace`: the object of a namespace as last seen; None: it was not seen."""
         self.compatibility = compatibility
         """The meaning of `compatibility: auto`, and the release by which pods are read."""
+        self.server_version = ""
+        """As the API server says it, such as v1.37.0."""
         self._on_plugin_failure = on_plugin_failure
         self.selectors = ProfileSelectors(namespace)
         self.overlaps = SelectorOverlaps()

@@ -56,6 +56,8 @@ class World:
     """The groups of pods."""
     lacks: dict[str, Lack] = field(default_factory=dict)
     """Kinds whose objects cannot be seen, with the reason."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """The group and version in use of kinds that releases serve in different ones."""
 
     def __post_init__(self) -> None:
         self.nominator.now = self.clock.monotonic

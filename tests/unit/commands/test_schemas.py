@@ -76,6 +76,7 @@ def test_recorded_answers_are_printed_as_described(
                 SimulatedRun(
                     profile="p",
                     seed=1,
+                    compatibility="1.36",
                     placed=1,
                     left_out=1,
                     figures={"placed": 1.0},
@@ -84,8 +85,17 @@ def test_recorded_answers_are_printed_as_described(
             ],
             conclusions=["x"],
         ),
-        FitAnswer(nodes={"n": 1}, cost=1.0, bound=1.0, placed=1, homeless={}, left_out={"a": "b"}),
+        FitAnswer(
+            compatibility="1.36",
+            nodes={"n": 1},
+            cost=1.0,
+            bound=1.0,
+            placed=1,
+            homeless={},
+            left_out={"a": "b"},
+        ),
         DefragAnswer(
+            compatibility="1.37",
             goal="nodes=1",
             frees=["n"],
             cordons=[],

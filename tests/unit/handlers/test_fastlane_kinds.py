@@ -1,7 +1,7 @@
 """The look for kinds that an API server may not have."""
 
+import asyncio
 import logging
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 import kopf
@@ -34,10 +34,6 @@ class FailsAtFirst(Availability):
             raise KeyError("groupVersion")
         return False
 
-    @override
-    def pauses(self) -> Iterator[float]:
-        return iter([])
-
 
 async def test_a_look_that_fails_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
     availability, metrics = FailsAtFirst(), Metrics()
@@ -46,8 +42,9 @@ async def test_a_look_that_fails_ends_no_other(caplog: pytest.LogCaptureFixture)
     lane = FastLane(
         kopf.OperatorRegistry(), deliveries, availability, MemoryClient(), metrics, lambda: 0.0
     )
-    with caplog.at_level(logging.WARNING):
-        await lane.find_kinds(kopf.OperatorSettings())
+    with caplog.at_level(logging.WARNING), pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await lane.find_kinds(kopf.OperatorSettings())
     assert availability.looked == [watched.plural for watched in OPTIONAL]
     assert len(availability.looked) > 1
     assert [f"looking for {OPTIONAL[0].plural} failed" in line for line in caplog.messages] == [

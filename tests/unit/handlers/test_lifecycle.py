@@ -25,9 +25,9 @@ from tests.support.fake_watch import FakeKind, FakeWatchApi, fake_watch_api
 
 pytestmark = pytest.mark.skips_time
 
-PODS, NODES, PROFILES, GROUPS = (
+PODS, NODES, PROFILES, GROUPS, CLASSES = (
     next(watched for watched in WATCHED if watched.kind == kind)
-    for kind in ("Pod", "Node", "SchedulerProfile", "PodGroup")
+    for kind in ("Pod", "Node", "SchedulerProfile", "PodGroup", "PriorityClass")
 )
 
 Seen = tuple[str, str | None, str]
@@ -40,6 +40,7 @@ class Recorded(WatchHandlers):
         self.seen: list[Seen] = []
         self.synced: list[str] = []
         self.lacks: dict[str, Lack | None] = {}
+        self.in_use: dict[str, str] = {}
         self.versions: dict[str, str] = {}
         """By name, the apiVersion that objects said last."""
         self.fail_on: Callable[[Seen], Exception | None] = lambda _: None
@@ -63,6 +64,10 @@ class Recorded(WatchHandlers):
     @override
     def on_lack(self, kind: str, lack: Lack | None) -> None:
         self.lacks[kind] = lack
+
+    @override
+    def on_version(self, kind: str, version: str) -> None:
+        self.in_use[kind] = version
 
     @override
     def on_synced(self, kind: str) -> None:
@@ -91,12 +96,13 @@ async def operator(
     fast: bool = True,
     metrics: Metrics | None = None,
     on_signal: Callable[[], None] = lambda: None,
+    check_seconds: float = 0.2,
 ) -> AsyncIterator[Recorded]:
     """Run the operator until the block ends."""
     events = Recorded()
     metrics = metrics or Metrics()
     options = OperatorOptions(
-        fast_lane=fast, watched=watched, check_seconds=0.2, resync_seconds=0.3
+        fast_lane=fast, watched=watched, check_seconds=check_seconds, resync_seconds=0.3
     )
     async with client_of(api, directory, metrics=metrics) as client:
         task = asyncio.create_task(
@@ -505,6 +511,7 @@ async def test_a_kind_is_watched_in_the_newest_version_that_can_be_read(
     async with operator(api, tmp_path, PODS, GROUPS, fast=fast) as events:
         await eventually(lambda: "PodGroup" in events.synced and events.live("PodGroup"))
         await eventually(lambda: kinds[chosen].watchers)
+        assert events.in_use == {"PodGroup": f"scheduling.k8s.io/{chosen}"}
         kinds[chosen].put("h")
         await eventually(lambda: events.live("PodGroup") == {"g", "h"})
     assert events.seen.count(("PodGroup", None, "g")) == 1
@@ -536,6 +543,100 @@ async def test_a_kind_moves_to_another_version_and_loses_nothing(
     assert ("PodGroup", "DELETED", "stays") not in events.seen
     assert events.seen.count(("PodGroup", "DELETED", "goes")) == 1
     assert api.kinds["Pod"].lists == 1
+
+
+async def test_a_kind_moves_though_nobody_ends_its_stream(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    """A version that goes while its watch stays open is left at a reading of discovery."""
+    old = serve_groups(api, "v1alpha2")
+    old.put("g")
+    api.kinds["PriorityClass"] = FakeKind(CLASSES)
+    metrics = Metrics()
+    watched = (PODS, GROUPS, CLASSES)
+    async with operator(api, tmp_path, *watched, metrics=metrics) as events:
+        await eventually(lambda: events.live("PodGroup") == {"g"} and old.watchers)
+        new = serve_groups(api, "v1beta1")
+        new.version, new.objects = old.version, dict(old.objects)
+        new.put("h", quiet=True)
+        old.exists = False
+        await eventually(lambda: events.live("PodGroup") == {"g", "h"})
+        old.send("DELETED", old.objects["g"])  # of a server that is left behind
+        await eventually(lambda: new.watchers)
+        new.put("i")
+        await eventually(lambda: "i" in events.live("PodGroup"))
+    assert ("PodGroup", "DELETED", "g") not in events.seen
+    assert events.versions == dict.fromkeys("ghi", "scheduling.k8s.io/v1beta1")
+    assert events.in_use == {"PodGroup": "scheduling.k8s.io/v1beta1"}
+    for kind in ("Pod", "PriorityClass"):  # of the same group as the one that moves
+        assert metrics.lists.labels(kind).value == 1
+
+
+async def test_a_kind_that_discovery_alone_does_not_name_is_kept(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    groups = serve_groups(api, "v1beta1")
+    groups.put("g")
+    async with operator(api, tmp_path, PODS, GROUPS) as events:
+        await eventually(lambda: events.live("PodGroup") == {"g"} and groups.watchers)
+        groups.misses = 4
+        await eventually(lambda: not groups.misses)
+        groups.put("h")
+        await eventually(lambda: events.live("PodGroup") == {"g", "h"})
+    assert (groups.watches, events.lacks.get("PodGroup")) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("group", "plural", "kind"),
+    [
+        ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
+        ("apiregistration.k8s.io", "apiservices", "APIService"),
+    ],
+)
+async def test_a_kind_is_found_at_once_when_it_is_defined(
+    api: FakeWatchApi, tmp_path: Path, group: str, plural: str, kind: str
+) -> None:
+    defining = api.kinds[kind] = FakeKind(WatchedKind(kind, group, "v1", plural))
+    defining.put("of-others")
+    loop = asyncio.get_running_loop()
+    async with operator(api, tmp_path, PODS, GROUPS, check_seconds=600.0) as events:
+        await eventually(lambda: defining.watchers and events.lacks.get("PodGroup"))
+        await asyncio.sleep(300)  # the pauses have grown
+        serve_groups(api, "v1beta1").put("g")
+        began = loop.time()
+        defining.put("podgroups")
+        await eventually(lambda: events.live("PodGroup") == {"g"})
+        assert loop.time() - began < 5
+    assert {seen[0] for seen in events.seen} == {"PodGroup"}
+    assert defining.lists <= 2
+
+
+async def test_what_defines_kinds_need_not_be_readable(api: FakeWatchApi, tmp_path: Path) -> None:
+    definitions = WatchedKind(
+        "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions"
+    )
+    api.kinds["CustomResourceDefinition"] = defining = FakeKind(definitions)
+    defining.forbidden = True
+    async with operator(api, tmp_path, PODS, GROUPS) as events:
+        await eventually(lambda: events.lacks.get("PodGroup"))
+        serve_groups(api, "v1beta1").put("g")
+        await eventually(lambda: events.live("PodGroup") == {"g"})
+
+
+async def test_kinds_are_looked_for_after_a_lost_connection(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    api.kinds["Pod"].put("p")
+    loop = asyncio.get_running_loop()
+    async with operator(api, tmp_path, PODS, GROUPS, check_seconds=600.0) as events:
+        await eventually(lambda: api.kinds["Pod"].watchers and events.lacks.get("PodGroup"))
+        await asyncio.sleep(300)
+        await api.stop()
+        serve_groups(api, "v1beta1").put("g")
+        await api.start()
+        began = loop.time()
+        await eventually(lambda: events.live("PodGroup") == {"g"})
+        assert loop.time() - began < 40
 
 
 async def test_a_version_in_use_is_kept_when_a_newer_one_appears(

@@ -135,6 +135,23 @@ async def test_a_condition_is_good_or_bad_by_what_it_says(
         assert f'chip {chip}">{sign} {type_}: {status}' in await shown(window, "/profiles")
 
 
+async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None:
+    port = ScriptedPort()
+    server = {
+        "version": "v1.37.1",
+        "compatibility": "1.37",
+        "versionsInUse": {"ResourceClaim": "resource.k8s.io/v1"},
+        "off": {"PodGroup": "the API serves <none>"},
+    }
+    port.answers["/profiles"] = {"items": [], "refused": [], "objects": [], "apiServer": server}
+    async with opened(port) as window:
+        text = await shown(window, "/profiles")
+    assert "Kubernetes v1.37.1" in text
+    assert "decides as 1.37 where a profile names no release" in text
+    assert '✓ ResourceClaim</span> <span class="quiet">resource.k8s.io/v1' in text
+    assert 'PodGroup: off</span> <span class="quiet">the API serves &lt;none&gt;' in text
+
+
 def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
     """The answer, or the refusal that the client makes of it."""
     if status != 200:

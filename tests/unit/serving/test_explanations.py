@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stellwerk.cases.decide import Case
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
@@ -125,6 +126,29 @@ async def test_profiles_show_the_conditions_of_their_objects() -> None:
         assert conditions == {
             "stellwerk": {"Accepted": "True", "Active": "True"},
             "broken": {"Accepted": "False", "Active": "False"},
+        }
+
+
+async def test_profiles_say_which_api_server_there_is_and_what_of_it_is_read() -> None:
+    async with explaining_port() as answers:
+        operator = answers.world.operator
+        operator.handlers.world.profiles.server_version = "v1.37.1"
+        for kind, lack in (("PodGroup", Lack("not served")), ("ResourceClaim", Lack("no right"))):
+            operator.handlers.on_lack(kind, lack)
+        operator.handlers.on_lack("ResourceClaim", None)
+        operator.handlers.on_version("ResourceClaim", "resource.k8s.io/v1")
+        operator.handlers.on_version("ResourceSlice", "resource.k8s.io/v1")
+        operator.handlers.on_lack("ResourceSlice", Lack("gone"))
+        _, answer = await answers.get("/profiles")
+        assert list(violations(answer, schemas()["ProfilesPage"], schemas())) == []
+        assert answer["apiServer"] == {
+            "version": "v1.37.1",
+            "compatibility": "1.36",
+            "versionsInUse": {"ResourceClaim": "resource.k8s.io/v1"},
+            "off": {
+                "PodGroup": "not served: pods that name a group wait, and say so",
+                "ResourceSlice": "gone: pods with claims wait",
+            },
         }
 
 

@@ -1,10 +1,13 @@
-"""`stellwerk plan profile`: what it prints is a profile that does what the ready one does."""
+"""`stellwerk plan`: profiles that it prints do what the ready ones do; plans name their release."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from stellwerk.cli import main
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import make_profile
 from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data" / "simulation"
@@ -44,3 +47,47 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert problem in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "release"),
+    [
+        pytest.param(None, "1.36", id="none"),
+        pytest.param("auto", "1.36", id="auto"),
+        pytest.param("1.37", "1.37", id="a release"),
+    ],
+)
+def test_plans_and_simulations_name_the_release_that_they_follow(
+    setting: str | None, release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = make_profile("p", "stellwerk")
+    if setting is not None:
+        profile["spec"]["compatibility"] = setting
+    nodes = [{"kind": "Node", **make_node(name, cpu="4")} for name in "ab"]
+    pod = {"kind": "Pod", **make_pod("p", cpu="1")}
+    big, small = (
+        {"kind": "Pod", **make_pod(name, cpu=cpu, node_name=node)}
+        for name, cpu, node in (("big", "2", "a"), ("small", "1", "b"))
+    )
+    files = {}
+    for name, items in (("nodes", nodes), ("pods", [pod]), ("cluster", [*nodes, big, small])):
+        files[name] = str(tmp_path / f"{name}.json")
+        Path(files[name]).write_text(json.dumps({"kind": "List", "items": items}))
+    with_profile = ("--profile", str(tmp_path / "profile.json"))
+    Path(with_profile[1]).write_text(json.dumps(profile))
+    fit = ("fit", "--for", files["pods"], "--shapes", files["nodes"])
+    defrag = ("defrag", files["cluster"], "--free", "nodes=1", "--bare-pods", "--cordon")
+    page = tmp_path / "page.html"
+    simulate = ("--nodes", files["nodes"], "--pods", files["pods"], "--html", str(page))
+    for command in (
+        ("plan", *fit, "--seconds", "1"),
+        ("plan", *defrag),
+        ("simulate", *simulate, "--jobs", "1"),
+    ):
+        assert main([*command, *with_profile, "-o", "json"]) == 0, capsys.readouterr().err
+        printed = capsys.readouterr()
+        answer = json.loads(printed.out)
+        [followed] = {each["compatibility"] for each in answer.get("runs", [answer])}
+        assert followed == release
+        assert printed.err.endswith(f"stellwerk: decided as Kubernetes {release}\n")
+    assert f"decided as Kubernetes {release}" in page.read_text()

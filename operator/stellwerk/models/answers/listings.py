@@ -134,12 +134,27 @@ class ProfileObject(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServerFields(PortAnswer):
+    """The API server, and what of it can be read."""
+
+    version: str
+    """As it says it itself, such as v1.37.0."""
+    compatibility: str
+    """The release that decisions follow where a profile names none."""
+    versions_in_use: Mapping[str, str]
+    """By kind, of those that releases serve in different versions."""
+    off: Mapping[str, str]
+    """Kinds that cannot be read, each with the reason and what is off without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilesPage(PortAnswer):
     """Profiles that serve, that do not, and what the objects' conditions say."""
 
     items: Sequence[ServingProfile]
     refused: Sequence[RefusedProfile]
     objects: Sequence[ProfileObject]
+    api_server: ApiServerFields | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
