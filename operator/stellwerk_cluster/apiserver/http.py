@@ -184,7 +184,7 @@ class ApiServer:
                 raise self._without_process(target)
             answer = await method(request, target)
             if request.method in _WRITES:
-                # Watchers are told first: who writes next goes by what its own watch has shown.
+                # Watchers first: a client's next write goes by what its own watch has shown.
                 await asyncio.sleep(0)
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)

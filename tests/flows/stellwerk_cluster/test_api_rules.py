@@ -886,8 +886,8 @@ def test_others_are_answered_while_a_long_body_in_yaml_is_read(url: str) -> None
 # Watches.
 
 
-def test_watchers_are_told_of_a_write_before_it_is_answered(url: str) -> None:
-    """A client that writes again at once goes by what its own watch has shown it."""
+def test_a_write_reaches_watchers_before_its_answer_is_sent(url: str) -> None:
+    """The next write of a client goes by what its own watch has shown."""
     host, port = url.removeprefix("http://").split(":")
     path = f"{NAMESPACE}/configmaps"
     with ExitStack() as stack:
@@ -896,7 +896,7 @@ def test_watchers_are_told_of_a_write_before_it_is_answered(url: str) -> None:
             stream.sendall(f"GET {path}?watch=true HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert b"200 OK" in stream.recv(1 << 16)
         for number in range(20):
-            name = f"told-{number}"
+            name = f"written-{number}"
             assert ask(url, "POST", path, {"metadata": {"name": name}})[0] == 201
             for stream in streams:
                 assert name.encode() in stream.recv(1 << 20, socket.MSG_DONTWAIT)
