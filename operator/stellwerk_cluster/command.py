@@ -47,7 +47,7 @@ from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
-from stellwerk_cluster.kubeconfig import KubeconfigFile
+from stellwerk_cluster.kubeconfig import CONTEXT, KubeconfigFile
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.field_manager import as_applied
 
@@ -191,7 +191,7 @@ def api_features(
 async def serve_cluster(
     nodes: str,
     port: int,
-    kubeconfig: Path,
+    file: KubeconfigFile,
     faults: Path | None,
     data_directory: Path | None = None,
     access: AccessFlags | None = None,
@@ -201,11 +201,10 @@ async def serve_cluster(
     """Serve until SIGTERM or SIGINT, with the faults of a file, and keep the state in a directory.
 
     Raises:
-        ConfigurationError: the nodes, the port, the kubeconfig's path, the data directory, or a
-            file of faults, tokens or certificates cannot be used; a file is there that is not
-            this command's to replace.
+        ConfigurationError: the nodes, the port, the data directory, or a
+            file of faults, tokens or certificates cannot be used; the kubeconfig cannot be
+            written.
     """
-    file = KubeconfigFile(kubeconfig)
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
     cluster = open_cluster(nodes, port, plan, data, access, features, kubelet)
@@ -222,11 +221,10 @@ async def serve_cluster(
     except OSError as error:
         raise cannot_listen(f"port {port}", error) from error
     try:
-        _write(cluster, file, kubeconfig)
+        file.write(cluster.kubeconfig())
         print((features or ApiFeatures()).groups_of_pods())
-        print(
-            f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes"
-        )
+        kubectl = f"kubectl --kubeconfig {file.path}{f' --context {CONTEXT}' * file.is_shared}"
+        print(f"serving a cluster at {cluster.url}; try: {kubectl} get nodes")
         if plan is not None:
             plan.arm()
             print(f"faults of {faults} are in force; seed {plan.seed}", flush=True)
@@ -260,13 +258,6 @@ def _fault_plan(file: Path) -> FaultPlan:
     table = read_fault_table(file)
     seed = secrets.randbelow(_SEEDS) if table.seed is None else table.seed
     return FaultPlan(table, seed, SystemClock())
-
-
-def _write(cluster: EmbeddedCluster, file: KubeconfigFile, path: Path) -> None:
-    try:
-        file.write(cluster.kubeconfig())
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The kubeconfig that leads to an embedded cluster.
 
 Written by `cluster.EmbeddedCluster` once its port answers, and by commands as a `KubeconfigFile`.
-Invariant: the file appears complete or not at all; a command writes over no file but one that
-another such command has left behind, and removes none but its own.
+Invariant: the file appears complete or not at all; in a user's kubeconfig a command adds and
+removes the entries of its own cluster, and nothing else is another at any moment.
 """
 
 from __future__ import annotations
@@ -10,25 +10,33 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import fcntl
 import os
+import socket
 import stat
 import tempfile
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.identity.assembly import ADMIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-_NAME = "stellwerk"
-_LARGEST: Final = 1 << 18
-"""Bytes; a kubeconfig of one cluster, its authority included, has a few thousand."""
-_CONTEXT_FIELDS: Final = frozenset({"cluster", "user", "namespace"})
+CONTEXT: Final = "stellwerk"
+"""The name of the context, and of its cluster."""
+_OWN: Final = {"clusters": CONTEXT, "users": ADMIN.name, "contexts": CONTEXT}
+_LARGEST: Final = 16 << 20
+_LOCK_SECONDS: Final = 2.0
+_PROBE_SECONDS: Final = 1.0
+_STRING: Final = "tag:yaml.org,2002:str"
+_LIST: Final = "tag:yaml.org,2002:seq"
 
 
 def kubeconfig(url: str, token: str, authority: bytes = b"") -> bytes:
@@ -42,15 +50,15 @@ def kubeconfig(url: str, token: str, authority: bytes = b"") -> bytes:
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "clusters": [{"name": CONTEXT, "cluster": cluster}],
         "users": [{"name": ADMIN.name, "user": {"token": token}}],
         "contexts": [
             {
-                "name": _NAME,
-                "context": {"cluster": _NAME, "user": ADMIN.name, "namespace": "default"},
+                "name": CONTEXT,
+                "context": {"cluster": CONTEXT, "user": ADMIN.name, "namespace": "default"},
             }
         ],
-        "current-context": _NAME,
+        "current-context": CONTEXT,
     }
     return yaml.safe_dump(content, sort_keys=False).encode()
 
@@ -61,124 +69,275 @@ def write_kubeconfig(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    os.close(_written(path, content, Path.replace))
+    _put(path, content, None, Path.replace)
 
 
 class KubeconfigFile:
-    """The kubeconfig of a command that serves a cluster: one of its own, or none."""
+    """The kubeconfig of a command that serves a cluster: a file of its own, or a user's as well.
 
-    def __init__(self, path: Path) -> None:
-        """Look whether the path may be written; a file there is held until it is replaced.
+    The entries of the cluster are added to a user's, and taken away at the end; its other entries
+    and its current context stay as they are written there.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        """Look whether the path may be written; `force`: whatever regular file is there.
 
         Raises:
-            ConfigurationError: there is another file, or that of a cluster that is running.
+            ConfigurationError: there is a link, a file that is no kubeconfig, or one whose entries
+                of these names are of other making or lead to a cluster that is running.
         """
-        self._path = path
-        self._content = b""
-        """As written; empty: it is not yet."""
-        self._held = self._left_behind()
-        """A descriptor whose lock tells others that the process of this file runs."""
+        self.path = path
+        self._found = _content(path)
+        """As it was looked at; None: there was none."""
+        self._kept = None if self._found is None else _kept(path, self._found, force=force)
+        """What stays there at the end; None: nothing, the file is the command's own."""
+        self._written = b""
+        """Empty: nothing is, yet or any more."""
+        self._token = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a user's kubeconfig as well, and keeps its current context."""
+        return self._kept is not None
 
     def write(self, content: bytes) -> None:
-        """Write it for its owner's eyes only.
+        """Write a kubeconfig, or add its entries to the user's.
 
         Raises:
-            OSError: the file cannot be written, or another one has appeared there meanwhile.
+            ConfigurationError: the file cannot be written, or is another one than was looked at.
         """
-        before, self._held = self._held, None
         try:
-            if before is not None and not _is_at(self._path, before):
-                raise FileExistsError(errno.EEXIST, "it was replaced meanwhile", str(self._path))
-            self._held = _written(self._path, content, _link if before is None else Path.replace)
-        finally:
-            if before is not None:
-                os.close(before)
-        self._content = content
+            self._write(content)
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def _write(self, content: bytes) -> None:
+        own = _parsed(content)
+        with _locked(self.path):
+            if _content(self.path) != self._found:
+                raise FileExistsError(errno.EEXIST, "another file is there by now", str(self.path))
+            whole = content
+            if self._kept is not None:
+                document = _parsed(self._kept)
+                _remove_own(document)
+                _add_own(document, own)
+                whole = _text(document)
+            before = None if self._found is None else self.path.stat()
+            _put(self.path, whole, before, _link if before is None else Path.replace)
+        self._written, self._token = whole, _token(own)
 
     def remove(self) -> None:
-        """Remove it, unless it is another one by now, or was changed."""
-        if self._held is None:
+        """Remove the entries, and the file if it has no others; what is another's stays."""
+        if not self._written:
             return
-        with contextlib.suppress(OSError):
-            is_own = self._content and _is_at(self._path, self._held)
-            if is_own and self._path.read_bytes() == self._content:
-                self._path.unlink()
-        os.close(self._held)
-        self._held = None
+        with contextlib.suppress(OSError, ConfigurationError, ValueError), _locked(self.path):
+            there = _content(self.path)
+            if there is None:
+                return
+            left = self._kept
+            if there != self._written:
+                document = _parsed(there)
+                if _token(document) != self._token:
+                    return
+                former = None if left is None else _scalar(_parsed(left), "current-context")
+                _remove_own(document, former)
+                left = _text(document) if _has_entries(document) else None
+            if left is None:
+                self.path.unlink()
+            else:
+                _put(self.path, left, self.path.stat(), Path.replace)
+        self._written = b""
 
-    def _left_behind(self) -> int | None:
-        """A file that a command wrote which has ended without removing it, locked; None: none."""
-        path = self._path
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            opened = os.open(path, flags)
-        except FileNotFoundError:
+
+# --- what a file holds --------------------------------------------------------------------------
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a regular file; None: there is none.
+
+    Raises:
+        ConfigurationError: it is something else, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        opened = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise ConfigurationError(f"cannot write {path}: {reason}") from error
+    try:
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            raise ConfigurationError(f"cannot write {path}: it is no regular file, or too large")
+        return b"".join(iter(lambda: os.read(opened, _LARGEST), b""))
+    finally:
+        os.close(opened)
+
+
+def _kept(path: Path, found: bytes, *, force: bool) -> bytes | None:
+    """What stays of a file; None: nothing, it is one that such a command has left behind.
+
+    Raises:
+        ConfigurationError: it may not be written.
+    """
+    other = "--kubeconfig names another file to write, --force overwrites"
+    try:
+        document = _parsed(found)
+    except ValueError:
+        if force:
             return None
-        except OSError as error:
-            is_link = error.errno == errno.ELOOP
-            reason = "it is a symbolic link" if is_link else error.strerror
-            raise ConfigurationError(f"cannot write {path}: {reason}") from error
-        try:
-            url = _own_url(opened, path)
-            _lock(opened)
-        except BlockingIOError as error:
-            os.close(opened)
-            raise ConfigurationError(
-                f"{path} leads to a cluster that is running at {url}: --kubeconfig names another "
-                "one to write"
-            ) from error
-        except BaseException:
-            os.close(opened)
-            raise
-        return opened
-
-
-def _own_url(opened: int, path: Path) -> str:
-    """The URL that a kubeconfig of these commands leads to.
-
-    Raises:
-        ConfigurationError: it is another file, or says more than they write.
-    """
-    is_own, url = False, ""
-    try:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise ValueError("no regular file")  # noqa: TRY301 as what a text is refused by
-        content: Any = yaml.safe_load(os.pread(opened, _LARGEST, 0))
-        [cluster], [user], [context] = content["clusters"], content["users"], content["contexts"]
-        names = [cluster["name"], user["name"], context["name"], context["context"]["user"]]
-        fields = {*context["context"]} <= _CONTEXT_FIELDS and list(user["user"]) == ["token"]
-        is_own = fields and names == [_NAME, ADMIN.name, _NAME, ADMIN.name]
-        url = str(cluster["cluster"]["server"])
-    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
-        is_own = False
+        raise ConfigurationError(f"{path} is there and is no kubeconfig: {other} it") from None
+    entries = [_entry(document, section, name) for section, name in _OWN.items()]
+    if force:
+        return found
+    if not any(entries):
+        return found
+    cluster, user, context = entries
+    server = "" if cluster is None else _scalar(_child(cluster, "cluster"), "server")
+    at = urlsplit(server)
+    is_own = (
+        (cluster is None or at.hostname == "127.0.0.1")
+        and (user is None or _keys(_child(user, "user")) == ["token"])
+        and (context is None or _scalar(_child(context, "context"), "cluster") == CONTEXT)
+    )
     if not is_own:
-        raise ConfigurationError(
-            f"{path} is there and is none of this command's files: --kubeconfig names another one "
-            "to write"
-        )
-    return url
+        message = f"{path} has entries named {CONTEXT} that are none of this command's"
+        raise ConfigurationError(f"{message}: {other} them")
+    if at.port is not None and _answers(at.port):
+        message = f"{path} leads to a cluster that is running at {server}"
+        raise ConfigurationError(f"{message}: --kubeconfig names another file to write")
+    _remove_own(document)
+    return _text(document) if _has_entries(document) else None
 
 
-def _lock(opened: int) -> None:
-    """Lock a file for as long as it is open.
-
-    Raises:
-        BlockingIOError: another process has done so.
-    """
+def _answers(port: int) -> bool:
+    """Whether something listens on a port of this machine."""
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return  # a file system without locks
-
-
-def _is_at(path: Path, opened: int) -> bool:
-    """Whether an open file is the one at a path."""
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(opened))
+        with socket.create_connection(("127.0.0.1", port), _PROBE_SECONDS):
+            return True
     except OSError:
         return False
+
+
+# --- the nodes of a document: all others stay as they are written ----------------
+
+
+def _parsed(content: bytes) -> MappingNode:
+    """A kubeconfig as YAML's nodes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        document = yaml.compose(content, yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError("no YAML") from error
+    if not isinstance(document, MappingNode):
+        raise ValueError("no object")  # noqa: TRY004 a file that cannot be used, as above
+    if _scalar(document, "kind") not in {"", "Config"} or not {*_keys(document)} & {*_OWN}:
+        raise ValueError("no kubeconfig")
+    for section in _OWN:
+        items = _child(document, section)
+        is_absent = items is None or (isinstance(items, ScalarNode) and items.value in _NULLS)
+        if not is_absent and not isinstance(items, SequenceNode):
+            raise ValueError(f"{section} is no list")
+    return document
+
+
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+def _text(document: MappingNode) -> bytes:
+    text = yaml.serialize(document, Dumper=yaml.SafeDumper, allow_unicode=True, width=_LARGEST)
+    return str(text).encode()
+
+
+def _keys(node: Node | None) -> list[str]:
+    return [str(key.value) for key, _ in node.value] if isinstance(node, MappingNode) else []
+
+
+def _child(node: Node | None, name: str) -> Node | None:
+    """The value of a field; None: there is none."""
+    found: Node | None = None
+    for key, value in node.value if isinstance(node, MappingNode) else ():
+        if key.value == name:
+            found = value
+    return found
+
+
+def _scalar(node: Node | None, name: str) -> str:
+    value = _child(node, name)
+    return str(value.value) if isinstance(value, ScalarNode) else ""
+
+
+def _items(document: MappingNode, section: str) -> list[Node]:
+    items = _child(document, section)
+    return items.value if isinstance(items, SequenceNode) else []
+
+
+def _entry(document: MappingNode, section: str, name: str) -> Node | None:
+    found = (each for each in _items(document, section) if _scalar(each, "name") == name)
+    return next(found, None)
+
+
+def _token(document: MappingNode) -> str:
+    """The token of the cluster's own user."""
+    user = _entry(document, "users", ADMIN.name)
+    return _scalar(_child(user, "user"), "token")
+
+
+def _has_entries(document: MappingNode) -> bool:
+    return any(_items(document, section) for section in _OWN)
+
+
+def _add_own(document: MappingNode, own: MappingNode) -> None:
+    for section, name in _OWN.items():
+        entry = _entry(own, section, name)
+        if isinstance(items := _child(document, section), SequenceNode):
+            items.value.append(entry)
+            continue
+        document.value = [pair for pair in document.value if pair[0].value != section]
+        listed = SequenceNode(_LIST, [entry], flow_style=False)
+        document.value.append((ScalarNode(_STRING, section), listed))
+
+
+def _remove_own(document: MappingNode, current_context: str | None = None) -> None:
+    """Remove the own entries; where theirs is the current context, this one is instead."""
+    for section, name in _OWN.items():
+        items = _items(document, section)
+        items[:] = [each for each in items if _scalar(each, "name") != name]
+    current = _child(document, "current-context")
+    if current_context is not None and isinstance(current, ScalarNode):
+        current.value = current_context if current.value == CONTEXT else current.value
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other programs from writing a kubeconfig, as kubectl and kind do.
+
+    Raises:
+        OSError: another one is writing, or the folder cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f"{path.name}.lock")
+    until = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0))
+            break
+        except FileExistsError as error:
+            if time.monotonic() > until:
+                reason = f"another program is writing it; if none is, remove {lock}"
+                raise FileExistsError(errno.EEXIST, reason, str(path)) from error
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
 
 
 def _link(temporary: Path, path: Path) -> None:
@@ -200,8 +359,13 @@ def _link(temporary: Path, path: Path) -> None:
     temporary.unlink()
 
 
-def _written(path: Path, content: bytes, put: Callable[[Path, Path], object]) -> int:
-    """Write a file beside the path and `put` it there; the answer is its descriptor, locked.
+def _put(
+    path: Path,
+    content: bytes,
+    before: os.stat_result | None,
+    put: Callable[[Path, Path], object],
+) -> None:
+    """Write a file beside the path and `put` it there, with the mode and owner of the one before.
 
     Raises:
         OSError: it cannot be written.
@@ -210,13 +374,13 @@ def _written(path: Path, content: bytes, put: Callable[[Path, Path], object]) ->
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        _lock(handle)
-        left = memoryview(content)
-        while left:
-            left = left[os.write(handle, left) :]
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            if before is not None:
+                with contextlib.suppress(OSError):
+                    os.fchown(handle, before.st_uid, before.st_gid)
+                os.fchmod(handle, stat.S_IMODE(before.st_mode))
         put(temporary, path)
     except BaseException:
-        os.close(handle)
         temporary.unlink(missing_ok=True)
         raise
-    return handle

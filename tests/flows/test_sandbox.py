@@ -10,9 +10,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stellwerk.demo import demo
 from stellwerk.demo.demo import Example, run_demo
+from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.processes import command, fetch, running, server_of, until
 
@@ -75,7 +77,7 @@ async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_pat
             assert f"kubeconfig leads to a cluster that is running at {url}: " in said
             status, said = await refusal(command, "--nodes", "1", "--kubeconfig", str(mine))
             assert (status, said.count("\n")) == (2, 1), said
-            assert "mine is there and is none of this command's files: " in said
+            assert "mine is there and is no kubeconfig: " in said
         assert kubeconfig.read_bytes() == written
         first.process.kill()
         await first.process.wait()
@@ -88,6 +90,59 @@ async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_pat
         await until(is_replaced, second)
     assert not kubeconfig.exists()
     assert mine.read_text() == "current-context: production\n"
+
+
+PRODUCTION = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "production", "cluster": {"server": "https://192.0.2.1"}}],
+    "users": [{"name": "me", "user": {"token": "mine"}}],
+    "contexts": [{"name": "production", "context": {"cluster": "production", "user": "me"}}],
+    "current-context": "production",
+}
+
+
+def others(kubeconfig: Path) -> JsonObject:
+    """A kubeconfig without the entries of the embedded cluster."""
+    found: JsonObject = yaml.safe_load(kubeconfig.read_bytes())
+    for section in ("clusters", "users", "contexts"):
+        found[section] = [
+            each for each in found[section] if not each["name"].startswith("stellwerk")
+        ]
+    return found
+
+
+async def test_a_user_s_kubeconfig_keeps_all_others_also_when_killed(tmp_path: Path) -> None:
+    kubeconfig, log = tmp_path / "config", tmp_path / "log"
+    kubeconfig.write_text(yaml.safe_dump(PRODUCTION))
+    kubeconfig.chmod(0o640)
+    arguments = ("--nodes", "1", "--kubeconfig", str(kubeconfig))
+
+    async def is_up() -> bool:
+        return "--context stellwerk" in log.read_text()
+
+    async with running(log, "cluster", *arguments) as killed:
+        await until(is_up, killed)
+        assert others(kubeconfig) == PRODUCTION
+        killed.process.kill()
+        await killed.process.wait()
+    assert others(kubeconfig) == PRODUCTION
+    assert "stellwerk" in kubeconfig.read_text(), "it had no time to remove its own"
+    log.unlink()
+    async with running(log, "up", *arguments) as up:
+        await until(is_up, up)
+        assert others(kubeconfig) == PRODUCTION
+        drain = tries(log)[-1]
+        environment = {"KUBECONFIG": str(kubeconfig)}
+        said = await output_of_process(*after_program(drain), environment=environment)
+        assert said.startswith("If node-1 were drained"), drain
+        assert await up.stop() == 0
+    assert yaml.safe_load(kubeconfig.read_bytes()) == PRODUCTION
+    assert kubeconfig.stat().st_mode & 0o777 == 0o640
+    assert {each.name for each in await asyncio.to_thread(lambda: [*tmp_path.iterdir()])} == {
+        "config",
+        "log",
+    }
 
 
 async def refusal(*arguments: str) -> tuple[int | None, str]:

@@ -24,7 +24,8 @@ STARTED = "2026-01-01T00:00:00Z"
 
 def on_a_device(monkeypatch: pytest.MonkeyPatch, device: Path) -> None:
     """Have journals written to what would be refused as a file: a full disk, a disk that hangs."""
-    monkeypatch.setattr(journal_writer, "opened_anew", lambda _: os.open(device, os.O_WRONLY))
+    opened = os.O_WRONLY
+    monkeypatch.setattr(journal_writer, "opened_anew", lambda _, **__: os.open(device, opened))
 
 
 async def record_run(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32 << 20
 """Of one answer."""
 _OK: Final = 200
+_NOT_FOUND: Final = "there is no "
+"""Begins what the port says in plain text of a name that it does not know."""
 _SHOWN: Final = 100
 """Bytes of an answer that is not the operator's."""
 
@@ -110,9 +112,11 @@ def _refusal(status: int, text: bytes) -> PortRefusal:
     try:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError:
-        # Some other server: of its page the first line is enough.
+        # A name that is not known; or some other server, of whose page the first line is enough.
         first = text.decode(errors="replace").strip().partition("\n")[0]
         said = cut(printable(first), _SHOWN)
+        if said.startswith(_NOT_FOUND):
+            return PortRefusal(status, said)
         return PortRefusal(status, f"no answer of an operator: {said or 'nothing'} ({status})")
     leader = answer.get("leader") if isinstance(answer, dict) else None
     if leader:

@@ -23,6 +23,7 @@ from stellwerk.models.quantity import whole_units
 if TYPE_CHECKING:
     from stellwerk.journal.writer import JournalOptions
     from stellwerk.models.destinations import UrlPrefix
+    from stellwerk_cluster.kubeconfig import KubeconfigFile
 
 
 _LAST_PORT: Final = 65535
@@ -125,7 +126,29 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         default=Path("stellwerk.kubeconfig"),
-        help="written once the port answers (default: %(default)s)",
+        help="written once the port answers; the cluster is added to a kubeconfig that is there, "
+        "for as long as it runs (default: %(default)s)",
+    )
+    add_force_argument(parser)
+
+
+def kubeconfig_file(options: argparse.Namespace) -> "KubeconfigFile":
+    """The file that `add_cluster_arguments` names, looked at.
+
+    Raises:
+        ConfigurationError: it may not be written.
+    """
+    from stellwerk_cluster.kubeconfig import KubeconfigFile  # noqa: PLC0415
+
+    return KubeconfigFile(options.kubeconfig.absolute(), force=options.force)
+
+
+def add_force_argument(parser: argparse.ArgumentParser) -> None:
+    """The flag to overwrite a file that is another's."""
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="overwrite a file that is there, whatever is in it (a link is never followed)",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.arguments import add_cluster_arguments, add_release_flags
+from stellwerk.commands.arguments import add_cluster_arguments, add_release_flags, kubeconfig_file
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "serve an embedded cluster on this machine"
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         serve_cluster(
             options.nodes,
             options.port,
-            options.kubeconfig,
+            kubeconfig_file(options),
             options.faults,
             options.data_dir,
             access,

@@ -4,10 +4,16 @@ The command line calls it. Invariant: the cluster is only read.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.arguments import add_journal_arguments, journal_options, seconds_or_none
+from stellwerk.commands.arguments import (
+    add_force_argument,
+    add_journal_arguments,
+    journal_options,
+    seconds_or_none,
+)
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
@@ -19,7 +25,7 @@ EXAMPLES: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the cluster and the file."""
-    text = "the journal; one that is there is replaced"
+    text = "the journal; one that is there is replaced, another file only with --force"
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster")
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
@@ -31,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="how long to record; 0: until interrupted (default: 0)",
     )
+    add_force_argument(parser)
     add_journal_arguments(parser)
 
 
@@ -41,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
     from stellwerk.record import RecordOptions, record  # noqa: PLC0415
 
-    journal = journal_options(options.file, options)
+    journal = replace(journal_options(options.file, options), force=options.force)
     counts = uvloop.run(
         record(RecordOptions(journal, options.kubeconfig, options.context, options.seconds))
     )

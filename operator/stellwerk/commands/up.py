@@ -9,6 +9,7 @@ from typing import Final
 from stellwerk.commands.arguments import (
     add_cluster_arguments,
     add_release_flags,
+    kubeconfig_file,
     port_number,
 )
 from stellwerk.garbage import collect_seldom
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         run_up(
             options.nodes,
             options.port,
-            options.kubeconfig.absolute(),
+            kubeconfig_file(options),
             options.page_port,
             features,
             options.devices,

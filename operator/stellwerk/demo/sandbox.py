@@ -20,14 +20,14 @@ import aiohttp
 from stellwerk.app import RunOptions, run
 from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
-from stellwerk.errors import ConfigurationError, cannot_listen
+from stellwerk.errors import cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
 from stellwerk.waiting_line import waiting_for
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import ApiFeatures, open_cluster
-from stellwerk_cluster.kubeconfig import KubeconfigFile
+from stellwerk_cluster.kubeconfig import CONTEXT, KubeconfigFile
 from stellwerk_cluster.node_flags import kubelet_options
 
 _NAMESPACE: Final = "stellwerk"
@@ -44,6 +44,8 @@ class Sandbox:
     operator: "asyncio.Task[None]"
     url: str
     """The operator's port."""
+    context: str
+    """To be named to kubectl; empty: the current one."""
 
     async def explain(self, namespace: str, name: str) -> PodExplanation | None:
         """The operator's explanation of a pod; None: it knows none of that name."""
@@ -69,7 +71,7 @@ def own_command() -> str:
 @asynccontextmanager
 async def open_sandbox(
     nodes: str | int | list[dict[str, Any]],
-    kubeconfig: Path | None = None,
+    file: KubeconfigFile | None = None,
     port: int = 0,
     features: ApiFeatures | None = None,
     devices: Sequence[str] = (),
@@ -81,31 +83,28 @@ async def open_sandbox(
     alone.
 
     Raises:
-        ConfigurationError: the nodes cannot be read, the operator cannot start, or a file is
-            there that is not this command's to replace.
+        ConfigurationError: the nodes cannot be read, the operator cannot start, or the kubeconfig
+            cannot be written.
     """
     kubelet = replace(kubelet_options(None, None, devices), tells_of_containers=True)
     features = replace(features or ApiFeatures(), storage_class=True)
     async with AsyncExitStack() as stack:
-        if kubeconfig is None:
+        if file is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-"))
-            kubeconfig = Path(directory) / "kubeconfig"
-        file = KubeconfigFile(kubeconfig)
+            file = KubeconfigFile(Path(directory) / "kubeconfig")
         stack.callback(file.remove)
         cluster = open_cluster(nodes, port, features=features, kubelet=kubelet)
         try:
             await stack.enter_async_context(cluster)
         except OSError as error:
             raise cannot_listen(f"port {port}", error) from error
-        try:
-            file.write(cluster.kubeconfig())
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {kubeconfig}: {error.strerror}") from error
+        file.write(cluster.kubeconfig())
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         namespaces = cluster.api.kinds.resource("namespaces")
         cluster.api.ensure(namespaces, "", {"metadata": {"name": _NAMESPACE}})
         options = RunOptions(
-            kubeconfig=str(kubeconfig),
+            kubeconfig=str(file.path),
+            context=CONTEXT,
             port=PortOptions(f"127.0.0.1:{operator_port}", plain_http=True),
             history_namespace=_NAMESPACE,
         )
@@ -120,7 +119,8 @@ async def open_sandbox(
         address = f"127.0.0.1:{await serving}"
         url = f"http://{address}"
         _publish(cluster, address, url)
-        yield Sandbox(cluster, kubeconfig, operator, url)
+        context = CONTEXT if file.is_shared else ""
+        yield Sandbox(cluster, file.path, operator, url, context)
 
 
 def _publish(cluster: EmbeddedCluster, address: str, url: str) -> None:
@@ -141,7 +141,7 @@ async def _stop(operator: "asyncio.Task[None]") -> None:
 async def run_up(
     nodes: str,
     port: int,
-    kubeconfig: Path,
+    file: KubeconfigFile,
     page_port: int = 0,
     features: ApiFeatures | None = None,
     devices: Sequence[str] = (),
@@ -155,23 +155,25 @@ async def run_up(
     async with AsyncExitStack() as stack:
         with waiting_for("starting the cluster and its scheduler"):
             sandbox = await stack.enter_async_context(
-                open_sandbox(nodes, kubeconfig, port, features, devices, operator_port)
+                open_sandbox(nodes, file, port, features, devices, operator_port)
             )
         session = await stack.enter_async_context(aiohttp.ClientSession())
         page = await stack.enter_async_context(
             open_page(OperatorPort(session, sandbox.url), page_port)
         )
-        command, file = own_command(), sandbox.kubeconfig
+        command = own_command()
+        context = f" --context {sandbox.context}" if sandbox.context else ""
         print((features or ApiFeatures()).groups_of_pods(), file=output)
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
-        print(f"Kubeconfig: {file}", file=output)
+        print(f"Kubeconfig: {file.path}", file=output)
         print(f"Scheduler:  {sandbox.url}", file=output)
         print(f"Page:       {page}", file=output)
         print("\nTry, in another terminal:", file=output)
-        print(f"  export KUBECONFIG={quote(str(file))}", file=output)
-        print("  kubectl run hello --image=registry.k8s.io/pause:3.10", file=output)
-        print(f"  {command} explain pod hello", file=output)
-        print(f"  {command} what-if --drain node-1", file=output)
+        print(f"  export KUBECONFIG={quote(str(file.path))}", file=output)
+        image = "registry.k8s.io/pause:3.10"
+        print(f"  kubectl{context} run hello --image={image}", file=output)
+        print(f"  {command} explain pod hello{context}", file=output)
+        print(f"  {command} what-if --drain node-1{context}", file=output)
         print("\nStop: Ctrl-C", file=output, flush=True)
         await sandbox.operator
 

@@ -57,6 +57,8 @@ class JournalOptions:
     most_bytes: int = DEFAULT_MOST_BYTES
     """Of both parts together: the newest one, and the one before it."""
     hashed: bool = False
+    force: bool = False
+    """Whether a file that is no journal is overwritten, too."""
 
 
 class JournalWriter:
@@ -92,7 +94,7 @@ class JournalWriter:
         """Whether the newest part is full: the next begins behind an InitialState that is put."""
         earlier = part_before(options.file)
         check_replaceable(earlier)
-        self._part = _Part(options.file, head)
+        self._part = _Part(options.file, head, force=options.force)
         earlier.unlink(missing_ok=True)
         self._hashing = Hashing(words=words) if head.hashed else None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -189,15 +191,17 @@ class JournalWriter:
             self._on_ended(reason)
 
 
-def opened_anew(file: Path) -> int:
+def opened_anew(file: Path, *, force: bool = False) -> int:
     """A descriptor of an empty file for a journal, in the place of a journal or of none.
+
+    `force`: in the place of any file of this user's.
 
     Raises:
         OSError: the file cannot be written, or is none that may be replaced.
     """
     opened = _opened(file, os.O_RDWR | os.O_CREAT)
     try:
-        _check_journal(opened, file)
+        _check_journal(opened, file, force=force)
         # Objects may hold what only their readers should see.
         os.fchmod(opened, 0o600)
         os.ftruncate(opened, 0)
@@ -232,24 +236,24 @@ def _opened(file: Path, flags: int) -> int:
         raise
 
 
-def _check_journal(opened: int, file: Path) -> None:
+def _check_journal(opened: int, file: Path, *, force: bool = False) -> None:
     status = os.fstat(opened)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, f"{file} is no regular file", str(file))
     if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, f"{file} belongs to another user", str(file))
-    if status.st_size and not is_journal(os.pread(opened, BLOCK_BYTES, 0)):
+    if status.st_size and not force and not is_journal(os.pread(opened, BLOCK_BYTES, 0)):
         raise OSError(errno.EEXIST, f"{file} is there and is no journal", str(file))
 
 
 class _Part:
     """One file of a journal: blocks that stand for themselves, so that a cut costs the last one."""
 
-    def __init__(self, file: Path, head: Head) -> None:
+    def __init__(self, file: Path, head: Head, *, force: bool = False) -> None:
         import zstandard  # noqa: PLC0415 an operator that does not record never needs it
 
         self.head = head
-        self._file: IO[bytes] = os.fdopen(opened_anew(file), "wb", buffering=0)
+        self._file: IO[bytes] = os.fdopen(opened_anew(file, force=force), "wb", buffering=0)
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._lines: list[bytes] = []
         self._waiting_bytes = 0

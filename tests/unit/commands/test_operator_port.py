@@ -57,7 +57,9 @@ async def test_no_token_is_sent_over_plain_http() -> None:
         pytest.param(
             {"status": 503, "text": '{"error": "e", "leader": "other_1"}'}, "other_1", id="standby"
         ),
-        pytest.param({"status": 404, "text": "there is no pod"}, "no pod", id="not found"),
+        pytest.param(
+            {"status": 404, "text": "there is no pod"}, "^there is no pod$", id="not found"
+        ),
         pytest.param({"status": 200, "text": "no JSON"}, "no answer", id="something else"),
     ],
 )

@@ -39,6 +39,9 @@ def test_another_file_stays_as_it_is(tmp_path: Path, content: bytes, *, is_earli
         write_journal(file)
     assert other.read_bytes() == content
     assert is_earlier is not file.exists()
+    if not is_earlier:
+        JournalWriter(JournalOptions(file, force=True), HEAD).close()
+        assert next(iter(open_journal(file))) == HEAD
 
 
 @pytest.mark.parametrize(
