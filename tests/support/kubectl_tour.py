@@ -136,7 +136,7 @@ STEPS = (
     Step(
         "autoscale deployment web --min=1 --max=3 --cpu-percent=50",
         "autoscaled",
-        note="stored; nothing scales by it",
+        note="scales by what pods are said to use",
     ),
     Step("get hpa web", "Deployment/web"),
     Step("get ingress front", "a.example"),
