@@ -148,6 +148,9 @@ class _NoWeb:
     async def get(self, url: str, **_: Any) -> object:
         raise SchedulerError(f"a simulation does not call {url}")
 
+    async def pause(self) -> None:
+        """Nothing else goes on meanwhile."""
+
 
 def _is_load(text: str) -> bool:
     try:

@@ -170,6 +170,10 @@ class WebClient(Web):
             reason = str(error).replace(url, shown) or type(error).__name__
             raise WebError(f"cannot read {shown}: {reason}") from error
 
+    @override
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+
     async def _content(
         self,
         url: str,

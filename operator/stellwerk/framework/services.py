@@ -288,6 +288,10 @@ class Web(Protocol):
         """
         ...
 
+    async def pause(self) -> None:
+        """Let the event loop do other work, as decide for pods; after each few numbers."""
+        ...
+
 
 class NumberSource(Protocol):
     """Numbers from outside of what is watched, read again and again beside the cycle.

@@ -27,9 +27,51 @@ _NAMED: Final = 3
 MOST_NODES: Final = 50_000
 _MOST_METRICS: Final = 64
 _LARGEST_PERCENT: Final = 1e9
+_LARGEST_NUMBER: Final = 1e15
 _AVERAGE: Final = "AVG"
 _LATEST: Final = "Latest"
 _DEVIATION: Final = "STD"
+
+
+class Usage:
+    """What is measured of nodes, checked and kept small while it is read."""
+
+    def __init__(self, end: object) -> None:
+        """`end`: of the measured window, in seconds since the epoch; 0 if it is no such number."""
+        self._end_seconds = int(end) if _is_number(end) else 0
+        self._nodes: list[str] = []
+        self._known: list[bool] = []
+        self._at: list[float | None] = []
+        self._columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
+        self._refused = 0
+
+    def add(self, name: str, metrics: object, measured_seconds: object = None) -> None:
+        """Take in the metrics of one node, in load-watcher's form.
+
+        Raises:
+            ValueError: there are more nodes than any cluster has.
+        """
+        if len(self._nodes) == MOST_NODES:
+            raise ValueError(f"more than {MOST_NODES} nodes")
+        listed = metrics[:_MOST_METRICS] if isinstance(metrics, list) else ()
+        good = [each for each in listed if _is_metric(each)]
+        self._refused += len(listed) - len(good)
+        self._nodes.append(name)
+        self._known.append(isinstance(metrics, list))
+        self._at.append(float(measured_seconds) if _is_number(measured_seconds) else None)
+        for column, value in _of_node(good).items():
+            self._columns[column].append(value)
+
+    def fields(self) -> JsonObject:
+        """All of it, as the object of kind NodeUsage shows it."""
+        return {
+            "end": self._end_seconds,
+            "nodes": self._nodes,
+            "known": self._known,
+            "at": self._at,
+            "refused": self._refused,
+            **self._columns,
+        }
 
 
 def checked_usage(answer: object) -> JsonObject:
@@ -43,46 +85,31 @@ def checked_usage(answer: object) -> JsonObject:
             f"an object is expected, not {type(answer).__name__}"
         )
     window = answer.get("window")
-    end = window.get("end") if isinstance(window, Mapping) else 0
+    usage = Usage(window.get("end") if isinstance(window, Mapping) else 0)
     data = answer.get("data")
     by_node = data.get("NodeMetricsMap") if isinstance(data, Mapping) else None
-    nodes: list[str] = []
-    known: list[bool] = []
-    at: list[float | None] = []
-    columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
-    refused = 0
-    for name, of_node in (by_node or {}).items() if isinstance(by_node or {}, Mapping) else ():
-        if len(nodes) == MOST_NODES:
-            raise ValueError(f"more than {MOST_NODES} nodes")
-        metrics = of_node.get("metrics") if isinstance(of_node, Mapping) else None
-        listed = metrics[:_MOST_METRICS] if isinstance(metrics, list) else ()
-        good = [each for each in listed if _is_metric(each)]
-        refused += len(listed) - len(good)
-        nodes.append(str(name))
-        known.append(isinstance(metrics, list))
-        measured = of_node.get("timestamp") if isinstance(of_node, Mapping) else None
-        at.append(float(measured) if _is_number(measured) else None)
-        for column, value in _of_node(good).items():
-            columns[column].append(value)
-    return {
-        "end": int(end) if _is_number(end) else 0,
-        "nodes": nodes,
-        "known": known,
-        "at": at,
-        "refused": refused,
-        **columns,
-    }
+    for name, of_node in by_node.items() if isinstance(by_node, Mapping) else ():
+        if isinstance(of_node, Mapping):
+            usage.add(str(name), of_node.get("metrics"), of_node.get("timestamp"))
+        else:
+            usage.add(str(name), None)
+    return usage.fields()
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is one, and one that a float holds."""
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= _LARGEST_NUMBER
+    )
 
 
 def _is_metric(metric: object) -> bool:
     if not isinstance(metric, Mapping):
         return False
     value = metric.get("value", 0)
-    return _is_number(value) and abs(value) <= _LARGEST_PERCENT
+    return _is_number(value) and 0 <= value <= _LARGEST_PERCENT
 
 
 def _of_node(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
@@ -210,6 +237,9 @@ class UsageTable:
         text = f"usage of {self._name}, measured {max(0.0, self.age_seconds()):.0f} s ago"
         if self._stale:
             limit = f"{self._max_age_seconds:g} s (maxAgeSeconds)"
+            if self.age_seconds() < 0:
+                ahead = f"measured {-self.age_seconds():.0f} s ahead of this clock"
+                return f"usage of {self._name}, {ahead}: more than {limit}, so it counts as missing"
             return f"{text}: older than {limit}, so it counts as missing"
         if missing:
             some = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
@@ -221,7 +251,8 @@ class UsageTable:
         return row is not None and row < len(self._index) and bool(self._known[self._index[row]])
 
     def _is_stale(self) -> bool:
-        return bool(self._max_age_seconds) and self.age_seconds() > self._max_age_seconds
+        """Whether it is too old, or of a time as far ahead: one of the two clocks is wrong then."""
+        return bool(self._max_age_seconds) and abs(self.age_seconds()) > self._max_age_seconds
 
     def _take_answer(self) -> None:
         """The object was read anew, or is gone."""
@@ -244,10 +275,11 @@ class UsageTable:
 
     def _leave_out_old(self) -> bool:
         """Nodes whose own measurement is too old have none; returns whether there were any."""
-        limit = self._handle.now().timestamp() - self._max_age_seconds
+        now_seconds = self._handle.now().timestamp()
+        limit = now_seconds - self._max_age_seconds
         if not (self._max_age_seconds and self._oldest_seconds < limit):
             return False
-        old = self._at < limit
+        old = (self._at < limit) | (self._at > now_seconds + self._max_age_seconds)
         self._known &= ~old
         for values in self._values.values():
             values[old] = np.nan

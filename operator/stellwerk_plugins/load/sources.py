@@ -4,9 +4,12 @@ Each answers in load-watcher's form, from which `checked_usage` takes what count
 source only reads; how often, how long and how much is the framework's to bound.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -23,9 +26,10 @@ from stellwerk.plugin_api import (
     invalid,
     resource_amount,
 )
-from stellwerk_plugins.load.node_usage import KIND, MOST_NODES, checked_usage
+from stellwerk_plugins.load.node_usage import KIND, MOST_NODES, Usage, checked_usage
 
 PERIOD_SECONDS: Final = 30.0
+_AT_ONCE: Final = 100
 _METRICS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
 _USER_INFO: Final = re.compile(r"^(https?://)[^/?#]*@")
 Url = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^/\s]+")]
@@ -102,18 +106,6 @@ class UsageArgs(ConfigModel):
         return self
 
 
-class _Source(NumberSource):
-    kind = KIND
-    period_seconds = PERIOD_SECONDS
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @override
-    def checked(self, answer: object) -> JsonObject:
-        return checked_usage(answer)
-
-
 class _Checked(dict[str, Any]):
     """An answer of which nothing is left but what counts."""
 
@@ -122,8 +114,34 @@ def _checked(answer: object) -> _Checked:
     return _Checked(checked_usage(answer))
 
 
+class _Source(NumberSource):
+    """A source whose answers are checked as they are read, a few nodes at a time."""
+
+    kind = KIND
+    period_seconds = PERIOD_SECONDS
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @override
+    def checked(self, answer: object) -> JsonObject:
+        return answer if isinstance(answer, _Checked) else checked_usage(answer)
+
+
+async def _gathered(
+    web: Web, end_seconds: float, nodes: Iterable[tuple[str, list[JsonObject], float | None]]
+) -> _Checked:
+    """The usage of nodes; after each few of them the event loop does other work."""
+    usage = Usage(end_seconds)
+    for number, (name, metrics, measured_seconds) in enumerate(nodes, 1):
+        usage.add(name, metrics, measured_seconds)
+        if not number % _AT_ONCE:
+            await web.pause()
+    return _Checked(usage.fields())
+
+
 class LoadWatcher(_Source):
-    """A load-watcher service, whose answers are checked as they are read."""
+    """A load-watcher service."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"load-watcher {_shown(address)}")
@@ -132,10 +150,6 @@ class LoadWatcher(_Source):
     @override
     async def read(self, client: ClusterClient, web: Web) -> object:
         return await web.get(self._url, take=_checked)
-
-    @override
-    def checked(self, answer: object) -> JsonObject:
-        return answer if isinstance(answer, _Checked) else checked_usage(answer)
 
 
 class MetricsServer(_Source):
@@ -147,45 +161,52 @@ class MetricsServer(_Source):
 
     @override
     async def read(self, client: ClusterClient, web: Web) -> object:
-        listed = await client.get(_METRICS_PATH)
-        snapshot, by_node = self._handle.snapshot, {}
-        for item in listed.get("items") or ():
-            name = str(item["metadata"]["name"])
-            row = snapshot.row_of.get(name)
-            if row is not None:
-                by_node[name] = _usage_of(item, snapshot.node_at(row).capacity)
-        end = int(self._handle.now().timestamp())
-        return {"window": {"end": end}, "data": {"NodeMetricsMap": by_node}}
+        listed = (await client.get(_METRICS_PATH)).get("items")
+        items = listed if isinstance(listed, list) else ()
+        return await _gathered(web, self._handle.now().timestamp(), self._measured(items))
+
+    def _measured(
+        self, items: Iterable[object]
+    ) -> Iterator[tuple[str, list[JsonObject], float | None]]:
+        """The metrics of the nodes that there are; what makes no sense is left out."""
+        snapshot = self._handle.snapshot
+        for item in items:
+            metadata = item.get("metadata") if isinstance(item, Mapping) else None
+            name = metadata.get("name") if isinstance(metadata, Mapping) else None
+            row = snapshot.row_of.get(name) if isinstance(name, str) else None
+            if name and row is not None and isinstance(item, Mapping):
+                metrics = _metrics_of(item.get("usage"), snapshot.node_at(row).capacity)
+                yield name, metrics, _seconds(item.get("timestamp"))
 
 
-def _usage_of(item: JsonObject, capacity: Mapping[str, int]) -> JsonObject:
-    usage = item.get("usage") or {}
-    metrics = [
-        {
-            "type": type_,
-            "operator": "Latest",
-            "value": 100 * resource_amount(resource, usage[resource]) / capacity[resource],
-        }
-        for resource, type_ in (("cpu", "CPU"), ("memory", "Memory"))
-        if usage.get(resource) is not None and capacity.get(resource)
-    ]
-    of_node: JsonObject = {"metrics": metrics}
-    if isinstance(item.get("timestamp"), str):
-        of_node["timestamp"] = _seconds(item["timestamp"])
-    return of_node
+def _metrics_of(usage: object, capacity: Mapping[str, int]) -> list[JsonObject]:
+    given = usage if isinstance(usage, Mapping) else {}
+    metrics = []
+    for resource, type_ in (("cpu", "CPU"), ("memory", "Memory")):
+        most, text = capacity.get(resource), given.get(resource)
+        if not most or text is None:
+            continue
+        try:
+            value = 100 * resource_amount(resource, text) / most
+        except (TypeError, ValueError, AttributeError, ArithmeticError):
+            continue
+        metrics.append({"type": type_, "operator": "Latest", "value": value})
+    return metrics
 
 
-def _seconds(timestamp: str) -> float:
-    from datetime import datetime  # noqa: PLC0415
-
-    return datetime.fromisoformat(timestamp).timestamp()
+def _seconds(timestamp: object) -> float | None:
+    """Since the epoch; None: it is no time."""
+    try:
+        return datetime.fromisoformat(str(timestamp)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class Prometheus(_Source):
     """The HTTP API of a Prometheus: four instant queries, whose results are ratios."""
 
     def __init__(self, handle: Handle, provider: MetricProvider) -> None:
-        super().__init__(f"Prometheus {_shown(provider.address)}")
+        super().__init__(f"Prometheus {_shown(provider.address)}{_mark_of(provider)}")
         self._handle = handle
         self._provider = provider
         self._url = f"{provider.address.rstrip('/')}/api/v1/query"
@@ -193,7 +214,7 @@ class Prometheus(_Source):
     @override
     async def read(self, client: ClusterClient, web: Web) -> object:
         token, queries = await self._token(client), self._provider.queries
-        by_node: dict[str, JsonObject] = {}
+        by_node: dict[str, list[JsonObject]] = {}
         for query, type_, operator in (
             (queries.cpu_mean, "CPU", "AVG"),
             (queries.cpu_deviation, "CPU", "STD"),
@@ -211,9 +232,10 @@ class Prometheus(_Source):
             )
             for name, ratio in answer if isinstance(answer, list) else ():
                 metric = {"type": type_, "operator": operator, "value": 100 * ratio}
-                by_node.setdefault(self._node(name), {"metrics": []})["metrics"].append(metric)
-        end = int(self._handle.now().timestamp())
-        return {"window": {"end": end}, "data": {"NodeMetricsMap": by_node}}
+                by_node.setdefault(self._node(name), []).append(metric)
+            await web.pause()
+        found = ((name, metrics, None) for name, metrics in by_node.items())
+        return await _gathered(web, self._handle.now().timestamp(), found)
 
     async def _token(self, client: ClusterClient) -> str:
         reference = self._provider.secret_ref
@@ -241,12 +263,25 @@ def _results(answer: object, label: str) -> list[tuple[str, float]]:
     if not isinstance(answer, Mapping) or answer.get("status") != "success":
         error = answer.get("error") if isinstance(answer, Mapping) else answer
         raise ValueError(f"the query failed: {str(error)[:200]}")
+    data = answer.get("data")
+    listed = data.get("result") if isinstance(data, Mapping) else None
     found = []
-    for each in ((answer.get("data") or {}).get("result") or ())[:MOST_NODES]:
-        name, (_, value) = each["metric"].get(label), each["value"]
+    for each in listed[:MOST_NODES] if isinstance(listed, list) else ():
+        try:
+            name, value = each["metric"][label], float(each["value"][1])
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+            continue
         if name:
-            found.append((str(name), float(value)))
+            found.append((str(name), value))
     return found
+
+
+def _mark_of(provider: MetricProvider) -> str:
+    """Tells readings of one address apart that ask something else, or with another Secret."""
+    fields = provider.model_dump(mode="json", include={"queries", "secret_ref"})
+    if fields == MetricProvider.model_validate({}).model_dump(mode="json", include=set(fields)):
+        return ""
+    return f" ({sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:6]})"
 
 
 class NoSource(_Source):

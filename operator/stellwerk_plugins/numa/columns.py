@@ -35,7 +35,8 @@ Distances: TypeAlias = tuple[tuple[int, ...], ...]
 
 _MOST_RESOURCES: Final = 64
 """Columns of so many resources are kept, those that were asked for last."""
-_LARGEST: Final = 1 << 62
+_LARGEST: Final = 1 << 56
+"""No amount is above it, so that the sum over all zones of a node and its hundredfold are exact."""
 _FEW_MATRICES: Final = 1000
 _ALWAYS_OFFERED: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
@@ -302,7 +303,7 @@ class Zones:
             rest = positions - len(zones)
             reported.append([amount is not None for amount in have] + absent[:rest])
             available.append([whole_below(resource, amount) for amount in left] + nothing[:rest])
-            whole.append([units(amount) for amount in left] + nothing[:rest])
+            whole.append([min(_LARGEST, units(amount)) for amount in left] + nothing[:rest])
         at = list(rows)
         amounts.offered[at] = True if resource in _ALWAYS_OFFERED else offered
         amounts.reported[:, at] = np.array(reported, np.bool_).T
@@ -326,4 +327,4 @@ def whole_below(resource: str, amount: int) -> int:
 
 def whole_above(resource: str, amount: int) -> int:
     """An exact amount rounded up, in millicores or whole units."""
-    return millis(amount) if resource == "cpu" else units(amount)
+    return min(_LARGEST + 1, millis(amount) if resource == "cpu" else units(amount))

@@ -61,11 +61,15 @@ def pods(draw: st.DrawFn) -> JsonObject:
             return {"name": "c", "resources": {"requests": requests, "limits": requests}}
         return {"name": "c", "resources": {"requests": requests}}
 
+    kinds = st.sampled_from([{}, {"restartPolicy": "Always"}])
+    init_containers = [container() | draw(kinds) for _ in range(draw(st.integers(0, 2)))]
+    overhead = draw(st.sampled_from([{}, {"cpu": "1"}, {"memory": "2"}]))
     return {
         "metadata": {"name": "web"},
         "spec": {
-            "initContainers": [container() for _ in range(draw(st.integers(0, 1)))],
+            "initContainers": init_containers,
             "containers": [container() for _ in range(draw(st.integers(1, 3)))],
+            "overhead": overhead,
         },
     }
 
@@ -110,10 +114,12 @@ def one_by_one(  # noqa: C901, PLR0912 the whole rule, from top to bottom
         for part in resources.init_containers:
             for name, amount in part.requests.items():
                 total[name] = max(total.get(name, 0), amount)
+        for name, amount in resources.overhead.items():
+            total[name] = total.get(name, 0) + amount
         return None if place(total) is not None else "cannot align pod"
     for part in resources.init_containers:
         if place(dict(part.requests)) is None:
-            return "cannot align init container"
+            return f"cannot align {'sidecar' if part.sidecar else 'init'} container"
     for part in resources.containers:
         number = place(dict(part.requests))
         if number is None:
@@ -157,9 +163,11 @@ def scored_topologies(draw: st.DrawFn) -> JsonObject:
             {"name": name, "available": draw(available)}
             for name in draw(st.sampled_from([RESOURCES[:2], RESOURCES]))
         ]
-        far = draw(st.sampled_from([10, 20, 20]))
+        far = st.sampled_from(draw(st.sampled_from([[10], [20], [20], [10, 12, 20, 32, 255]])))
         zone["costs"] = [
-            {"name": name, "value": 10 if name == zone["name"] else far} for name in names
+            {"name": name, "value": 10 if name == zone["name"] else draw(far)}
+            for name in names
+            if draw(st.integers(0, 9)) or name == zone["name"]
         ]
     most = draw(st.sampled_from(["2", "8", "200"]))
     topology["attributes"].append({"name": "topologyManagerMaxNUMANodes", "value": most})
@@ -170,7 +178,9 @@ def units_of(amount: int) -> int:
     return -(-amount // 10**9)
 
 
-def zone_score(strategy: str, have: dict[str, int], request: dict[str, int]) -> int:
+def zone_score(
+    strategy: str, have: dict[str, int], request: dict[str, int], weights: dict[str, int]
+) -> int:
     """The score of one zone for one request, in the words of the documentation."""
     if strategy == "BalancedAllocation":
         shares = [
@@ -187,15 +197,19 @@ def zone_score(strategy: str, have: dict[str, int], request: dict[str, int]) -> 
             squares += apart * apart
         variance = (squares - compensation * compensation / len(shares)) / max(len(shares) - 1, 1)
         return int((1 - variance) * 100)
-    total = 0
+    total = weight_sum = 0
     for name, amount in request.items():
+        weight = max(1, weights.get(name, 1))
         free, want = units_of(have.get(name, 0)), units_of(amount)
         if free and have[name] >= amount:
-            total += (free - want if strategy == "LeastAllocated" else want) * 100 // free
-    return total // len(request)
+            total += (free - want if strategy == "LeastAllocated" else want) * 100 // free * weight
+        weight_sum += weight
+    return total // weight_sum
 
 
-def score_by_zones(strategy: str, pod: PodInfo, topology: JsonObject) -> int:
+def score_by_zones(
+    strategy: str, pod: PodInfo, topology: JsonObject, weights: dict[str, int]
+) -> int:
     """The score of one node by what each of its zones has left."""
     attributes = {each["name"]: each["value"] for each in topology["attributes"]}
     if attributes["topologyManagerPolicy"] != "single-numa-node":
@@ -206,7 +220,10 @@ def score_by_zones(strategy: str, pod: PodInfo, topology: JsonObject) -> int:
     ]
     asked = requests_of(pod, attributes["topologyManagerScope"])
     lowest = [
-        min(filter(None, (zone_score(strategy, have, request) for have in zones)), default=0)
+        min(
+            filter(None, (zone_score(strategy, have, request, weights) for have in zones)),
+            default=0,
+        )
         for request in asked
         if request
     ]
@@ -225,6 +242,8 @@ def requests_of(pod: PodInfo, scope: str) -> list[dict[str, int]]:
     for part in resources.init_containers:
         for name, amount in part.requests.items():
             total[name] = max(total.get(name, 0), amount)
+    for name, amount in resources.overhead.items():
+        total[name] = total.get(name, 0) + amount
     return [total]
 
 
@@ -239,7 +258,7 @@ def score_by_number(pod: PodInfo, topology: JsonObject) -> int:
     cost = [{each["name"]: each["value"] for each in zone["costs"]} for zone in zones]
 
     def distance(chosen: tuple[int, ...]) -> int:
-        return sum(cost[one][zones[other]["name"]] for one in chosen for other in chosen)
+        return sum(cost[one].get(zones[other]["name"], 255) for one in chosen for other in chosen)
 
     def holds(chosen: tuple[int, ...], request: dict[str, int]) -> bool:
         return all(name in left[zone] for name in request for zone in chosen) and all(
@@ -271,15 +290,21 @@ def score_by_number(pod: PodInfo, topology: JsonObject) -> int:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(scored_topologies(), min_size=1, max_size=5), pods(), st.sampled_from(STRATEGIES))
+@given(
+    st.lists(scored_topologies(), min_size=1, max_size=5),
+    pods(),
+    st.sampled_from(STRATEGIES),
+    st.dictionaries(st.sampled_from(RESOURCES), st.integers(-1, 5)),
+)
 def test_all_nodes_at_once_are_scored_as_each_alone(
-    given: list[Any], pod: JsonObject, strategy: str
+    given: list[Any], pod: JsonObject, strategy: str, weights: dict[str, int]
 ) -> None:
     cache = make_cache([make_node(f"n{index}") for index in range(len(given))])
     objects = IndexedObjectStore()
     for index, topology in enumerate(given):
         objects.set("NodeResourceTopology", {"metadata": {"name": f"n{index}"}, **topology})
-    args = {"scoringStrategy": {"type": strategy}}
+    resources = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    args = {"scoringStrategy": {"type": strategy, "resources": resources}}
     plugin = make_plugin(NodeResourceTopologyMatch, cache.snapshot, args, objects=objects)
     cache.update_snapshot()
     parsed = parse_pod(pod)
@@ -289,5 +314,5 @@ def test_all_nodes_at_once_are_scored_as_each_alone(
         if parsed.qos_class == "Guaranteed" and strategy == "LeastNUMANodes":
             expected = score_by_number(parsed, topology)
         elif parsed.qos_class == "Guaranteed":
-            expected = score_by_zones(strategy, parsed, topology)
+            expected = score_by_zones(strategy, parsed, topology, weights)
         assert scores[cache.snapshot.row_of[f"n{index}"]] == expected

@@ -89,6 +89,21 @@ def test_what_is_too_old_counts_as_missing_from_that_moment_on() -> None:
     assert "maxAgeSeconds" in table.table.explained(["a"])
 
 
+def test_what_is_measured_far_ahead_of_the_clock_counts_as_missing() -> None:
+    table = Table(max_age_seconds=300)
+    table.answers(answer({"a": 20}, end=END + 10**9))
+    assert table.cpu()["a"] is None
+    assert "1000000000 s ahead of this clock" in table.table.explained(["a"])
+    given = answer({"a": 20, "b": 30})
+    given["data"]["NodeMetricsMap"]["b"]["timestamp"] = END + 301
+    table.answers(given)
+    assert table.cpu() == {"a": 20.0, "b": None, "c": None}
+
+
+def test_an_end_that_no_clock_shows_is_none() -> None:
+    assert checked_usage({"window": {"end": 10**400}})["end"] == 0
+
+
 def test_zero_takes_measurements_of_any_age_as_upstream_does() -> None:
     table = Table(max_age_seconds=0)
     table.answers(answer({"a": 20}))
@@ -104,7 +119,7 @@ def test_a_node_whose_own_measurement_is_old_is_left_out_alone() -> None:
     assert table.cpu() == {"a": 20.0, "b": None, "c": None}
 
 
-@pytest.mark.parametrize("value", [1e30, float("nan"), float("inf"), True, "70", None])
+@pytest.mark.parametrize("value", [1e30, 10**400, -1, float("nan"), float("inf"), True, "70", None])
 def test_what_is_no_number_is_left_out_and_counted(value: Any) -> None:
     checked = checked_usage(answer({"a": value}))
     assert checked["cpuLast"] == [None]

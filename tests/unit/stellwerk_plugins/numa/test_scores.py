@@ -44,3 +44,10 @@ def test_of_many_zones_only_small_sets_are_tried() -> None:
     assert score([zone(number, 2) for number in range(40)], 4) > 0
     assert score([zone(number, 2) for number in range(40)], 6) == 0
     assert score([zone(number, 2) for number in range(8)], 6) > 0
+
+
+def test_amounts_beyond_any_machine_are_added_up_all_the_same() -> None:
+    few, endless = zone(0, 2), zone(1, 2)
+    for each in (few, endless):
+        each["resources"][0]["available"] = "9E"
+    assert score([few, endless], 2) > 0
