@@ -131,7 +131,7 @@ class Slice:
     columns: Mapping[str, Listing[Attribute | None]]
     """By the name of an attribute, as the slice has it."""
     grouped: bool = False
-    """Some of its devices are in compatibility groups, which nobody here keeps to: the pool counts
+    """Some of its devices are in compatibility groups, which are not observed here: the pool counts
     as incomplete, as where kube-scheduler's gate DRADeviceCompatibilityGroups is off."""
 
     @property
