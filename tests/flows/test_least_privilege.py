@@ -59,15 +59,8 @@ UNSEEN = {
     (DEVICES, "resourceclaims/binding", "update"),
 }
 """Rights that admission of a real API server looks at, and no request names."""
-LATER = {
-    (group, resource, verb)
-    for group, resource in (
-        (DEVICES, "devicetaintrules"),
-        ("apiregistration.k8s.io", "apiservices"),
-    )
-    for verb in ("list", "watch")
-}
-"""Rights to kinds that are not served here: from 1.37 on, and where APIs are aggregated."""
+LATER = {(DEVICES, "devicetaintrules", verb) for verb in ("list", "watch")}
+"""Rights to kinds that this release does not serve: they are asked for from 1.37 on."""
 LEASE = LeaderElectionOptions(
     leader_elect=True,
     lease_duration_seconds=6,
@@ -444,7 +437,7 @@ RULES = [
     )
     for document, role in enumerate(access_manifests())
     for rule, body in enumerate(rules_of_operator(role))
-    if body["resources"] not in (["pods/finalizers"], ["apiservices"])
+    if body["resources"] != ["pods/finalizers"]
 ]
 
 

@@ -136,7 +136,7 @@ STEPS = (
     Step(
         "autoscale deployment web --min=1 --max=3 --cpu-percent=50",
         "autoscaled",
-        note="stored; nothing scales by it",
+        note="scales by what pods are said to use",
     ),
     Step("get hpa web", "Deployment/web"),
     Step("get ingress front", "a.example"),
@@ -289,6 +289,46 @@ ACCESS_STEPS = (
     Step("get configmap kube-root-ca.crt", "kube-root-ca.crt"),
 )
 """On a cluster that enforces access rules."""
+
+
+GROUP_FILE = """\
+apiVersion: scheduling.k8s.io/{version}
+kind: PodGroup
+metadata: {{name: g}}
+spec: {{schedulingPolicy: {{gang: {{minCount: 2}}}}}}
+"""
+
+
+def release_steps(release: str) -> tuple[Step, ...]:
+    """The steps that depend on the versions, schemas and defaults of a release, in short."""
+    return (
+        Step("version", f"v{release}."),
+        Step("apply -f web.yaml", "deployment.apps/web created"),
+        Step("apply -f web.yaml", "deployment.apps/web unchanged"),
+        Step("apply -f list.yaml", "configmap/two created"),
+        Step("rollout status deployment/web --timeout=15s", "successfully rolled out"),
+        Step("create job once --image=registry.example/x:1 -- true", "created"),
+        Step("run single --image=registry.example/x:1 --restart=Never", "pod/single created"),
+        Step("wait --for=jsonpath={{.status.phase}}=Running pod/{pod} --timeout=10s", "met"),
+        Step("describe pod {pod}", "Conditions:"),
+        Step("get events", "ScalingReplicaSet"),
+        Step("explain pods.spec.schedulingGroup", "podGroupName"),
+        Step("api-resources --api-group=resource.k8s.io", "resourceclaims"),
+        Step("api-resources --api-group=scheduling.k8s.io", "podgroups"),
+        Step("explain podgroups.spec.schedulingPolicy.gang", "minCount"),
+        Step("apply -f group.yaml", "podgroup.scheduling.k8s.io/g created"),
+        Step("apply -f group.yaml", "podgroup.scheduling.k8s.io/g unchanged"),
+        Step(
+            "apply --server-side -f group.yaml", "podgroup.scheduling.k8s.io/g serverside-applied"
+        ),
+        Step("get podgroups g -o yaml", "minCount: 2"),
+        Step("label podgroup g x=y", "labeled"),
+        Step("delete -f group.yaml --timeout=15s", "deleted"),
+        Step("apply -f typo.yaml", 'unknown field "dada"', fails=True),
+        Step("scale deployment web --replicas=1", "deployment.apps/web scaled"),
+        Step("apply --server-side --force-conflicts -f web.yaml", "web serverside-applied"),
+        Step("delete deployment web --timeout=15s", "deleted"),
+    )
 
 
 def take(kubectl: Kubectl, minor: int, steps: tuple[Step, ...] = STEPS) -> list[str]:

@@ -20,7 +20,8 @@ from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
-from stellwerk_cluster.apimachinery.feature_gates import GANGS
+from stellwerk_cluster.apimachinery.feature_gates import feature_gates
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from stellwerk_cluster.cluster import ClusterOptions
 from tests.support.builders import make_node, make_pod
 from tests.support.fake_extender import Call, fake_extender
@@ -141,7 +142,10 @@ def record(kind: str, options: JournalOptions) -> None:
     story, nodes = STORIES[kind]
 
     async def flow(clock: VirtualClock) -> None:
-        cluster = ClusterOptions(seed=1, heartbeats=False, feature_gates=GANGS)
+        gates = feature_gates("AllAlpha=true,AllBeta=true", DEFAULT_RELEASE)
+        cluster = ClusterOptions(
+            seed=1, heartbeats=False, release=DEFAULT_RELEASE, feature_gates=gates
+        )
         writer = _writer(options, clock)
         recording = Recording(writer, clock)
         try:

@@ -143,6 +143,7 @@ class _Replay:
         self._names_of_recorded_uids = dict(names_of_uids(recording))
         self._session: aiohttp.ClientSession
         self._extender: RecordedExtender
+        self._groups_watched = asyncio.Event()
 
     async def run(self, monkeypatch: pytest.MonkeyPatch) -> Outcome:
         self._listen(monkeypatch)
@@ -191,6 +192,12 @@ class _Replay:
         async def recorded(request: web.BaseRequest) -> web.StreamResponse:
             verb = _VERBS.get(request.method)
             ours = request.headers.get("User-Agent") != _REPLAY
+            if ours and self._gangs and request.method == "GET":
+                # The clock stands still at the start: what comes first is first in the queue.
+                if request.path.endswith("/podgroups") and "watch" in request.query:
+                    self._groups_watched.set()
+                if request.path == "/api/v1/pods":
+                    await self._groups_watched.wait()
             if verb is None or not ours or not _is_of_interest(request.path):
                 return await handle(request)
             body = await request.read()

@@ -118,13 +118,11 @@ class WatchedKind:
         return f"{self.group_version_path}{inside}/{self.plural}/{quote(name, safe='')}"
 
 
-def _negotiated(kind: str, *, optional: bool = False) -> WatchedKind:
+def _negotiated(kind: str) -> WatchedKind:
     """A kind of which discovery chooses the version."""
     found = API_KINDS[kind]
     newest = found.versions[0]
-    return WatchedKind(
-        kind, found.group, newest, found.plural, optional=optional, readable=found.versions
-    )
+    return WatchedKind(kind, found.group, newest, found.plural, readable=found.versions)
 
 
 WATCHED: Final = (
@@ -151,7 +149,7 @@ WATCHED: Final = (
     _negotiated("DeviceClass"),
     _negotiated("DeviceTaintRule"),
     # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
-    _negotiated("PodGroup", optional=True),
+    _negotiated("PodGroup"),
     WatchedKind(
         "CoschedulingPodGroup",
         COSCHEDULING_API,

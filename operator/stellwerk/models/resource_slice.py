@@ -130,6 +130,9 @@ class Slice:
     """Of its devices."""
     columns: Mapping[str, Listing[Attribute | None]]
     """By the name of an attribute, as the slice has it."""
+    grouped: bool = False
+    """Some of its devices are in compatibility groups, which are not observed here: the pool counts
+    as incomplete, as where kube-scheduler's gate DRADeviceCompatibilityGroups is off."""
 
     @property
     def local(self) -> bool:
@@ -232,6 +235,11 @@ def parse_slice(obj: JsonObject) -> Slice:
         names=_listing(tuple([text(each["name"]) for each in devices])),
         traits=_listing(tuple([_traits_of(each) for each in devices])),
         columns=_columns(devices),
+        grouped=any(
+            consumed.get("compatibilityGroups")
+            for each in devices
+            for consumed in each.get("consumesCounters") or ()
+        ),
     )
 
 

@@ -19,6 +19,7 @@ PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
 CLAIMS: Final = "DRAWorkloadResourceClaims"
 JOBS: Final = "WorkloadWithJob"
 VOLUME_LIMITS: Final = "VolumeLimitScaling"
+UNUSED_CLAIMS: Final = "PersistentVolumeClaimUnusedSinceTime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ GATES: Final = (
     Gate(JOBS, GENERIC_WORKLOAD),
     Gate(PREEMPTION_POLICY, GENERIC_WORKLOAD, since="1.37"),
     Gate(VOLUME_LIMITS, beta="1.37", on="1.37"),
+    Gate(UNUSED_CLAIMS, beta="1.37", on="1.37"),
 )
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"

@@ -92,9 +92,13 @@ def _of(container: JsonObject, part: str) -> JsonObject:
 
 
 def qos_class(spec: JsonObject) -> str:
-    """BestEffort without amounts, Guaranteed if every limit is its request, else Burstable."""
+    """BestEffort without amounts, Guaranteed if every limit is its request, else Burstable.
+
+    A pod's own resources count if they name an amount, as from 1.37 on (`ComputePodQOS`).
+    """
     holders = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    if spec.get("resources"):
+    own = spec.get("resources") or EMPTY
+    if own.get("requests") or own.get("limits"):
         holders = [spec]
     pairs = [
         (

@@ -25,7 +25,11 @@ _PATCHES: Final = {"1.36": "v1.36.2", "1.37": "v1.37.0"}
 RELEASES: Final = tuple(_PATCHES)
 BINDING_TARGETS: Final = "the target of a binding is the name of a node"
 KEPT_CLAIM_STATUSES: Final = "a status without claims keeps those that are stored"
-_RULES: Final = {BINDING_TARGETS: "1.37", KEPT_CLAIM_STATUSES: "1.37"}
+BROKEN_BUDGETS: Final = "a budget whose status is broken is a cause of its own"
+CLAIMS_OF_GROUPS: Final = "a pod gets no claim of its own for one that its group has"
+_RULES: Final = dict.fromkeys(
+    (BINDING_TARGETS, KEPT_CLAIM_STATUSES, BROKEN_BUDGETS, CLAIMS_OF_GROUPS), "1.37"
+)
 """What the API server does anew, by the release that began it."""
 _STABILITY: Final = {
     "api/all": re.compile(r"v\d+((alpha|beta)\d+)?"),

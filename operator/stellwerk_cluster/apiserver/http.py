@@ -183,6 +183,9 @@ class ApiServer:
             if target.subresource in _NEEDS_PROCESS:
                 raise self._without_process(target)
             answer = await method(request, target)
+            if request.method in _WRITES:
+                # Watchers first: a client's next write goes by what its own watch has shown.
+                await asyncio.sleep(0)
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)
             if target.kind.inert and request.method in _WRITES:

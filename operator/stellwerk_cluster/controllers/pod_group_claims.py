@@ -61,11 +61,13 @@ class PodGroupClaims:
 
     def is_shared(self, pod: JsonObject, reference: JsonObject) -> bool:
         """Whether the pod's group has the same reference, name and source."""
-        return _same(self._group(pod), reference)
+        return is_of_group(self._api, pod, reference)
 
     def claim_of(self, pod: JsonObject, reference: JsonObject) -> str:
         """The group's claim for a reference; empty: it is not made yet."""
-        statuses = (self._group(pod).get("status") or EMPTY).get("resourceClaimStatuses") or ()
+        statuses = (_group(self._api, pod).get("status") or EMPTY).get(
+            "resourceClaimStatuses"
+        ) or ()
         names = [each.get("resourceClaimName") for each in statuses if _is_for(each, reference)]
         return str(names[0] or "") if names else ""
 
@@ -73,11 +75,6 @@ class PodGroupClaims:
         """Whether a group that has a claim reserved is still there."""
         group = self._api.find(POD_GROUPS, namespace, consumer["name"])
         return group is not None and group["metadata"]["uid"] == consumer["uid"]
-
-    def _group(self, pod: JsonObject) -> JsonObject:
-        name = group_of(pod)
-        found = self._api.find(POD_GROUPS, pod["metadata"]["namespace"], name) if name else None
-        return found or {"spec": EMPTY}
 
     # --- claims from templates ------------------------------------------------------------------
 
@@ -130,6 +127,17 @@ class PodGroupClaims:
         }
         claim = {"metadata": metadata, "spec": template["spec"]["spec"]}
         return str(self._api.create(self._claims, namespace, claim).obj["metadata"]["name"])
+
+
+def is_of_group(api: Api, pod: JsonObject, reference: JsonObject) -> bool:
+    """Whether the pod's group has the same reference, name and source."""
+    return _same(_group(api, pod), reference)
+
+
+def _group(api: Api, pod: JsonObject) -> JsonObject:
+    name = group_of(pod)
+    found = api.find(POD_GROUPS, pod["metadata"]["namespace"], name) if name else None
+    return found or {"spec": EMPTY}
 
 
 def is_group(consumer: JsonObject) -> bool:

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, with_value
-from stellwerk_cluster.controllers.pod_group_claims import PodGroupClaims, is_group
+from stellwerk_cluster.apimachinery.releases import CLAIMS_OF_GROUPS, holds
+from stellwerk_cluster.controllers.pod_group_claims import PodGroupClaims, is_group, is_of_group
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -43,6 +44,8 @@ class ResourceClaimController(Worker):
         self._kind = api.kinds.resource("resourceclaims", GROUP)
         self.queue = WorkQueue(api.clock)
         self._group_claims = PodGroupClaims(api, self.queue) if api.feature(CLAIMS) else None
+        self._leaves_to_groups = self._group_claims is None and holds(CLAIMS_OF_GROUPS, api.release)
+        """The gate is off, and groups may still say what they said while it was on."""
         api.store.collection("pods").listeners.append(self._on_pod)
         api.store.collection(_CLAIMS).listeners.append(self._on_claim)
 
@@ -105,6 +108,8 @@ class ResourceClaimController(Worker):
         namespace, pod_name = key_of(pod)
         if self._group_claims is not None and self._group_claims.is_shared(pod, reference):
             return self._group_claims.claim_of(pod, reference)
+        if self._leaves_to_groups and is_of_group(self._api, pod, reference):
+            return ""
         for entry in self._api.store.collection(_CLAIMS).entries(namespace):
             metadata = entry.obj["metadata"]
             if (

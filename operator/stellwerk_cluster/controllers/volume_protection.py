@@ -1,6 +1,7 @@
 """The finalizers that keep claims while pods use them, and volumes while claims are bound to them.
 
-Invariant: a finalizer is taken off only when deletion has begun and nothing uses the object.
+Where the release has it, a bound claim says in a condition whether a pod uses it. Invariant: a
+finalizer is taken off only when deletion has begun and nothing uses the object.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import is_terminating, meta, with_value
+from stellwerk_cluster.apimachinery.feature_gates import UNUSED_CLAIMS
+from stellwerk_cluster.apimachinery.objects import is_terminating, meta, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
@@ -30,42 +32,84 @@ CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
 
 
+UNUSED: Final = "Unused"
+_NO_POD: Final = "No pods are currently referencing this PVC"
+
+
 class ClaimProtectionController(Worker):
-    """Lets a deleted claim go when no pod uses it any more."""
+    """Lets a deleted claim go when no pod uses it any more, and says of others whether one does."""
 
     def __init__(self, api: Api, _index: Index) -> None:
         """Follow claims, and the end of pods, in the store of `api`."""
         self._api = api
         self._kind = api.kinds.resource(_CLAIMS)
+        self._tells_unused = api.feature(UNUSED_CLAIMS)
+        self._users: dict[Key, set[str]] = {}
+        """The names of the pods that use a claim, by its namespace and name."""
         self.queue = WorkQueue(api.clock)
-        claims = api.store.collection(_CLAIMS)
+        claims, pods = api.store.collection(_CLAIMS), api.store.collection("pods")
         claims.listeners.append(self._on_claim)
-        api.store.collection("pods").listeners.append(self._on_pod)
+        pods.listeners.append(self._on_pod)
+        for entry in pods.entries():
+            self._on_pod(StoreEvent(ADDED, entry, None))
         for entry in claims.entries():
             self._on_claim(StoreEvent(ADDED, entry, None))
 
     def _on_claim(self, event: StoreEvent) -> None:
-        if is_terminating(event.entry.obj) and event.type != DELETED:
+        if event.type != DELETED and (self._tells_unused or is_terminating(event.entry.obj)):
             self.queue.add(event.entry.key)
 
     def _on_pod(self, event: StoreEvent) -> None:
-        if event.type == DELETED or is_finished(event.entry.obj):
-            for name in claims_of(event.entry.obj):
-                self.queue.add((event.entry.key[0], name))
+        namespace, pod = event.entry.key
+        gone = event.type == DELETED or is_finished(event.entry.obj)
+        for name in claims_of(event.entry.obj):
+            users = self._users.setdefault((namespace, name), set())
+            was_used = bool(users)
+            if gone:
+                users.discard(pod)
+            else:
+                users.add(pod)
+            if gone or (self._tells_unused and not was_used):
+                self.queue.add((namespace, name))
+            if not users:
+                del self._users[namespace, name]
 
     @override
     def reconcile(self, key: Hashable) -> None:
-        """Let one claim go if it may."""
+        """Let one claim go if it may, or say whether it is used."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
         claim = self._api.find(_CLAIMS, *key)
-        if claim is None or not is_terminating(claim):
+        if claim is None:
             return
-        namespace, name = key
-        if not any(
-            name in claims_of(pod) and not is_finished(pod)
-            for pod in self._api.all("pods", namespace)
-        ):
-            release(self._api, self._kind, key, CLAIM_FINALIZER)
+        used = key in self._users
+        if is_terminating(claim):
+            if not used:
+                release(self._api, self._kind, key, CLAIM_FINALIZER)
+        elif self._tells_unused and claim["status"].get("phase") == "Bound":
+            self._tell(key, claim, used=used)
+
+    def _tell(self, key: Key, claim: JsonObject, *, used: bool) -> None:
+        """Write the condition if it has another status; its time says since when."""
+        status = "False" if used else "True"
+        conditions = claim["status"].get("conditions") or ()
+        if any((each["type"], each["status"]) == (UNUSED, status) for each in conditions):
+            return
+        condition = {
+            "type": UNUSED,
+            "status": status,
+            "lastProbeTime": None,
+            "lastTransitionTime": timestamp(self._api.now()),
+            "reason": "PodUsingPVC" if used else "NoPodsUsingPVC",
+            **({} if used else {"message": _NO_POD}),
+        }
+
+        def told(obj: JsonObject) -> JsonObject:
+            others = [
+                each for each in obj["status"].get("conditions") or () if each["type"] != UNUSED
+            ]
+            return with_value(obj, ("status", "conditions"), [*others, condition])
+
+        self._api.modify(self._kind, key, told, owned_under="status")
 
 
 class VolumeProtectionController(Worker):

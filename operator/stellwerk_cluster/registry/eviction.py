@@ -19,6 +19,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
+from stellwerk_cluster.apimachinery.releases import BROKEN_BUDGETS, holds
 from stellwerk_cluster.registry.deletion import delete, parse_delete_options
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 BUDGETS: Final = "poddisruptionbudgets.policy"
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 _UNOBSERVED_RETRY_SECONDS: Final = 10
+_MOST_DISRUPTED: Final = 2000
 _REFUSED: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -108,7 +110,7 @@ def _spend_budget(api: Api, budget: JsonObject, pod: JsonObject, *, dry_run: boo
     """Count a pod as disrupted in the status of its budget.
 
     Raises:
-        StatusError: the budget allows no disruption now (429).
+        StatusError: the budget allows no disruption now (429), or its status makes no sense (403).
     """
     status = budget.get("status") or EMPTY
     if not is_ready(pod) and _may_always_go(budget["spec"], status):
@@ -119,7 +121,21 @@ def _spend_budget(api: Api, budget: JsonObject, pod: JsonObject, *, dry_run: boo
             f"The disruption budget {name} is still being processed by the server.", retry=True
         )
     allowed = status.get("disruptionsAllowed", 0)
-    if allowed <= 0:
+    if allowed < 0:
+        raise _broken(
+            api,
+            budget,
+            "DisruptionBudgetNegativeAllowedDisruptions",
+            "pdb disruptions allowed is negative",
+        )
+    if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
+        raise _broken(
+            api,
+            budget,
+            "DisruptionBudgetTooManyDisruptedPods",
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        )
+    if not allowed:
         raise _budget_refusal(_exhausted(name, status))
     if dry_run:
         return
@@ -185,6 +201,15 @@ def _budget_refusal(why: str, *, retry: bool = False) -> StatusError:
         },
         retry_after_seconds=_UNOBSERVED_RETRY_SECONDS if retry else None,
     )
+
+
+def _broken(api: Api, budget: JsonObject, cause: str, why: str) -> StatusError:
+    name = budget["metadata"]["name"]
+    details: JsonObject = {"name": name, "group": "policy", "kind": "poddisruptionbudget"}
+    if holds(BROKEN_BUDGETS, api.release):
+        details["causes"] = [{"reason": cause, "message": why}]
+    message = f'poddisruptionbudget.policy "{name}" is forbidden: {why}'
+    return StatusError(403, "Forbidden", message, details=details)
 
 
 def _mark_disrupted(api: Api, kind: ResourceKind, key: Key) -> None:

@@ -3,18 +3,26 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stellwerk.errors import ConfigurationError
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
+from stellwerk_cluster.apimachinery.objects import with_value
+from stellwerk_cluster.apimachinery.pods import qos_class
 from stellwerk_cluster.apimachinery.releases import runtime_config
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import api_features
 from stellwerk_cluster.registry.data_directory import DataDirectory
+from stellwerk_cluster.registry.eviction import evict
+from tests.support.cluster_driver import Driver
 from tests.support.served_cluster import send, served
 
 GROUP = "scheduling.k8s.io"
@@ -405,6 +413,160 @@ def test_a_status_without_claims_keeps_those_that_are_stored(old: str, new: str)
         pod["status"].pop("resourceClaimStatuses")
         pod["metadata"].pop("resourceVersion")
         assert ask(url, "PUT", path, pod)[1]["status"].get("resourceClaimStatuses") == kept
+
+
+PODS = "/api/v1/namespaces/default/pods"
+CONTAINER: dict[str, Any] = {"name": "c", "image": "registry.example/x:1"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause", "why"),
+    [
+        pytest.param(
+            {"disruptionsAllowed": -1},
+            "DisruptionBudgetNegativeAllowedDisruptions",
+            "pdb disruptions allowed is negative",
+            id="below nothing",
+        ),
+        pytest.param(
+            {
+                "disruptionsAllowed": 1,
+                "disruptedPods": {f"p{number}": "2026-01-01T00:00:00Z" for number in range(2001)},
+            },
+            "DisruptionBudgetTooManyDisruptedPods",
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            id="too many unconfirmed",
+        ),
+    ],
+)
+def test_a_broken_budget_is_a_cause_of_its_own(
+    broken: dict[str, Any], cause: str, why: str
+) -> None:
+    for release in ("1.36", "1.37"):
+        cluster = cluster_of(release)
+        budget: dict[str, Any] = {
+            "metadata": {"name": "b"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
+        }
+        labelled = {"name": "p", "labels": {"app": "x"}}
+        pod = {"metadata": labelled, "spec": {"containers": [CONTAINER], "nodeName": "node-1"}}
+        pods = cluster.api.kinds.resource("pods")
+        budgets = cluster.api.kinds.resource("poddisruptionbudgets", "policy")
+        cluster.api.create(budgets, "default", budget)
+        cluster.api.create(pods, "default", pod)
+        # No client may write such a status; a controller that errs might.
+        spoilt = {"observedGeneration": 1, "currentHealthy": 0, "desiredHealthy": 0, **broken}
+        for kind, name, status in ((budgets, "b", spoilt), (pods, "p", {"phase": "Running"})):
+            change = partial(with_value, path=("status",), value=status)
+            cluster.api.modify(kind, ("default", name), change)
+        with pytest.raises(StatusError) as refused:
+            evict(cluster.api, pods, ("default", "p"), {}, {})
+        assert refused.value.code == 403
+        assert str(refused.value) == f'poddisruptionbudget.policy "b" is forbidden: {why}'
+        causes = [{"reason": cause, "message": why}] if release == "1.37" else None
+        assert (refused.value.details or {}).get("causes") == causes
+
+
+@pytest.mark.parametrize("release", ["old", "new"])
+def test_what_an_update_or_an_apply_creates_is_complete(
+    release: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(release)
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/put"
+    body = {"metadata": {"name": "put"}, "spec": {}}
+    status, made = ask(url, "PUT", lease, body)
+    assert status == 201, made
+    assert {"uid", "creationTimestamp"} <= made["metadata"].keys()
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
+    applied = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "applied"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    path = "/apis/apps/v1/namespaces/default/deployments/applied?fieldManager=m"
+    status, made = ask(url, "PATCH", path, applied, "application/apply-patch+yaml")
+    assert status == 201, made
+    assert {"uid", "creationTimestamp"} <= made["metadata"].keys()
+    assert made["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize(("release", "version"), [("old", "v1alpha2"), ("new", "v1beta1")])
+def test_who_applies_a_groups_status_owns_nothing_else(
+    release: str, version: str, request: pytest.FixtureRequest
+) -> None:
+    url, media = request.getfixturevalue(release), "application/apply-patch+yaml"
+    named = {"apiVersion": f"{GROUP}/{version}", "kind": "PodGroup", "metadata": {"name": "owned"}}
+    condition = {
+        "type": "Made",
+        "status": "True",
+        "reason": "X",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    path = place(version, name="owned")
+    both = {**named, "spec": GANG, "status": {"conditions": [condition]}}
+    assert ask(url, "PATCH", f"{path}?fieldManager=s", both, media)[0] == 201
+    status, found = ask(url, "PATCH", f"{path}/status?fieldManager=c&force=true", both, media)
+    assert status == 200, found
+    owned = {
+        (each["manager"], each.get("subresource", "")): set(each["fieldsV1"])
+        for each in ask(url, "GET", path)[1]["metadata"]["managedFields"]
+        if each["manager"] in "sc"
+    }
+    assert owned == {("s", ""): {"f:spec"}, ("c", "status"): {"f:status"}}
+
+
+@pytest.mark.parametrize("empty", [{}, {"requests": {}}, {"limits": {}}])
+def test_empty_resources_of_a_pod_leave_its_class_to_the_containers(empty: dict[str, Any]) -> None:
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    container = {**CONTAINER, "resources": {"requests": amounts, "limits": amounts}}
+    assert qos_class({"containers": [container], "resources": empty}) == "Guaranteed"
+    own = {"requests": {"cpu": "2"}}
+    assert qos_class({"containers": [container], "resources": own}) == "Burstable"
+
+
+@pytest.mark.parametrize("release", ["old", "new"])
+def test_an_image_volume_names_its_image_in_templates_too(
+    release: str, request: pytest.FixtureRequest
+) -> None:
+    spec = {"containers": [CONTAINER], "volumes": [{"name": "v", "image": {}}]}
+    body = {
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec},
+        },
+    }
+    path = "/apis/apps/v1/namespaces/default/deployments?dryRun=All"
+    status, answer = ask(request.getfixturevalue(release), "POST", path, body)
+    assert status == 422
+    assert "volumes[0].image.reference: Required value" in answer["message"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nodes", f"{DEVICES}/v1/resourceslices"])
+def test_lists_are_whole_at_once_and_not_compressed(old: str, new: str, path: str) -> None:
+    for url in (old, new):
+        connection = HTTPConnection(url.removeprefix("http://"))
+        connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        with closing(connection), connection.getresponse() as response:
+            assert response.status == 200
+            assert response.headers.get("Content-Encoding") is None
+            assert json.load(response)["kind"].endswith("List")
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_a_pod_tells_that_its_containers_may_start(release: str) -> None:
+    driver = Driver(release=release)
+    driver.create(
+        "pods",
+        {"metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], "nodeName": "node-1"}},
+    )
+    driver.advance(5)
+    conditions = driver.get("pods", "p")["status"]["conditions"]
+    assert ("PodReadyToStartContainers", "True") in {
+        (each["type"], each["status"]) for each in conditions
+    }
 
 
 # Data directories.

@@ -381,3 +381,7 @@ def test_after_a_complete_list_the_sink_holds_what_the_store_holds(
     expected = {uid: str(version) for uid, version in store.versions.items()}
     assert settled(bench.events.seen) == expected
     assert bench.delivery.known == len(expected)
+
+
+def test_decisions_wait_for_the_lists_of_all_kinds_but_those_of_a_definition_few_have() -> None:
+    assert [watched.kind for watched in WATCHED if watched.optional] == ["CoschedulingPodGroup"]

@@ -246,6 +246,8 @@ def pool_of(
             return Pool(key, incomplete=True)
         names = {each.name for each in applying}
         others = [each for each in current if each.name not in names]
+    if any(each.grouped for each in (*applying, *others)):
+        return Pool(key, incomplete=True)
     with_devices = [each for each in applying if not each.counter_sets]
     counter_sets = _counter_sets((*applying, *others) if others_count else applying)
     if (

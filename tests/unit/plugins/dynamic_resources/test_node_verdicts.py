@@ -193,3 +193,14 @@ def test_an_attribute_of_an_unknown_kind_is_an_error_where_it_is_read() -> None:
     assert cluster.ask(reading)[1] == {
         0: "claim default/c: selector #0: CEL runtime error: unsupported attribute value"
     }
+
+
+@pytest.mark.parametrize("groups", [["fast"], []])
+def test_devices_in_compatibility_groups_are_left_alone_with_their_pool(groups: list[str]) -> None:
+    sets, devices = counting(4, "node-0")
+    devices["spec"]["devices"][0]["consumesCounters"] = [
+        {**devices["spec"]["devices"][0]["consumesCounters"][0], "compatibilityGroups": groups}
+    ]
+    cluster = Cluster(1, sets, devices)
+    verdicts, _ = cluster.ask(demand({"count": 1}))
+    assert verdicts == [NONE if groups else FOUND]

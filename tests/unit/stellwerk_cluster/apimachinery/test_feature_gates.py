@@ -54,8 +54,9 @@ def test_a_text_that_names_no_set_of_gates_is_refused(text: str, expected: str) 
 
 def test_gates_of_a_release_that_are_on_can_be_turned_off() -> None:
     assert default_gates("1.36") == frozenset()
-    assert default_gates("1.37") == {"VolumeLimitScaling"}
-    assert feature_gates("VolumeLimitScaling=false", "1.37") == frozenset()
+    unused = "PersistentVolumeClaimUnusedSinceTime"
+    assert default_gates("1.37") == {"VolumeLimitScaling", unused}
+    assert feature_gates("VolumeLimitScaling=false", "1.37") == {unused}
 
 
 def test_stability_is_that_of_the_release() -> None:

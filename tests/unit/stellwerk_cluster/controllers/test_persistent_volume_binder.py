@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.feature_gates import UNUSED_CLAIMS
 from stellwerk_cluster.controllers.volume_matching import SELECTED_NODE
 from tests.support.cluster_driver import Driver
 
@@ -205,3 +206,60 @@ def test_an_ephemeral_volume_has_a_claim_that_goes_with_its_pod() -> None:
     driver.run(3)
     assert driver.names("persistentvolumeclaims") == []
     assert volumes(driver) == {}
+
+
+def user_of(driver: Driver, name: str) -> None:
+    source = {"persistentVolumeClaim": {"claimName": "c"}}
+    spec = {
+        "containers": [{"name": "c", "image": "i:1"}],
+        "volumes": [{"name": "v", **source}],
+        "schedulerName": "none",
+    }
+    driver.create("pods", {"metadata": {"name": name}, "spec": spec})
+
+
+def unused(driver: Driver) -> dict[str, Any]:
+    """The condition that says whether a pod uses the claim; empty: there is none."""
+    conditions = driver.get("persistentvolumeclaims", "c")["status"].get("conditions") or ()
+    return next((each for each in conditions if each["type"] == "Unused"), {})
+
+
+def test_a_bound_claim_says_since_when_no_pod_uses_it() -> None:
+    driver = Driver(release="1.37", kubelet=None)
+    claim(driver)
+    assert not unused(driver)
+    volume(driver, "v")
+    assert phase(driver) == "Bound"
+    bound_at = driver.get("persistentvolumeclaims", "c")["metadata"]["creationTimestamp"]
+    assert unused(driver) == {
+        "type": "Unused",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": bound_at,
+        "reason": "NoPodsUsingPVC",
+        "message": "No pods are currently referencing this PVC",
+    }
+    driver.advance(10)
+    for name in ("a", "b"):
+        user_of(driver, name)
+    used = unused(driver)
+    assert (used["status"], used["reason"]) == ("False", "PodUsingPVC")
+    driver.advance(10)
+    driver.report("a", "Succeeded")
+    assert unused(driver) == used  # the other one waits for a node, and counts
+    driver.delete("pods", "b", grace_period_seconds=0)
+    again = unused(driver)
+    assert (again["status"], again["reason"]) == ("True", "NoPodsUsingPVC")
+    assert again["lastTransitionTime"] > used["lastTransitionTime"]
+
+
+@pytest.mark.parametrize(
+    ("release", "gate"), [("1.36", False), ("1.36", True), ("1.37", True), ("1.37", False)]
+)
+def test_the_gate_turns_the_condition_on(release: str, *, gate: bool) -> None:
+    gates = frozenset({UNUSED_CLAIMS}) if gate else frozenset[str]()
+    driver = Driver(release=release, feature_gates=gates, kubelet=None)
+    claim(driver)
+    volume(driver, "v")
+    assert phase(driver) == "Bound"
+    assert bool(unused(driver)) == gate

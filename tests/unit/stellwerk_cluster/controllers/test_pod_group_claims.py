@@ -1,12 +1,16 @@
 """Claims of a group: made once, shared by its pods, given up with the group."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
+from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS, feature_gates
+from stellwerk_cluster.registry.data_directory import DataDirectory
 from tests.support.cluster_driver import Driver
 
+OFF = {"1.36": "GenericWorkload=true,GangScheduling=true", "1.37": "GenericWorkload=true"}
+ON = {release: f"{gates},DRAWorkloadResourceClaims=true" for release, gates in OFF.items()}
 GROUP, DEVICES = "scheduling.k8s.io", "resource.k8s.io"
 REFERENCE = {"name": "gpus", "resourceClaimTemplateName": "t"}
 SPEC = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
@@ -104,3 +108,22 @@ def test_a_made_claim_goes_with_the_group(driver: Driver) -> None:
     driver.delete("podgroups", "g", GROUP)
     driver.run(5)
     assert claims(driver) == []
+
+
+@pytest.mark.parametrize(("release", "made"), [("1.36", True), ("1.37", False)])
+def test_without_the_gate_a_pod_gets_no_claim_of_its_own_for_one_of_its_group(
+    release: str, tmp_path: Path, *, made: bool
+) -> None:
+    on, off = feature_gates(ON[release], release), feature_gates(OFF[release], release)
+    directory = DataDirectory(tmp_path)
+    before = Driver(release=release, feature_gates=on, kubelet=None, data_directory=directory)
+    before.create("resourceclaimtemplates", TEMPLATE, DEVICES)
+    before.create("podgroups", group(REFERENCE), GROUP)
+    directory.close()
+    directory = DataDirectory(tmp_path)
+    after = Driver(release=release, feature_gates=off, kubelet=None, data_directory=directory)
+    own = {"name": "own", "resourceClaimTemplateName": "t"}
+    after.create("pods", member("a", REFERENCE, own))
+    statuses = after.get("pods", "a")["status"].get("resourceClaimStatuses") or []
+    assert {each["name"] for each in statuses} == ({"gpus", "own"} if made else {"own"})
+    directory.close()
