@@ -22,7 +22,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
-from stellwerk.models.yaml_file import read_yaml
+from stellwerk.models.yaml_file import read_objects
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import (
     NODE_RESTRICTION,
@@ -270,17 +270,12 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     file = Path(nodes)
     if not file.exists():
         raise ConfigurationError(f"--nodes {nodes}: neither a number nor a file")
-    documents = read_yaml(file)
-    return [node for document in documents if document for node in _nodes_of(nodes, document)]
-
-
-def _nodes_of(file: str, document: object) -> list[dict[str, Any]]:
-    if isinstance(document, dict) and document.get("kind") in {"List", "NodeList"}:
-        return [node for item in document.get("items") or () for node in _nodes_of(file, item)]
-    if not isinstance(document, dict) or document.get("kind", "Node") != "Node":
-        kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
-        raise ConfigurationError(f"{file}: expected Node manifests, found {kind}")
-    return [document]
+    found = read_objects(file)
+    others = {str(kind) for obj in found if (kind := obj.get("kind") or "Node") != "Node"}
+    if others:
+        message = f"expected Node manifests, found {', '.join(sorted(others))}"
+        raise ConfigurationError(f"{nodes}: {message}")
+    return found
 
 
 def _copied(manifest: Mapping[str, Any]) -> dict[str, Any]:

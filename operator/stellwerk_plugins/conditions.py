@@ -4,7 +4,8 @@ The tasks of `quotas` and `numa` write them beside the cycle. Invariant: what is
 object is said in its condition where its definition has one, and in one event.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from stellwerk.plugin_api import JsonObject, ObjectReference, Recorder
 
@@ -18,11 +19,18 @@ def message_of(faults: tuple[str, ...]) -> str:
     return "; ".join(faults)[:_MOST_CHARACTERS]
 
 
-def said(status: JsonObject) -> str:
+def part(of: object, name: str) -> Mapping[str, Any]:
+    """A part of an object that should have parts itself; empty where it is of another form."""
+    found = of.get(name) if isinstance(of, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def said(status: Mapping[str, Any]) -> str:
     """The message of the condition against an object; empty: there is none."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == ACCEPTED:
-            return str(condition.get("message") or "")
+    conditions = status.get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
+        if isinstance(each, Mapping) and each.get("type") == ACCEPTED:
+            return str(each.get("message") or "")
     return ""
 
 

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.models.json_values import JsonObject, text_map
-from stellwerk.models.pod_templates import is_written
+from stellwerk.models.pod_templates import POD_KINDS, is_written
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk.world.world import World
 from stellwerk_simulation.manifest_errors import made
@@ -24,6 +24,8 @@ READ: Final = frozenset({*OBJECT_KINDS.values(), _PRIORITY_CLASS})
 """The kinds that are loaded."""
 _OF_DEVICES: Final = frozenset({"ResourceClaim", "ResourceSlice", "DeviceClass"})
 """Kinds that say which pod has which devices now: nothing to begin anew with."""
+USED: Final = frozenset({"Node", *POD_KINDS, *READ})
+"""The kinds of manifests that are used, or, where all begins anew, of which it is said why not."""
 _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
 """Kinds that are read, or chosen, in another way."""
 

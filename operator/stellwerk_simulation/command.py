@@ -23,6 +23,8 @@ from stellwerk_simulation.defrag_command import TABLES, AddOutput, ShowAnswer
 if TYPE_CHECKING:
     from stellwerk_simulation.experiment import Experiment
     from stellwerk_simulation.run_metrics import RunResult
+    from stellwerk_simulation.sources import Check
+    from stellwerk_simulation.trace import TracePod
 
 _MOST_SHARE: Final = 10.0
 _MOST_SEED: Final = 2**31 - 2
@@ -54,6 +56,16 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
             help=f"{text}: CSV as the openb GPU traces are published, also .xz; manifests, .yaml "
             "or .json, as kubectl get prints them; or a recording, .journal",
         )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="manifests of nodes and of pods, in place of both; may be repeated, - reads standard "
+        "input",
+    )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
@@ -177,11 +189,12 @@ def run(
     live: LiveObjects,
     replay: Callable[[argparse.Namespace], int],
     show: ShowAnswer,
+    check: "Check",
 ) -> int:
     """Run every profile with every seed, or replay, print a table; returns the exit status.
 
     `live` reads the objects of the cluster that a kubeconfig names; `replay` decides a journal;
-    `show` prints an answer for programs.
+    `show` prints an answer for programs; `check` looks at manifests.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
@@ -191,7 +204,7 @@ def run(
         _check_replay(options)
         return replay(options)
     _check(options)
-    experiment = _experiment(options, live)
+    experiment = _experiment(options, live, check)
     for option, value in (("--plot", options.plot), ("--curve", options.curve)):
         if value is not None and not experiment.until_pct:
             raise ConfigurationError(f"{option} shows loads of GPUs, and these pods ask for none")
@@ -204,25 +217,36 @@ def run(
     return 0
 
 
-def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
+def _experiment(options: argparse.Namespace, live: LiveObjects, check: "Check") -> "Experiment":
     """What the options name."""
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.simulation import SimulationOptions  # noqa: PLC0415 as what follows
-    from stellwerk_simulation.sources import Objects, source_of  # noqa: PLC0415
+    from stellwerk_simulation.sources import Objects, objects_of  # noqa: PLC0415
 
     run_options = SimulationOptions(
         timed=options.arrivals == "trace",
         queues=options.on_failure == "queue",
         plan_seconds=float(options.plan_seconds),
     )
-    if _is_live(options):
+    if options.filename:
+        cluster = objects_of(options.filename, check)
+        experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
+    elif _is_live(options):
         cluster = Objects(live(options.kubeconfig, options.context), "the cluster")
         experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
     else:
-        experiment = Experiment.read(options.nodes, options.pods, options.inflate, run_options)
+        experiment = Experiment.read(
+            options.nodes, options.pods, options.inflate, run_options, check
+        )
     if options.typical_pods is not None:
-        experiment = replace(experiment, expected=source_of(options.typical_pods).pods())
+        experiment = replace(experiment, expected=_typical(options.typical_pods, check))
     return experiment
+
+
+def _typical(file: Path, check: "Check") -> "Sequence[TracePod]":
+    from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
+
+    return source_of(file, check, "--typical-pods").pods()
 
 
 def _show(
@@ -311,18 +335,22 @@ def _check_replay(options: argparse.Namespace) -> None:
 
 def _is_live(options: argparse.Namespace) -> bool:
     """Whether nodes and pods come from a cluster: its kubeconfig is named, or no file is."""
-    return options.kubeconfig is not None or (options.nodes, options.pods) == (None, None)
+    files = (options.nodes, options.pods, *options.filename)
+    return options.kubeconfig is not None or set(files) == {None}
 
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything runs."""
     if options.until:
         raise ConfigurationError("--until goes with --replay")
-    if not _is_live(options) and None in {options.nodes, options.pods}:
+    if options.filename and (options.nodes or options.pods or options.kubeconfig):
+        raise ConfigurationError("-f has nodes and pods: not with --nodes, --pods or --kubeconfig")
+    if not _is_live(options) and not options.filename and None in {options.nodes, options.pods}:
         raise ConfigurationError("--nodes and --pods go together: name both, or a --kubeconfig")
     if options.inflate is not None and options.arrivals == "trace":
         raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
-    inputs = [path for path in (options.nodes, options.pods) if path is not None]
+    files = (options.nodes, options.pods, *options.filename)
+    inputs = [path for path in files if path is not None]
     if options.curve is not None:
         _check_writable("--curve", options.curve, _CURVE_KINDS, inputs)
     if options.html is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stellwerk.models.answers.answer import PortAnswer
     from stellwerk_simulation.answers import DefragAnswer
     from stellwerk_simulation.defragmentation import DefragPlan, Goal
+    from stellwerk_simulation.sources import Check
 
 NAME: Final = "defrag"
 HELP: Final = "which few pods to move so that whole nodes or GPUs become free"
@@ -43,10 +44,21 @@ TABLES: Final = frozenset({"table", "wide"})
 def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> None:
     """The options of the plan; `add_output` adds the form of the answer."""
     parser.add_argument(
-        "file",
-        nargs="?",
+        "files",
+        metavar="FILE",
+        nargs="*",
         type=Path,
-        help="manifests, as `kubectl get nodes,pods,pdb -A -o json` prints them",
+        help="manifests, as `kubectl get nodes,pods,pdb -A -o json` prints them; - reads standard "
+        "input, several files are one cluster",
+    )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="one of these files, as in kubectl; may be repeated",
     )
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="of the live cluster (default: as kubectl)"
@@ -118,7 +130,11 @@ def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut, show: ShowAnswer
+    options: argparse.Namespace,
+    live: LiveObjects,
+    carry_out: CarryOut,
+    show: ShowAnswer,
+    check: "Check",
 ) -> int:
     """Plan, print the plan, and carry it out if that is asked for; returns the exit status.
 
@@ -136,7 +152,7 @@ def run(
     if options.dry_run and not options.apply:
         raise ConfigurationError("--dry-run tries what --apply does: name both")
     goal = _goal(options)
-    objects, source = _objects(options, live)
+    objects, source = _objects(options, live, check)
     pods = pods_of(objects, source)
     profile = profile_of(options.profile, typical_pods(pods), pods)
     placement = placement_of(objects, profile, source)
@@ -164,16 +180,20 @@ def _goal(options: argparse.Namespace) -> "Goal":
     return Goal(matched[1], number, options.gpu_resource)
 
 
-def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[JsonObject], str]:
-    from stellwerk_simulation.manifests import read_objects  # noqa: PLC0415 as run
+def _objects(
+    options: argparse.Namespace, live: LiveObjects, check: "Check"
+) -> tuple[Sequence[JsonObject], str]:
+    from stellwerk_simulation.sources import objects_of  # noqa: PLC0415 as run
 
-    if options.file is not None and options.kubeconfig:
+    files = [*options.files, *options.filename]
+    if files and options.kubeconfig:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
-    if options.file is None:
+    if not files:
         return live(options.kubeconfig, options.context), options.kubeconfig or "the cluster"
     if options.apply:
         raise ConfigurationError("--apply evicts pods of a cluster, and not of a file")
-    return read_objects(options.file), str(options.file)
+    found = objects_of(files, check)
+    return found.others, found.place
 
 
 def _answer(plan: "DefragPlan", goal: "Goal", release: str) -> "DefragAnswer":

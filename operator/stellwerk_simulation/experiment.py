@@ -39,7 +39,7 @@ from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.run_metrics import RunResult
 from stellwerk_simulation.simulation import Simulation, SimulationOptions
-from stellwerk_simulation.sources import Source, source_of
+from stellwerk_simulation.sources import Check, Source, source_of
 from stellwerk_simulation.trace import TraceNode, TracePod
 
 if TYPE_CHECKING:
@@ -174,14 +174,18 @@ class Experiment:
         pods: Path,
         share: float | None,
         run_options: SimulationOptions | None = None,
+        check: Check | None = None,
     ) -> Self:
         """An experiment over files: CSV as traces are published, manifests, or recordings.
+
+        `check` looks at manifests.
 
         Raises:
             ConfigurationError, JournalError: a file cannot be used.
         """
-        source = source_of(nodes)
-        return cls.of(source, source if pods == nodes else source_of(pods), share, run_options)
+        source = source_of(nodes, check, "--nodes")
+        other = source if pods == nodes else source_of(pods, check, "--pods")
+        return cls.of(source, other, share, run_options)
 
     @classmethod
     def of(

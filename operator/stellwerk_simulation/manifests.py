@@ -4,14 +4,10 @@ The command line reads them in place of a trace's CSV. Invariant: every object w
 scheduler parses it; what is wrong is one message with the file and the object.
 """
 
-import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES, MODEL_LABEL, GpuRequest, gpu_request
@@ -21,7 +17,7 @@ from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.pod_templates import is_written
 from stellwerk.models.pod_templates import pods_of as pods_of_controller
-from stellwerk.models.yaml_file import check_depth
+from stellwerk.models.yaml_file import STANDARD_INPUT
 from stellwerk_simulation.manifest_errors import made, some
 from stellwerk_simulation.trace import Named, TraceNode, TracePod, since_the_first
 
@@ -32,8 +28,6 @@ RUNS: Final = "simulation.stellwerk.dev/runs-seconds"
 HOURLY_PRICE: Final = "simulation.stellwerk.dev/hourly-price"
 """The annotation of a node."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-STANDARD_INPUT: Final = "-"
-_LARGEST_FILE: Final = 1 << 30
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that is over."""
 _MIB: Final = 1 << 20
@@ -44,42 +38,6 @@ _MOST_SECONDS: Final = 1e12
 def is_manifest_file(path: Path) -> bool:
     """Whether a file's name says that it holds manifests."""
     return path.suffix in SUFFIXES or str(path) == STANDARD_INPUT
-
-
-def read_objects(path: Path) -> list[JsonObject]:
-    """The objects in a file: one, several documents, or a List.
-
-    Raises:
-        ConfigurationError: the file cannot be read.
-    """
-    try:
-        if str(path) == STANDARD_INPUT:
-            content = sys.stdin.buffer.read(_LARGEST_FILE + 1)
-        elif path.stat().st_size > _LARGEST_FILE:
-            raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
-        else:
-            content = path.read_bytes()
-        text = content.decode("utf-8-sig")
-        if path.suffix == ".json":
-            documents: Iterable[Any] = [json.loads(text)]
-        else:
-            check_depth(content)
-            documents = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        place = f"{path}, line {error.lineno}, column {error.colno}"
-        raise ConfigurationError(f"{place}: not JSON: {error.msg}") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigurationError(f"{path}, line {line}: not UTF-8") from error
-    except RecursionError as error:
-        raise ConfigurationError(f"{path}: nested too deeply") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}{_place(error)}") from error
-    return [
-        each for document in documents if document is not None for each in _flat(path, document)
-    ]
 
 
 def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
@@ -120,28 +78,6 @@ def _pods_of_written(obj: JsonObject, source: str) -> list[JsonObject]:
     if len(found) > _MOST_PODS:
         raise ConfigurationError(f"{source}: a {obj.get('kind')} of more than {_MOST_PODS} pods")
     return found
-
-
-def _place(error: yaml.YAMLError) -> str:
-    """Where a file is no YAML, and why."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return f": not YAML: {' '.join(str(error).split())}"
-    problem = getattr(error, "problem", None) or "cannot be read"
-    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
-
-
-def _flat(path: Path, document: object) -> Iterator[JsonObject]:
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path}: a document is no object")
-    if isinstance(document.get("items"), list):
-        kind = str(document.get("kind", "")).removesuffix("List")
-        for item in document["items"]:
-            if not isinstance(item, dict):
-                raise ConfigurationError(f"{path}: an item of a List is no object")
-            yield {"kind": kind} | item
-    else:
-        yield document
 
 
 def _each_once(found: list[Named], source: str, kind: str) -> list[Named]:

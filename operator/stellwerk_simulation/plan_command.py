@@ -17,12 +17,15 @@ import yaml
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_templates import POD_KINDS
+from stellwerk.models.yaml_file import read_objects
 from stellwerk_simulation import defrag_command
 from stellwerk_simulation.defrag_command import TABLES, AddOutput, CarryOut, ShowAnswer
 
 if TYPE_CHECKING:
     from stellwerk_simulation.answers import FitAnswer
     from stellwerk_simulation.node_fit import FitPlan
+    from stellwerk_simulation.sources import Check
     from stellwerk_simulation.trace import TraceNode, TracePod
 
 
@@ -84,25 +87,29 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
 
 
 def run(
-    options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut, show: ShowAnswer
+    options: argparse.Namespace,
+    live: LiveObjects,
+    carry_out: CarryOut,
+    show: ShowAnswer,
+    check: "Check",
 ) -> int:
     """Plan, and print the plan; returns the exit status.
 
-    `show` prints an answer for programs.
+    `show` prints an answer for programs, `check` looks at manifests.
 
     Raises:
         ConfigurationError: a file cannot be used, or there is no plan.
     """
     if options.plan == defrag_command.NAME:
-        return defrag_command.run(options, live, carry_out, show)
+        return defrag_command.run(options, live, carry_out, show, check)
     if options.plan == _PROFILE:
-        return _run_profile(options, live)
+        return _run_profile(options, live, check)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
     from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
 
-    (pods, left_out), shapes = _pods(options, live), _shapes(options.shapes)
+    (pods, left_out), shapes = _pods(options, live, check), _shapes(options.shapes, check)
     profile = profile_of(options.profile, typical_pods(pods), pods)
     plan = fit(pods, shapes, profile, options.seconds) if pods else nothing_to_do(shapes)
     release = release_of(profile)
@@ -115,14 +122,13 @@ def run(
 
 
 def _pods(
-    options: argparse.Namespace, live: LiveObjects
+    options: argparse.Namespace, live: LiveObjects, check: "Check"
 ) -> tuple[Sequence["TracePod"], Mapping[str, str]]:
     """The pods to be placed, and why others among those that wait are left out."""
     from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
         any_pod,
         is_manifest_file,
         pods_of,
-        read_objects,
     )
     from stellwerk_simulation.trace import read_pods  # noqa: PLC0415 as above
 
@@ -132,7 +138,9 @@ def _pods(
         waiting, left_out = _without_the_untried(_waiting(objects), _served(objects))
         return (pods_of(waiting, "the cluster") if any_pod(waiting) else []), left_out
     if is_manifest_file(path):
-        waiting, left_out = _without_the_untried(_waiting(read_objects(path)), None)
+        objects = read_objects(path)
+        check(f"--for {path}", objects, frozenset(POD_KINDS))
+        waiting, left_out = _without_the_untried(_waiting(objects), None)
         if left_out and not any_pod(waiting):
             return [], left_out
         return pods_of(waiting, f"{path}, pods without a node"), left_out
@@ -182,10 +190,10 @@ def _why_untried(pod: JsonObject, served: AbstractSet[str] | None) -> str:
     return ""
 
 
-def _shapes(path: Path) -> Sequence["TraceNode"]:
+def _shapes(path: Path, check: "Check") -> Sequence["TraceNode"]:
     from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
-    shapes = source_of(path).nodes()
+    shapes = source_of(path, _only_nodes(check), "--shapes").nodes()
     [(name, number)] = Counter(shape.name for shape in shapes).most_common(1)
     if number > 1:
         raise ConfigurationError(f"{path}: {number} shapes have the name {name}")
@@ -194,6 +202,10 @@ def _shapes(path: Path) -> Sequence["TraceNode"]:
         message = f"{path}, {free[0]}: no hourly price, where other shapes have one"
         raise ConfigurationError(message)
     return shapes
+
+
+def _only_nodes(check: "Check") -> "Check":
+    return lambda at, objects, _: check(at, objects, frozenset({"Node"}))
 
 
 def _seconds(text: str) -> float:
@@ -296,7 +308,7 @@ def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
 
 
-def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
+def _run_profile(options: argparse.Namespace, live: LiveObjects, check: "Check") -> int:
     """Print the manifest; returns the exit status.
 
     Raises:
@@ -319,7 +331,7 @@ def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
         near = suggestion(options.name, READY) or f"; ready are {', '.join(READY)}"
         raise ConfigurationError(f"there is no ready profile {options.name}{near}")
     if options.pods is not None:
-        pods = source_of(options.pods).pods()
+        pods = source_of(options.pods, check, "--for").pods()
     else:
         pods = pods_of(live(options.kubeconfig, options.context), "the cluster")
     typical = typical_pods(pods)

@@ -4,13 +4,17 @@ Experiments read them. Invariant: a source is read once, whatever is asked of it
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import TypeAlias
 
 from typing_extensions import override
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of, read_objects
+from stellwerk.models.yaml_file import read_objects
+from stellwerk_simulation.cluster_objects import USED
+from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of
 from stellwerk_simulation.recorded import SUFFIX, read_recording
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
 
@@ -92,12 +96,33 @@ class _Recording(Source):
         return self._recorded.trace_pods()
 
 
-def source_of(path: Path) -> Source:
-    """A file, by the end of its name.
+Check: TypeAlias = Callable[[str, Sequence[JsonObject], AbstractSet[str]], None]
+"""Looks at objects of a file, which begins messages, as objects of these kinds."""
+
+
+def objects_of(files: Sequence[Path], check: Check) -> Objects:
+    """Files of manifests as one cluster.
+
+    Raises:
+        ConfigurationError: one cannot be read.
+    """
+    found = []
+    for file in files:
+        objects = read_objects(file)
+        check(f"-f {file}", objects, USED)
+        found += objects
+    return Objects(found, ", ".join(map(str, files)))
+
+
+def source_of(path: Path, check: Check | None = None, at: str = "") -> Source:
+    """A file, by the end of its name; `check` looks at manifests, whose place `at` names.
 
     Raises:
         ConfigurationError, JournalError: it cannot be read.
     """
     if is_manifest_file(path):
-        return Objects(read_objects(path), str(path))
+        objects = read_objects(path)
+        if check is not None:
+            check(f"{at} {path}", objects, USED)
+        return Objects(objects, str(path))
     return _Recording(path) if path.suffix == SUFFIX else _Table(path)

@@ -18,6 +18,7 @@ def script() -> Iterator[Script]:
     "seeds",
     [
         pytest.param(range(8), id="eight clusters"),
+        pytest.param(range(8, 48), id="40 clusters", marks=pytest.mark.long),
         pytest.param(
             range(500), id="500 clusters", marks=[pytest.mark.soak, pytest.mark.timeout(0)]
         ),

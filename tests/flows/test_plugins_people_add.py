@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
@@ -172,6 +173,95 @@ def test_pods_that_ran_before_the_quota_count_and_none_is_evicted_for_it() -> No
         world.apply(pod("late", "team-a", cpu="1", memory="1Gi"))
         await world.until(lambda: "total ElasticQuota used" in message(world, "team-a", "late"))
         assert len(bound(world, "team-a")) == 3
+
+    play([make_node("n", cpu="8")], story)
+
+
+REFUSED_QUOTAS = {
+    "below-0": {"min": {"cpu": "-1"}},
+    "whole-below-0": {"max": {"memory": -1}},
+    "above-max": {"min": {"cpu": "2500m"}, "max": {"cpu": 2}},
+    "no-quantity": {"min": {"cpu": "plenty"}},
+    "no-list": {"min": ["cpu"]},
+    "endless": {"min": {f"example.com/device-{number}": "1" for number in range(65)}},
+}
+CPU = {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "4"}
+REFUSED_ZONES: dict[str, list[JsonObject]] = {
+    "unknown-zone": [{"name": "socket-0", "type": "Node", "resources": [CPU]}],
+    "number-64": [{"name": "node-64", "type": "Node", "resources": [CPU]}],
+    "below-0": [{"name": "node-0", "type": "Node", "resources": [CPU | {"available": "-4"}]}],
+    "whole-below-0": [{"name": "node-0", "type": "Node", "resources": [CPU | {"available": -4}]}],
+    "endless": [{"name": "node-0", "type": "Node", "resources": [CPU]}] * 10_000,
+}
+
+
+def test_the_rules_of_the_chart_refuse_what_makes_no_sense() -> None:
+    async def story(world: VirtualCluster) -> None:
+        define(world, "elasticquotas")
+        define(world, "noderesourcetopologies")
+        kinds = world.api.kinds
+        for name, spec in REFUSED_QUOTAS.items():
+            made = {**quota("default"), "metadata": {"name": name}, "spec": spec}
+            with pytest.raises(StatusError, match="is invalid: "):
+                world.api.create(
+                    kinds.resource("elasticquotas", "scheduling.x-k8s.io"), "default", made
+                )
+        for name, zones in REFUSED_ZONES.items():
+            made = {**topology(name), "zones": zones}
+            with pytest.raises(StatusError, match="is invalid: "):
+                world.api.create(
+                    kinds.resource("noderesourcetopologies", "topology.node.k8s.io"), "", made
+                )
+
+    play([], story)
+
+
+@pytest.mark.parametrize("plural", ["elasticquotas", "noderesourcetopologies"])
+def test_of_a_definition_without_rules_each_object_harms_itself_alone(plural: str) -> None:
+    """As that of others, which may take anything."""
+
+    async def story(world: VirtualCluster) -> None:
+        definition = yaml.safe_load((DEFINITIONS / f"{plural}.yaml").read_text())
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        definition["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": anything}
+        world.apply(definition)
+        both = [{"name": "NodeResourceTopologyMatch"}, {"name": "CapacityScheduling"}]
+        world.apply(
+            profile(
+                {
+                    "multiPoint": {"enabled": both},
+                    "postFilter": {"disabled": [{"name": "DefaultPreemption"}]},
+                }
+            )
+        )
+        wrong = REFUSED_QUOTAS if plural == "elasticquotas" else REFUSED_ZONES
+        for name, value in wrong.items():
+            if plural == "elasticquotas":
+                world.apply(
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+                    quota(name) | {"spec": value},
+                )
+            else:
+                world.apply({**topology(name), "zones": value}, make_node(name, cpu="4"))
+        world.apply(pod("fine", cpu="1", memory="1Gi"))
+        await world.until(lambda: bool(world.node_of("fine")), 30)
+
+        def told() -> set[str]:
+            stored = STORED if plural == "elasticquotas" else TOPOLOGIES
+            return {
+                each["metadata"].get("namespace") or each["metadata"]["name"]
+                for each in world.api.all(stored)
+                for condition in (each.get("status") or {}).get("conditions") or ()
+                if condition["status"] == "False" and condition["message"]
+            }
+
+        # A quota of many devices is one that may be meant.
+        mistaken = wrong.keys() - ({"endless"} if plural == "elasticquotas" else set())
+        await world.until(lambda: told() == mistaken, 60)
+        names = {"quota"} if plural == "elasticquotas" else mistaken
+        for name in names:
+            reasons = [reason for _, reason, _ in world.notes.about(name)]
+            assert reasons == ["Invalid"] * (len(mistaken) if name == "quota" else 1)
 
     play([make_node("n", cpu="8")], story)
 

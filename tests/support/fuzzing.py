@@ -36,6 +36,7 @@ from stellwerk.journal.decoding import JournalError, decode
 from stellwerk.journal.reader import Journal
 from stellwerk.listening import json_within
 from stellwerk.models.answers.what_if import Supposition
+from stellwerk.models.yaml_file import read_objects
 from stellwerk.page.supposition_form import supposition
 from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk.serving.self_signed import self_signed
@@ -43,7 +44,6 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apiserver.continue_tokens import ContinueToken, read_token, write_token
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_simulation.manifests import read_objects
 from tests.support.odd_requests import GOOD_BODIES
 from tests.support.page_window import opened
 

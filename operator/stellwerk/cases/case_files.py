@@ -4,7 +4,7 @@
 is to be decided, all with the same nodes and other objects; nothing of them is changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import yaml
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.pod_templates import is_written, pods_of
+from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
 
 Json = Mapping[str, Any]
@@ -23,17 +23,26 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
     "Pod": "pods",
     "PriorityClass": "priorityclasses",
 }
+USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, KIND})
+"""The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_PODS: Final = 1000
 """Of one controller."""
 
 
-def read_cases(lines: Iterable[bytes], pod_key: str = "") -> Iterator[tuple[int, Json]]:
+Check = Callable[[Sequence[Json]], None]
+"""Looks at the objects of a cluster."""
+
+
+def read_cases(
+    lines: Iterable[bytes], pod_key: str = "", check: Check = lambda _: None
+) -> Iterator[tuple[int, Json]]:
     """(line, case) of each case; objects of a cluster are line 1.
 
     Args:
         lines: of the file.
         pod_key: NAMESPACE/NAME of the pod to decide; empty: every pod without a node.
+        check: looks at objects of a cluster.
 
     Raises:
         ConfigurationError: a line is neither a case nor part of a document; names the line.
@@ -44,7 +53,7 @@ def read_cases(lines: Iterable[bytes], pod_key: str = "") -> Iterator[tuple[int,
         return
     if not _is_case_line(first[1]):
         text = b"".join(chain([first[1]], (line for _, line in numbered)))
-        for case in _from_documents(text, first[0], pod_key):
+        for case in _from_documents(text, first[0], pod_key, check):
             yield first[0], case
         return
     for number, line in chain([first], numbered):
@@ -75,13 +84,13 @@ def _unwrapped(case: object, number: int) -> Json:
     return case
 
 
-def _from_documents(text: bytes, number: int, pod_key: str) -> Iterator[Json]:
+def _from_documents(text: bytes, number: int, pod_key: str, check: Check) -> Iterator[Json]:
     documents = [each for each in _documents(text, number) if each is not None]
     if documents and not any(isinstance(each, dict) and "kind" in each for each in documents):
         for document in documents:
             yield _unwrapped(document, number)
         return
-    yield from cases_of(documents, pod_key)
+    yield from cases_of(documents, pod_key, check)
 
 
 def _documents(text: bytes, number: int) -> list[Any]:
@@ -97,13 +106,16 @@ def _documents(text: bytes, number: int) -> list[Any]:
             raise ConfigurationError(f"line {number}: neither JSON nor YAML: {reason}") from error
 
 
-def cases_of(documents: Iterable[object], pod_key: str = "") -> Iterator[Json]:
+def cases_of(
+    documents: Iterable[object], pod_key: str = "", check: Check = lambda _: None
+) -> Iterator[Json]:
     """A case for each pod to decide among the objects, and lists of objects, of a cluster.
 
     Raises:
         ConfigurationError: something is no object, or there is no pod to decide.
     """
     objects = list(chain.from_iterable(map(_objects_of, documents)))
+    check(objects)
     fields: dict[str, list[Json]] = {}
     profiles = ProfileManifests()
     for obj in objects:

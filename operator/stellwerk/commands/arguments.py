@@ -153,6 +153,11 @@ def kubeconfig_file(options: argparse.Namespace) -> "KubeconfigFile":
     return KubeconfigFile(options.kubeconfig.absolute(), force=options.force)
 
 
+def add_filename_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """Kubectl's option for files of manifests."""
+    parser.add_argument("-f", "--filename", metavar="FILE", action="append", default=[], help=text)
+
+
 def add_force_argument(parser: argparse.ArgumentParser) -> None:
     """The flag to overwrite a file that is another's."""
     parser.add_argument(

@@ -9,7 +9,10 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stellwerk.client.kubernetes import KubernetesClient
 
 HELP: Final = "print the script that completes this command in a shell"
 EXAMPLES: Final = (
@@ -30,7 +33,7 @@ _PATHS: Final = {
     "statefulset": "/apis/apps/v1/namespaces/{namespace}/statefulsets",
     "daemonset": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
     "job": "/apis/batch/v1/namespaces/{namespace}/jobs",
-    "podgroup": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups",
+    "podgroup": "/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups",
     "schedulerprofile": "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles",
 }
 _OPTIONS: Final = {"--drain": "node", "--pod": "pod"}
@@ -170,13 +173,20 @@ def names_in_cluster(kind: str, namespace: str | None) -> list[str]:
     """The names of a kind, asked of the API server; none where it does not answer in time."""
     from stellwerk.client.credentials import context_namespace  # noqa: PLC0415 aiohttp
     from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415 as above
-    from stellwerk.errors import SchedulerError  # noqa: PLC0415
+    from stellwerk.errors import NotFound, SchedulerError  # noqa: PLC0415
+    from stellwerk.models.api_kinds import API_KINDS  # noqa: PLC0415
+
+    async def listed(client: "KubernetesClient") -> list[str]:
+        where = namespace or context_namespace(None, None)
+        for version in API_KINDS["PodGroup"].versions:  # the newest that the server has
+            with suppress(NotFound):
+                items, _ = await client.list(_PATHS[kind].format(namespace=where, version=version))
+                return [str(item["metadata"]["name"]) for item in items]
+        return []
 
     async def read() -> list[str]:
-        path = _PATHS[kind].format(namespace=namespace or context_namespace(None, None))
         async with asyncio.timeout(_SECONDS):
-            items, _ = await with_client(None, None, lambda client: client.list(path))
-        return [str(item["metadata"]["name"]) for item in items]
+            return await with_client(None, None, listed)
 
     with suppress(SchedulerError, TimeoutError, OSError):
         return asyncio.run(read())

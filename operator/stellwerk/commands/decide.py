@@ -4,11 +4,13 @@ The command line calls it. Invariant: nothing is written to a cluster that is re
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from stellwerk.commands.arguments import (
     add_compatibility,
+    add_filename_argument,
     add_scheduler_gates,
     chosen_compatibility,
 )
@@ -25,11 +27,13 @@ EXAMPLES: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the case, and for the form of the result."""
     parser.add_argument(
-        "file",
-        nargs="?",
+        "files",
+        metavar="FILE",
+        nargs="*",
         help="cases, one JSON object per line; or objects of a cluster, as `kubectl get -o json` "
-        "or in YAML; - reads standard input",
+        "or in YAML; - reads standard input. Several files are one cluster",
     )
+    add_filename_argument(parser, "one of these files, as in kubectl; may be repeated")
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
@@ -53,35 +57,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Decide, and print a result for each case."""
-    from stellwerk.cases.command import decide_lines, decide_objects  # noqa: PLC0415
+    from stellwerk.cases.case_files import USED  # noqa: PLC0415 the scheduler
+    from stellwerk.cases.command import decide_lines, decide_objects  # noqa: PLC0415 as above
+    from stellwerk.commands.manifests import check  # noqa: PLC0415 as above
+    from stellwerk.models.yaml_file import read_objects  # noqa: PLC0415 as above
 
+    files = [*options.files, *options.filename]
     pod = options.pod.removeprefix("pod/")
     if pod and "/" not in pod:
-        pod = f"{_namespace(options)}/{pod}"
-    if options.file is not None and options.kubeconfig is not None:
+        pod = f"{_namespace(options, files)}/{pod}"
+    if files and options.kubeconfig is not None:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
     compatibility = chosen_compatibility(options)
     form = "table" if options.human else options.output
-    if options.file is not None:
-        _check_file(options.file)
-        return decide_lines(options.file, form=form, pod_key=pod, compatibility=compatibility)
-    from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
+    if len(files) == 1:
+        [file] = files
+        place = "standard input" if file == "-" else file
+        return decide_lines(
+            file,
+            form=form,
+            pod_key=pod,
+            compatibility=compatibility,
+            check=lambda objects: check(place, [dict(each) for each in objects], USED),
+        )
+    objects, source = [], ", ".join(files)
+    for each in files:
+        found = read_objects(Path(each))
+        check(each, found, USED)
+        objects += found
+    if not files:
+        from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
-    objects = read_live_objects(options.kubeconfig, options.context)
-    source = options.kubeconfig or "the cluster"
+        objects = read_live_objects(options.kubeconfig, options.context)
+        source = options.kubeconfig or "the cluster"
     return decide_objects(objects, source, form=form, pod_key=pod, compatibility=compatibility)
 
 
-def _check_file(file: str) -> None:
-    """Refuse fields that do not exist, where a file holds manifests."""
-    if file.endswith((".yaml", ".yml")) and Path(file).is_file():
-        from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
-
-        check_file("decide", Path(file))
-
-
-def _namespace(options: argparse.Namespace) -> str:
-    if options.file is not None:
+def _namespace(options: argparse.Namespace, files: Sequence[str]) -> str:
+    if files:
         return "default"
     from stellwerk.client.credentials import context_namespace  # noqa: PLC0415 aiohttp
 

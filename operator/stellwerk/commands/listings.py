@@ -6,6 +6,7 @@ fit its reader, with the number of those that it leaves out; JSON and YAML hold 
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,10 +20,13 @@ from stellwerk.commands.port_arguments import (
 )
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
     from stellwerk.client.operator_port import OperatorPort
+    from stellwerk.models.selectors import LabelSelector
+
+    Wanted: TypeAlias = Callable[[Mapping[str, Any]], bool] | None
 
 _PAGE: Final = 5000
 """Entries that the operator gives at once."""
@@ -36,6 +40,8 @@ class ListCommand:
     HELP: str
     EXAMPLES: tuple[str, ...]
     namespaced: bool = True
+    labelled: bool = True
+    """Whether entries have the labels of their objects."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Arguments for the choice of entries, and for the form of the answer."""
@@ -43,6 +49,14 @@ class ListCommand:
             add_namespace_argument(parser)
             parser.add_argument(
                 "-A", "--all-namespaces", action="store_true", help="pods of all namespaces"
+            )
+        if self.labelled:
+            parser.add_argument(
+                "-l",
+                "--selector",
+                metavar="SELECTOR",
+                type=_selector,
+                help="those with these labels, as kubectl writes them: app=web,tier!=test",
             )
         parser.add_argument(
             "-w", "--watch", action="store_true", help="print again whenever it has changed"
@@ -62,21 +76,29 @@ class ListCommand:
 
         everywhere = not self.namespaced or options.all_namespaces
         namespace = None if everywhere else namespace_of(options)
-        asyncio.run(self._show(port_address(options), namespace, options))
+        selector = options.selector if self.labelled else None
+
+        def is_wanted(entry: Mapping[str, Any]) -> bool:
+            return (namespace is None or entry["pod"].startswith(f"{namespace}/")) and (
+                selector is None or selector.matches(entry.get("labels") or {})
+            )
+
+        wanted = None if namespace is selector is None else is_wanted
+        asyncio.run(self._show(port_address(options), wanted, options))
         return 0
 
     async def _show(
-        self, address: PortAddress, namespace: str | None, options: argparse.Namespace
+        self, address: PortAddress, wanted: Wanted, options: argparse.Namespace
     ) -> None:
         from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
         from stellwerk.commands.tables import LISTS, MOST_ROWS, show  # noqa: PLC0415
 
-        # A table of everything needs no more than its rows; what -n leaves out is known here alone.
-        is_whole = options.output == "table" and namespace is None
+        # A table of everything needs no more than its rows; what is left out is known here alone.
+        is_whole = options.output == "table" and wanted is None
         most = MOST_ROWS if is_whole else None
         async with open_port(address) as port:
             await show(
-                lambda: _entries(port, self.path, namespace, most),
+                lambda: _entries(port, self.path, wanted, most),
                 options.output,
                 LISTS[self.path],
                 watch=options.watch,
@@ -84,9 +106,9 @@ class ListCommand:
 
 
 async def _entries(
-    port: OperatorPort, path: str, namespace: str | None, most: int | None = None
+    port: OperatorPort, path: str, wanted: Wanted, most: int | None = None
 ) -> Mapping[str, Any]:
-    """All pages as one answer, or the first entries; the pods of one namespace, or of all."""
+    """All pages as one answer, or the first entries; those that are wanted, or all."""
     first = await port.written(f"{path}?limit={most or _PAGE}")
     items = list(first["items"])
     while most is None and len(items) < first["total"]:
@@ -94,25 +116,37 @@ async def _entries(
         if not more:
             break
         items += more
-    if namespace is None:
+    if wanted is None:
         return {**first, "items": items}
-    inside = [each for each in items if each["pod"].startswith(f"{namespace}/")]
+    inside = list(filter(wanted, items))
     return {**first, "total": len(inside), "items": inside}
+
+
+def _selector(text: str) -> LabelSelector:
+    """A label selector, as kubectl takes it."""
+    from stellwerk_cluster.apimachinery.failures import StatusError  # noqa: PLC0415
+    from stellwerk_cluster.apimachinery.label_selectors import parse_labels  # noqa: PLC0415
+
+    try:
+        return parse_labels(text)
+    except StatusError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 QUEUE: Final = ListCommand(
     "/queue",
     "list the pods that wait, in the order in which they are tried",
-    ("queue", "queue --all-namespaces --watch"),
+    ("queue", "queue --all-namespaces --watch", "queue -l app=web"),
 )
 DECISIONS: Final = ListCommand(
     "/decisions",
     "list the pods that got a node, the last one first",
     ("decisions", "decisions -n team -o json"),
+    labelled=False,
 )
 NODES: Final = ListCommand(
     "/nodes",
     "list the nodes with what the scheduler counts on them",
-    ("nodes", "nodes -o yaml"),
+    ("nodes", "nodes -l disk=ssd -o yaml"),
     namespaced=False,
 )

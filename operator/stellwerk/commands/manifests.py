@@ -1,22 +1,28 @@
 """Manifests that the options of a command name: of the kinds it takes, with fields that exist.
 
 `stellwerk what-if` reads pods, nodes and profiles with it; `simulate`, `plan` and `decide` have
-their files checked. Invariant: every document of every file
-is used or refused by name; a field that its kind does not have is refused, as the API server
-refuses it with strict validation.
+what they read checked. Invariant: every document of every file is used or refused by name, or
+counted where it was read from a cluster; a field that its kind does not have is refused, as the API
+server refuses it with strict validation.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.pod_templates import pods_of as pods_of_controller
-from stellwerk.models.yaml_file import parse_yaml, read_yaml
+from stellwerk.models.profile import KIND as PROFILE
+from stellwerk.models.untrusted_text import printable
+from stellwerk.models.yaml_file import read_objects
+
+_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+"""Of an object of this scheduler's own kinds, whose specs refuse unknown fields themselves."""
 
 
 def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObject]:
@@ -26,12 +32,12 @@ def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObj
         ConfigurationError: it cannot be read, is empty, or holds another kind or an unknown field.
     """
     at = f"{option} {file}"
-    found = [each for document in _documents(file) for each in _items(document)]
+    found = read_objects(Path(file))
     if not found:
         raise ConfigurationError(f"{at}: there is no manifest in it")
     for obj in found:
-        kind = obj.get("kind") if isinstance(obj, dict) else None
-        if kind is None:
+        kind = obj.get("kind")
+        if not kind:
             raise ConfigurationError(f"{at}: a manifest has no kind, {_either(kinds)} is expected")
         if kind not in kinds:
             raise ConfigurationError(f"{at}: a {kind} is no {_either(kinds)}")
@@ -39,21 +45,34 @@ def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObj
     return found
 
 
-def check_file(option: str, file: Path) -> None:
-    """Refuse nodes, pods and controllers of a file that were written, with unknown fields.
+def check(
+    at: str, objects: Sequence[JsonObject], kinds: AbstractSet[str], *, counts: bool = True
+) -> None:
+    """Look at the objects of a cluster: those that were written, and not read from one.
 
-    What was read from a cluster has a uid, and was checked there.
+    What has a uid was read, and its fields were checked there. Of the objects that were read, those
+    of kinds that are not used are counted on standard error, where the caller does not.
 
     Raises:
-        ConfigurationError: it cannot be read, or holds such a field.
+        ConfigurationError: one that was written is of a kind that is not used, or has an unknown
+            field; `at` begins the message.
     """
-    from stellwerk_simulation.manifests import read_objects  # noqa: PLC0415 the scheduler
+    from stellwerk_cluster.apimachinery.kinds import built_in_kinds  # noqa: PLC0415 large tables
 
-    for obj in read_objects(file):
-        metadata = obj.get("metadata")
-        is_read = not isinstance(metadata, dict) or metadata.get("uid")
-        if obj.get("kind") in {"Node", *POD_KINDS} and not is_read:
-            check_fields(f"{option} {file}", obj)
+    known = {each.kind for each in built_in_kinds()}
+    unused: Counter[str] = Counter()
+    for obj in objects:
+        kind, metadata = str(obj.get("kind") or ""), obj.get("metadata")
+        is_read = isinstance(metadata, dict) and bool(metadata.get("uid"))
+        if kind not in kinds and (is_read or kind not in known):
+            unused[kind or "object without a kind"] += 1
+        elif kind not in kinds:
+            raise ConfigurationError(f"{at}: a {kind} is not used; {_either(sorted(kinds))} is")
+        elif not is_read:
+            check_fields(at, obj)
+    if unused and counts:
+        numbers = ", ".join(f"{number} {kind}" for kind, number in sorted(unused.items()))
+        sys.stderr.write(printable(f"stellwerk: {at}: not used: {numbers}") + "\n")
 
 
 def check_fields(at: str, obj: JsonObject) -> None:
@@ -63,16 +82,24 @@ def check_fields(at: str, obj: JsonObject) -> None:
         ConfigurationError: there is one, or a value is of another type than its field.
     """
     from stellwerk_cluster.apimachinery.decoder import decode  # noqa: PLC0415 large tables
+    from stellwerk_cluster.apimachinery.kinds import built_in_kinds  # noqa: PLC0415 as above
     from stellwerk_cluster.apimachinery.mismatches import MismatchError  # noqa: PLC0415 as above
-    from stellwerk_cluster.schema.types import types  # noqa: PLC0415 as above
 
-    kind = str(obj.get("kind"))
-    if kind not in types():
+    group = str(obj.get("apiVersion") or "").rpartition("/")[0]
+    rows = [each for each in built_in_kinds() if each.kind == obj.get("kind")]
+    rows.sort(key=lambda each: each.group != group)
+    if not rows:
+        if obj.get("kind") == PROFILE:
+            _refuse(at, sorted({*obj} - _FIELDS))
         return
     try:
-        _, unknown = decode(kind, obj)
+        _, unknown = decode(rows[0].type_name, obj)
     except MismatchError as error:
         raise ConfigurationError(f"{at}: {error}") from error
+    _refuse(at, unknown)
+
+
+def _refuse(at: str, unknown: Sequence[str]) -> None:
     if unknown:
         fields = ", ".join(f'"{path}"' for path in unknown)
         raise ConfigurationError(f"{at}: unknown field {fields}")
@@ -92,18 +119,6 @@ def pods_of(option: str, objects: Sequence[JsonObject], namespace: str) -> list[
         if len(pods) > MOST_PODS:
             raise ConfigurationError(f"{option}: more than {MOST_PODS} pods")
     return pods
-
-
-def _documents(file: str) -> list[object]:
-    return parse_yaml("standard input", sys.stdin) if file == "-" else read_yaml(Path(file))
-
-
-def _items(document: Any) -> list[Any]:  # noqa: ANN401 whatever stands in a file
-    if document is None:
-        return []
-    if isinstance(document, dict) and isinstance(document.get("items"), list):
-        return list(document["items"])
-    return [document]
 
 
 def _either(kinds: Sequence[str]) -> str:

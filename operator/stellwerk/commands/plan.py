@@ -5,7 +5,6 @@ cluster is done here and in `moving`.
 """
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.live_objects import read_live_objects
@@ -31,22 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
+    from stellwerk.commands.manifests import check  # noqa: PLC0415 as what follows
     from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    if options.plan == "fit":
-        _check_files(options)
-    return plan(options, read_live_objects, _carry_out, show_answer)
-
-
-def _check_files(options: argparse.Namespace) -> None:
-    """Refuse fields that do not exist, where files hold manifests."""
-    from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
-    from stellwerk_simulation.manifests import SUFFIXES  # noqa: PLC0415 the scheduler
-
-    for option, file in (("--for", Path(options.pods)), ("--shapes", options.shapes)):
-        if file.suffix in SUFFIXES and file.is_file():
-            check_file(option, file)
+    return plan(options, read_live_objects, _carry_out, show_answer, check)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

@@ -4,6 +4,7 @@ The command line calls it. Invariant: the simulation's own package does the work
 """
 
 import argparse
+from functools import partial
 from typing import Final
 
 from stellwerk.commands.live_objects import read_live_objects
@@ -23,21 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
+    from stellwerk.commands.manifests import check  # noqa: PLC0415 as what follows
     from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    _check_files(options)
-    return simulate(options, read_live_objects, _replay, show_answer)
-
-
-def _check_files(options: argparse.Namespace) -> None:
-    """Refuse fields that do not exist, where files hold manifests."""
-    from stellwerk.commands.manifests import check_file  # noqa: PLC0415 large tables
-    from stellwerk_simulation.manifests import SUFFIXES  # noqa: PLC0415 the scheduler
-
-    for option, file in (("--nodes", options.nodes), ("--pods", options.pods)):
-        if file is not None and file.suffix in SUFFIXES and file.is_file():
-            check_file(option, file)
+    return simulate(options, read_live_objects, _replay, show_answer, partial(check, counts=False))
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for what is supposed."""
     parser.add_argument(
         "--pod",
+        "-f",
+        "--filename",
+        dest="pod",
         metavar="FILE|NAME",
         action="append",
         default=[],

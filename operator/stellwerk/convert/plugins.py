@@ -109,6 +109,10 @@ _GONE: Final[Mapping[str, str]] = {
     "ServiceAffinity": "pod affinity or spread constraints can take its place",
 }
 
+_GROUP_POINT: Final = "podGroupPostFilter"
+_GROUP_PLUGINS: Final = ("DefaultPreemption", "DynamicResources")
+"""What does its work by default there."""
+
 Arguments = dict[str, tuple[str, Mapping[str, Any]]]
 """The arguments of each plugin, with the path they stand at."""
 
@@ -127,6 +131,9 @@ def apply_plugins(
             draft.warn(place, "unknown extension point, left out")
             continue
         plugin_set = as_object(entry, place)
+        if point == _GROUP_POINT:
+            _check_group_point(plugin_set, place, draft)
+            continue
         for index, plugin in enumerate(as_list(plugin_set.get("enabled"), f"{place}.enabled")):
             _enable(plugin, point, f"{place}.enabled[{index}]", strategies, draft)
         for index, plugin in enumerate(as_list(plugin_set.get("disabled"), f"{place}.disabled")):
@@ -148,8 +155,22 @@ def _point(given: str, version: str) -> str | None:
         return "reserve"
     if given == "postFilter" and version == "v1alpha1":
         return "preScore"  # until 1.18, PostFilter was what PreScore is now
+    if given == _GROUP_POINT and version == "v1":
+        return given
     known = given == "multiPoint" or given in list(ExtensionPoint)
     return given if known else None
+
+
+def _check_group_point(plugin_set: Mapping[str, Any], place: str, draft: ProfileDraft) -> None:
+    """Warn of what the list for groups, which 1.37 has, changes and a profile cannot."""
+    for field in ("enabled", "disabled"):
+        for index, plugin in enumerate(as_list(plugin_set.get(field), f"{place}.{field}")):
+            where = f"{place}.{field}[{index}]"
+            is_default = as_object(plugin, where).get("name") in _GROUP_PLUGINS
+            if field == "disabled" or not is_default:
+                draft.warn(
+                    where, "groups preempt as postFilter says, and have no list of their own"
+                )
 
 
 def _enable(

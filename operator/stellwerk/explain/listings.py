@@ -133,6 +133,7 @@ def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps[
                 feasible=record.feasible,
                 nodes=record.nodes,
                 tied=record.tied,
+                compatibility=str(record.release),
             )
         )
     return DecisionsPage(total=len(records), items=items)
@@ -152,6 +153,7 @@ def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[Profi
             weights=dict(profile.loaded.plugins.weights),
             scheduled_pods=profile.activity.scheduled_pods,
             extenders=profile.extenders is not None,
+            compatibility=str(profile.compatibility.release),
         )
         for profile in world.profiles.served.values()
     ]
@@ -256,6 +258,7 @@ def _explained(world: World, name: str) -> Steps[NodeExplanation]:
         raise ConfigurationError(f'there is no node "{name}"')
     fitting: list[str] = []
     away: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    followed: dict[str, None] = {}
     looked_at, stopped = 0, None
     for entry in entries[:_MOST_PODS]:
         pod = entry.newest
@@ -263,6 +266,7 @@ def _explained(world: World, name: str) -> Steps[NodeExplanation]:
         looked_at += 1
         if profile is None or pod.terminating:
             continue
+        followed[str(profile.compatibility.release)] = None
         try:
             search = find_nodes(fork, pod, profile, thorough=True)
             if search.found.fits[row]:
@@ -289,6 +293,7 @@ def _explained(world: World, name: str) -> Steps[NodeExplanation]:
         ],
         left_out=len(entries) - looked_at or None,
         stopped=stopped,
+        compatibility=list(followed),
     )
 
 

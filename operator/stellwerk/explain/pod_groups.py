@@ -61,6 +61,7 @@ def _explained(world: World, members: GroupMembers) -> Steps[GroupExplanation]:
     profile = world.profiles.of(pending[0]) if pending else None
     if closed or group is None or profile is None or not profile.places_groups:
         return result
+    result = replace(result, compatibility=str(profile.compatibility.release))
     fork = world.fork(Random(0))
     yield
     served = fork.profiles.served[profile.scheduler_name]

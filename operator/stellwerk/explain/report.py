@@ -168,8 +168,9 @@ class Explanations:
         served = fork.profiles.of(pod)
         if served is None:
             return result
-        throttled = self.throttled(pod, profile)
         found = yield from explain_on(fork, pod, served, world)
+        # Of the moment of the answer: a slow plugin may have taken seconds until here.
+        throttled = self.throttled(pod, profile)
         if throttled and found.would_get_node is not None:
             found = replace(found, would_get_node=None, tied_nodes=None, tied=None)
             found = replace(found, would_wait=throttled)

@@ -26,6 +26,7 @@ from stellwerk.framework.changes import (
     DeletePod,
     EditObject,
     FreeResources,
+    GrowNode,
     Tolerate,
     amounts_text,
     lacking,
@@ -130,6 +131,9 @@ class AlikeProofs:
                 )
             elif left:
                 words += f" or {left:,} more"
+                if isinstance(self.proof.changes[0], FreeResources):
+                    # Beside amounts "1 more" could be one more of these.
+                    words += " node" if left == 1 else " nodes"
             else:
                 words = _with_or(words, named)
         elif len(self.proof.changes) == 1 and isinstance(self.proof.changes[0], Tolerate):
@@ -174,7 +178,8 @@ def _alternative(first: Proof, other: Proof) -> str:
     change, known = other.changes[0], first.changes[0]
     if isinstance(change, FreeResources) and isinstance(known, FreeResources):
         same = change.amounts == known.amounts
-        amounts = "" if same else f"{amounts_text(dict(change.amounts))} on "
+        preposition = "to" if isinstance(change, GrowNode) else "on"
+        amounts = "" if same else f"{amounts_text(dict(change.amounts))} {preposition} "
         return f"{amounts}{change.target}"
     return change.target
 

@@ -172,7 +172,7 @@ class GrowNode(FreeResources):
 
     @override
     def describe(self) -> str:
-        return f"give {self.node_name} {amounts_text(dict(self.amounts))} more than it has"
+        return f"add {amounts_text(dict(self.amounts))} to {self.node_name}"
 
     @override
     def fields(self) -> ChangeFields:

@@ -323,7 +323,7 @@ class FastLane:
         patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
         settings = replace(settings, networking=patience)
         path = f"/apis/{resource.group}/{resource.version}/{resource.plural}?limit=1"
-        since = ""
+        since, failed = "", False
         while True:
             pause_seconds = _REOPEN_LONGEST_SECONDS
             try:
@@ -335,12 +335,15 @@ class FastLane:
                 ) as pause_waiter:
                     watch = _watch_of(settings, resource, namespace, pause_waiter)
                     since = await self._take_definitions(watch, since)
+                    failed = False
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
             except Exception as error:  # noqa: BLE001 - the clock looks for kinds as well
                 since, pause_seconds = "", _DEFINITIONS_RETRY_SECONDS
-                logger.info("changes of %s are not watched: %s", resource, in_words(error))
+                if not failed:
+                    logger.info("changes of %s are not watched: %s", resource, in_words(error))
+                failed = True
             await asyncio.sleep(pause_seconds * (1 + self._jitter()))
 
     async def _take_definitions(self, watch: Watch, since: str) -> str:

@@ -1,20 +1,27 @@
-"""YAML files of users, read whole.
+"""YAML files of users, read whole, and the Kubernetes objects in them.
 
-Commands and the embedded cluster read manifests, stages and tables of faults with it. Invariant: a
-file that cannot be read is one line that names it.
+Commands, simulations and the embedded cluster read manifests, stages and tables of faults with it.
+Invariant: a file that cannot be read is one line that names it, and the line where it is no YAML.
 """
 
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final
 
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
 
 DEEPEST: Final = 10_000
 """The API server's limit on what stands inside of each other, in JSON and YAML alike."""
 DEEPEST_OF_A_FILE: Final = 200
 """Of users' own files: PyYAML takes a second for a thousand levels."""
+STANDARD_INPUT: Final = "-"
+_LARGEST_FILE: Final = 1 << 30
 _OPENERS: Final = b"[{-:?"
 """Each level of nesting has one of these at least."""
 
@@ -26,25 +33,55 @@ def read_yaml(file: Path) -> list[object]:
         ConfigurationError: it cannot be opened, or is not YAML.
     """
     try:
-        with file.open(encoding="utf-8") as opened:
-            return parse_yaml(str(file), opened)
+        content = file.read_bytes()
+        check_depth(content, DEEPEST_OF_A_FILE)
+        return list(yaml.safe_load_all(content.decode("utf-8")))
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
 
 
-def parse_yaml(name: str, text: TextIO) -> list[object]:
-    """The documents of a text that is read to its end; `name` begins the message of an error.
+def read_objects(path: Path) -> list[JsonObject]:
+    """The objects in a file ("-": standard input): one, several documents, or a List.
 
     Raises:
-        ConfigurationError: it is not YAML.
-        OSError: it cannot be read.
+        ConfigurationError: the file cannot be read.
     """
     try:
-        content = text.read()
-        check_depth(content.encode("utf-8", "surrogatepass"), DEEPEST_OF_A_FILE)
-        return list(yaml.safe_load_all(content))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ConfigurationError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+        if str(path) == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(_LARGEST_FILE + 1)
+        elif path.stat().st_size > _LARGEST_FILE:
+            raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
+        else:
+            content = path.read_bytes()
+        documents = _documents(path, content)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        place = f"{path}, line {error.lineno}, column {error.colno}"
+        raise ConfigurationError(f"{place}: not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}, line {line}: not UTF-8") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}{_place(error)}") from error
+    return [
+        each for document in documents if document is not None for each in _flat(path, document)
+    ]
+
+
+def _documents(path: Path, content: bytes) -> Iterable[Any]:
+    text = content.decode("utf-8-sig")
+    if path.suffix == ".json":
+        return [json.loads(text)]
+    if text.lstrip()[:1] == "{":
+        with contextlib.suppress(json.JSONDecodeError):
+            return [json.loads(text)]
+    check_depth(content)
+    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def check_depth(content: bytes, deepest: int = DEEPEST) -> None:
@@ -78,3 +115,25 @@ def read_one_yaml(file: Path) -> object:
     if len(documents) > 1:
         raise ConfigurationError(f"{file}: {len(documents)} documents, one is expected")
     return documents[0] if documents else None
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """Where a file is no YAML, and why."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f": not YAML: {' '.join(str(error).split())}"
+    problem = getattr(error, "problem", None) or "cannot be read"
+    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
+
+
+def _flat(path: Path, document: object) -> Iterator[JsonObject]:
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: a document is no object")
+    if isinstance(document.get("items"), list):
+        kind = str(document.get("kind", "")).removesuffix("List")
+        for item in document["items"]:
+            if not isinstance(item, dict):
+                raise ConfigurationError(f"{path}: an item of a List is no object")
+            yield {"kind": kind} | item
+    else:
+        yield document

@@ -1,18 +1,20 @@
 """The heartbeats of hollow nodes: new nodes are reported as Ready, and leases renewed.
 
 `NodeHeartbeat` plays this side of every kubelet. Renewals are written while a client watches the
-leases, and otherwise when one is read: an idle cluster of healthy nodes does nothing. Invariant: a
+leases, and otherwise when one is read, reports of nodes when those are read: an idle cluster of
+healthy nodes does nothing. Invariant: a
 node whose machine is down or cut off is not renewed.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import micro_timestamp, timestamp
+from stellwerk_cluster.apimachinery.objects import micro_timestamp, timestamp, with_value
 from stellwerk_cluster.hollow.machine import machine_of
 from stellwerk_cluster.hollow.nodes import WRITTEN_OFF, heard_again, ready_node
 from stellwerk_cluster.registry.entries import ADDED, DELETED
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import StoreEvent
 
 RENEW_SECONDS: Final = 10.0
+REPORT_SECONDS: Final = 300.0
+"""A kubelet reports the status of its node so often where nothing has changed."""
+_MOST_REPORTS: Final = 100
+"""Written for one list, those that are due longest first: long lists wait less."""
 _LEASE_SECONDS: Final = 40
 _START_SECONDS: Final = 0.5
 _FIRST_ADOPTED: Final = 1 << 16
@@ -46,6 +52,9 @@ class NodeHeartbeat(Worker):
         self._kind = api.kinds.resource("leases", "coordination.k8s.io")
         self._kept = api.lease_cache
         self._kept.on_read = self._before_read
+        self._kept.on_nodes_read = self._before_nodes_read
+        self._reported: dict[str, float] = {}
+        """Node → its last report, monotonic."""
         self._adopted = 0
         self._followed_until = 0.0
         """Until then, monotonic, renewals are written although no watch is open yet."""
@@ -68,6 +77,7 @@ class NodeHeartbeat(Worker):
         elif event.type == DELETED:
             self._kept.drop(name)
             self._written.pop(name, None)
+            self._reported.pop(name, None)
         elif event.previous is not None:
             silent = machine_of(event.entry.obj)
             if silent:
@@ -114,6 +124,7 @@ class NodeHeartbeat(Worker):
     def _keep(self, node: JsonObject, seconds_to_second: float) -> None:
         name = node["metadata"]["name"]
         self._kept.keep(name, seconds_to_second, RENEW_SECONDS)
+        self._reported[name] = self._api.clock.monotonic()
         self._renew(name)
 
     def _before_read(self, name: str | None, watch: bool) -> None:  # noqa: FBT001  (a callback)
@@ -124,6 +135,21 @@ class NodeHeartbeat(Worker):
                 self._follow(each)
         for each in self._kept.names() if name is None else (name,):
             self._renew(each)
+
+    def _before_nodes_read(self, name: str | None) -> None:
+        """Write the reports of nodes that were due since they were last read."""
+        now = self._api.clock.monotonic()
+        listed = sorted(self._reported, key=self._reported.__getitem__)[:_MOST_REPORTS]
+        for each in listed if name is None else (name,):
+            since = now - self._reported.get(each, now)
+            if since < REPORT_SECONDS or self._kept.renewed(each) is None:
+                continue
+            age_seconds = since % REPORT_SECONDS
+            stamp = timestamp(self._api.now() - timedelta(seconds=age_seconds))
+            self._api.modify(
+                self._nodes, ("", each), partial(_heard, now=stamp), owned_under="status"
+            )
+            self._reported[each] = now - age_seconds
 
     def _is_followed(self) -> bool:
         """Whether a watch shows renewals, or may have been opened just now."""
@@ -162,6 +188,15 @@ class NodeHeartbeat(Worker):
                 owned_under="",
             )
         self._written[name] = renewed
+
+
+def _heard(node: JsonObject, now: str) -> JsonObject:
+    """The node with the time of another report of the same conditions."""
+    conditions = [
+        {**each, "lastHeartbeatTime": now} if "lastHeartbeatTime" in each else each
+        for each in node["status"].get("conditions") or ()
+    ]
+    return with_value(node, ("status", "conditions"), conditions)
 
 
 def _new_lease(node: JsonObject, stamp: str) -> JsonObject:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LEASES: Final = "leases.coordination.k8s.io"
 """Where leases are stored."""
+NODES: Final = "nodes"
 LEASE_NAMESPACE: Final = "kube-node-lease"
 
 
@@ -49,6 +50,8 @@ class LeaseCache:
         self._rhythms: dict[str, _Rhythm] = {}
         self.on_read: Callable[[str | None, bool], None] = lambda _name, _watch: None
         """Called before a lease, or (None) all of them, are read or watched: writes renewals."""
+        self.on_nodes_read: Callable[[str | None], None] = lambda _name: None
+        """Called before a node, or (None) all of them, are read: writes what is to be reported."""
         self.on_released: list[Callable[[str, float], None]] = []
         """Called with a node's name and its last renewal, monotonic, when its lease is released."""
 
@@ -89,3 +92,5 @@ class LeaseCache:
         """A client is about to read objects of a kind, in one namespace or (None) in all."""
         if kind.storage_name == LEASES and namespace in {None, LEASE_NAMESPACE}:
             self.on_read(name or None, watch)
+        elif kind.storage_name == NODES and not watch:
+            self.on_nodes_read(name or None)

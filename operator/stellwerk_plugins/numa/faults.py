@@ -10,13 +10,14 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.plugin_api import (
+    ApiError,
     ClusterClient,
     NotFound,
     ObjectStore,
     PeriodicTask,
     Recorder,
 )
-from stellwerk_plugins.conditions import condition, message_of, said, warn
+from stellwerk_plugins.conditions import condition, message_of, part, said, warn
 from stellwerk_plugins.numa.columns import Zones
 from stellwerk_plugins.numa.topology import KIND
 
@@ -38,6 +39,8 @@ class TopologyFaults(PeriodicTask):
         self._recorder = recorder
         self._told: dict[str, str] = {}
         """By node, what was last said against its object."""
+        self._unwritten: set[str] = set()
+        """Nodes whose objects could not be written last."""
 
     @override
     async def run(self, client: ClusterClient) -> None:
@@ -45,19 +48,27 @@ class TopologyFaults(PeriodicTask):
         faults = self._zones.faults
         due = [name for name in faults if message_of(faults[name]) != self._told.get(name)]
         due += [name for name in self._told if name not in faults]
+        due += sorted(self._unwritten.difference(due))
+        failure: ApiError | None = None
         for name in due[:_MOST_WRITES]:
             obj = self._objects.get(KIND, "", name)
             message = message_of(faults.get(name, ()))
+            told, self._told[name] = self._told.get(name), message
             if obj is None or not message:
-                self._told.pop(name, None)
-            else:
-                self._told[name] = message
-            if obj is None or said(obj.get("status") or {}) == message:
+                del self._told[name]
+            self._unwritten.discard(name)
+            if obj is None or said(part(obj, "status")) == message:
                 continue
-            if message:
+            if message and message != told:
                 warn(self._recorder, _API, KIND, obj, message)
             path = f"/apis/{_API}/noderesourcetopologies/{name}/status"
             try:
                 await client.patch(path, {"status": {"conditions": [condition(message)]}})
             except NotFound:
                 continue  # a definition without status, or the object is gone
+            except ApiError as error:
+                self._unwritten.add(name)
+                failure = failure or error
+        if failure is not None:
+            # Counted and logged; the others are written all the same.
+            raise failure

@@ -20,7 +20,10 @@ ZONE_NUMBERS: Final = 64
 UNKNOWN_DISTANCE: Final = 255
 DEFAULT_MOST_ZONES: Final = 8
 _LARGEST_MOST_ZONES: Final = 1024
+_MOST_ZONES: Final = 256
 _MOST_RESOURCES: Final = 256
+_MOST_COSTS: Final = 256
+_MOST_ATTRIBUTES: Final = 256
 _MOST_FAULTS: Final = 8
 _ZONE_NAME: Final = re.compile(r"node-([0-9]{1,9})")
 _POLICIES: Final = frozenset({"none", "best-effort", "restricted", SINGLE_NUMA_NODE})
@@ -110,13 +113,16 @@ def _first(policies: object) -> str:
 
 
 def _attributes(attributes: object) -> Iterator[tuple[str, str]]:
-    for each in attributes if isinstance(attributes, list) else ():
+    for each in attributes[:_MOST_ATTRIBUTES] if isinstance(attributes, list) else ():
         if isinstance(each, dict):
             yield str(each.get("name") or ""), str(each.get("value") or "")
 
 
 def _parsed_zones(zones: object, faults: list[str]) -> Iterator[Zone]:
-    for each in zones if isinstance(zones, list) else ():
+    listed = zones if isinstance(zones, list) else []
+    if len(listed) > _MOST_ZONES:
+        faults.append(f"of {len(listed)} zones only the first {_MOST_ZONES} count")
+    for each in listed[:_MOST_ZONES]:
         if not isinstance(each, dict) or each.get("type") != "Node":
             continue
         name = str(each.get("name") or "")
@@ -136,7 +142,10 @@ def _amount(text: str | float) -> int:
 def _available(zone: Mapping[str, Any], faults: list[str]) -> dict[str, int]:
     available: dict[str, int] = {}
     resources = zone.get("resources")
-    for each in resources if isinstance(resources, list) else ():
+    listed = resources if isinstance(resources, list) else []
+    if len(listed) > _MOST_RESOURCES:
+        faults.append(f"of zone {zone['name']} only the first {_MOST_RESOURCES} resources count")
+    for each in listed[:_MOST_RESOURCES]:
         try:
             name, amount = str(each["name"]), _amount(each["available"])
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -144,16 +153,13 @@ def _available(zone: Mapping[str, Any], faults: list[str]) -> dict[str, int]:
             continue
         if amount < 0:
             faults.append(f"{name[:64]} of zone {zone.get('name')} is below 0: it counts as 0")
-        if len(available) == _MOST_RESOURCES:
-            faults.append(f"zone {zone.get('name')} has more than {_MOST_RESOURCES} resources")
-            break
         available[name] = max(0, amount)
     return available
 
 
 def _distances(costs: object, faults: list[str]) -> dict[int, int]:
     distances: dict[int, int] = {}
-    for each in costs if isinstance(costs, list) else ():
+    for each in costs[:_MOST_COSTS] if isinstance(costs, list) else ():
         name, value = (
             (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
         )

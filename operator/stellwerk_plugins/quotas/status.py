@@ -10,6 +10,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from stellwerk.plugin_api import (
+    ApiError,
     ClusterClient,
     JsonObject,
     ObjectStore,
@@ -17,7 +18,7 @@ from stellwerk.plugin_api import (
     PluginMetrics,
     Recorder,
 )
-from stellwerk_plugins.conditions import condition, message_of, said, warn
+from stellwerk_plugins.conditions import condition, message_of, part, said, warn
 from stellwerk_plugins.quotas.amounts import amount_as_text
 from stellwerk_plugins.quotas.quota import KIND, NamespaceUse, Quota, Quotas
 
@@ -51,17 +52,28 @@ class QuotaStatus(PeriodicTask):
             *("namespace", "resource", "amount"),
         )
         self._shown: set[tuple[str, str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
+        """The objects that could not be written: the others go before them."""
 
     @override
     async def run(self, client: ClusterClient) -> None:
         self._show()
+        failure: ApiError | None = None
         for obj, patch in list(self._due())[:_MOST_WRITES]:
-            metadata = obj["metadata"]
-            namespace, name = metadata.get("namespace") or "default", metadata["name"]
+            namespace, name = _key(obj)
             path = f"/apis/{_API}/namespaces/{namespace}/elasticquotas/{name}/status"
-            await client.patch(path, {"status": patch})
-            if message := said(patch):
+            if (message := said(patch)) and (namespace, name) not in self._refused:
                 warn(self._recorder, _API, KIND, obj, message)
+            try:
+                await client.patch(path, {"status": patch})
+            except ApiError as error:
+                self._refused.add((namespace, name))
+                failure = failure or error
+            else:
+                self._refused.discard((namespace, name))
+        if failure is not None:
+            # Counted and logged; the others are written all the same.
+            raise failure
 
     def _show(self) -> None:
         """Set the metric of every quota that counts, and drop those of quotas that are gone."""
@@ -79,7 +91,15 @@ class QuotaStatus(PeriodicTask):
         self._shown = set(now)
 
     def _due(self) -> Iterable[tuple[JsonObject, JsonObject]]:
-        """The objects whose status says something else than it should, with what it lacks."""
+        """The objects whose status says something else than it should, with what it lacks.
+
+        Those that could not be written last come last.
+        """
+        due = {_key(obj): (obj, patch) for obj, patch in self._different()}
+        self._refused &= due.keys()
+        return [due[key] for key in sorted(due, key=lambda key: key in self._refused)]
+
+    def _different(self) -> Iterable[tuple[JsonObject, JsonObject]]:
         counting = self._quotas.by_namespace()
         for obj in self._objects.list(KIND):
             metadata = obj["metadata"]
@@ -87,9 +107,9 @@ class QuotaStatus(PeriodicTask):
             if quota is None:
                 continue
             counts = quota.name == metadata["name"]
-            status = obj.get("status") or {}
+            status = part(obj, "status")
             used = self._used(quota) if counts else {}
-            patch = _changed_amounts(status.get("used") or {}, used)
+            patch = _changed_amounts(part(status, "used"), used)
             changed: JsonObject = {"used": patch} if patch else {}
             message = message_of(quota.faults if counts else (_not_counted(quota),))
             if said(status) != message:
@@ -101,6 +121,11 @@ class QuotaStatus(PeriodicTask):
         used = self._use.used.get(quota.namespace, {})
         named = dict.fromkeys([*used, *quota.min, *(quota.max or {})])
         return {resource: amount_as_text(resource, used.get(resource, 0)) for resource in named}
+
+
+def _key(obj: JsonObject) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace") or "default", metadata["name"]
 
 
 def _changed_amounts(shown: Mapping[str, Any], used: Mapping[str, str]) -> dict[str, str | None]:

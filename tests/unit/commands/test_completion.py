@@ -1,10 +1,17 @@
 """What may come next on a command line."""
 
+from pathlib import Path
+
 import pytest
 
 from stellwerk.cli import build_parser, main
 from stellwerk.commands import completion
 from stellwerk.commands.completion import candidates
+from stellwerk_cluster.apimachinery.feature_gates import feature_gates
+from stellwerk_cluster.apimachinery.kinds import kinds_of_release
+from stellwerk_cluster.apimachinery.releases import runtime_config
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.served_cluster import served
 
 NAMES = {
     ("pod", None): ["web-0", "web-1", "hello"],
@@ -61,3 +68,25 @@ def test_the_script_of_a_shell_asks_this_command(
 def test_without_a_cluster_there_are_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     assert completion.names_in_cluster("node", "default") == []
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_groups_are_named_in_the_version_that_the_cluster_has(
+    release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {kind.api_version for kind in kinds_of_release(release)}
+    options = ClusterOptions(
+        release=release,
+        feature_gates=feature_gates("GenericWorkload=true", release),
+        runtime_config=runtime_config("api/all=true", versions),
+    )
+    cluster = EmbeddedCluster(0, options=options)
+    group = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    kind = cluster.api.kinds.resource("podgroups", "scheduling.k8s.io")
+    cluster.api.create(kind, "default", group)
+    with served(cluster):
+        cluster.write_kubeconfig(tmp_path / "kubeconfig")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        assert completion.names_in_cluster("podgroup", "default") == ["g"]
+        assert completion.names_in_cluster("podgroup", None) == ["g"]
+        assert completion.names_in_cluster("deployment", "default") == []

@@ -1,6 +1,8 @@
 """Lists of the operator: all of their pages, of one namespace or of all, as tables."""
 
+import asyncio
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -42,7 +44,11 @@ async def test_all_pages_are_asked_for(namespace: str | None, expected: int) -> 
     try:
         async with aiohttp.ClientSession() as session:
             port = OperatorPort(session, f"http://127.0.0.1:{runner.addresses[0][1]}")
-            answer = await entries(port, QUEUE.path, namespace)
+
+            def is_inside(entry: Mapping[str, Any]) -> bool:
+                return str(entry["pod"]).startswith(f"{namespace}/")
+
+            answer = await entries(port, QUEUE.path, is_inside if namespace else None)
             beginning = await entries(port, QUEUE.path, None, 2)
     finally:
         await runner.cleanup()
@@ -100,3 +106,39 @@ def test_an_empty_list_is_a_sentence(path: str, line: str) -> None:
 @pytest.mark.parametrize("command", ["queue", "decisions", "nodes"])
 def test_an_operator_that_does_not_answer_is_status_3(command: str) -> None:
     assert main([command, "--url", "http://127.0.0.1:1"]) == 3
+
+
+async def test_labels_choose_entries_as_kubectl_writes_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    labelled = [{**pod, "labels": {"app": f"a{at % 3}"}} for at, pod in enumerate(PODS)]
+
+    async def first_page(_: web.Request) -> web.Response:
+        return web.json_response({"counts": {}, "total": 7, "items": labelled})
+
+    app = web.Application()
+    app.router.add_get("/queue", first_page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        for selector, names in {
+            "app=a1": ["other/p4", "team/p1"],
+            "app in (a0, a1),app!=a0": ["other/p4", "team/p1"],
+            "!app": [],
+        }.items():
+            arguments = ["queue", "-A", "-l", selector, "-o", "name", "--url", url]
+            assert await asyncio.to_thread(main, arguments) == 0
+            assert sorted(capsys.readouterr().out.split()) == names, selector
+    finally:
+        await runner.cleanup()
+
+
+def test_what_is_no_selector_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["nodes", "-l", "a=(b"])
+    assert ended.value.code == 2
+    assert "argument -l/--selector: unable to parse requirement: found '('" in (
+        capsys.readouterr().err
+    )

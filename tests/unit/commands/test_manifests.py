@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
+from stellwerk.cases.case_files import USED
+from stellwerk.cli import main
 from stellwerk.commands.manifests import pods_of, read_manifests
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.pod_templates import POD_KINDS
+from stellwerk.models.profile import KIND as PROFILE
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
+from stellwerk_simulation.cluster_objects import USED as SIMULATED
 
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
 POD = {
@@ -43,8 +47,13 @@ def test_every_document_is_used(tmp_path: Path) -> None:
     assert read_manifests("--pod", file, POD_KINDS) == [POD, POD, POD]
 
 
+def typed(monkeypatch: pytest.MonkeyPatch, *objects: object) -> None:
+    content = io.BytesIO(yaml.safe_dump_all(objects).encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+
+
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(POD)))
+    typed(monkeypatch, POD)
     assert read_manifests("--pod", "-", POD_KINDS) == [POD]
 
 
@@ -60,7 +69,7 @@ def test_another_kind_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     [
         ("", "there is no manifest in it"),
         ("--- \n---\n", "there is no manifest in it"),
-        ("just text", "a manifest has no kind, Node is expected"),
+        ("just text", "a document is no object"),
         ("metadata: {name: x}", "a manifest has no kind, Node is expected"),
         ("kind: Deployment", "a Deployment is no Node"),
         ("[", "not YAML"),
@@ -115,3 +124,85 @@ def test_a_pod_without_a_namespace_is_in_the_one_of_the_context() -> None:
 def test_more_pods_than_the_operator_looks_at_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=f"more than {MOST_PODS} pods"):
         pods_of("--pod", [controller("Deployment", replicas=10**9)], "default")
+
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+}
+COMMANDS = {
+    "simulate -f FILE": SIMULATED,
+    "simulate --nodes FILE --pods FILE": SIMULATED,
+    "plan fit --for FILE --shapes SHAPES --seconds 0.1": {*POD_KINDS},
+    "plan fit --for PODS --shapes FILE --seconds 0.1": {"Node"},
+    "plan defrag FILE --free nodes=1": SIMULATED,
+    "decide FILE": USED,
+    "decide -f FILE -f SHAPES": USED,
+}
+"""Every command that reads manifests but what-if, and the kinds that it uses."""
+
+
+def line_of(command: str, folder: Path, *objects: object) -> list[str]:
+    """A command; its FILE holds a node, a pod and these, or these alone where one kind is read."""
+    whole = [*objects] if {"SHAPES", "PODS"} & {*command.split()} else [NODE, POD, *objects]
+    files = {
+        "FILE": written(folder / "f.yaml", *whole),
+        "SHAPES": written(folder / "shapes.yaml", NODE),
+        "PODS": written(folder / "pods.yaml", POD),
+    }
+    return [files.get(word, word) for word in command.split()]
+
+
+def minimal(kind: str) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": f"x-{kind.lower()}"}}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kind_that_a_command_does_not_use_is_refused_by_name(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = {each.kind for each in built_in_kinds()}
+    assert kinds > COMMANDS[command] - {PROFILE}
+    for kind in sorted(kinds - COMMANDS[command]):
+        assert main(line_of(command, tmp_path, minimal(kind))) == 2, kind
+        said = capsys.readouterr().err
+        assert f"f.yaml: a {kind} is not used; " in said
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_field_that_a_used_kind_does_not_have_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in sorted(COMMANDS[command]):
+        assert main(line_of(command, tmp_path, {**minimal(kind), "sepc": {}})) == 2, kind
+        assert 'f.yaml: unknown field "sepc"' in capsys.readouterr().err, kind
+
+
+def test_what_was_read_from_a_cluster_is_counted_where_it_is_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = {"kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}, "ofTomorrow": 1}
+    for command in ("decide FILE", "plan defrag FILE --free nodes=1", "simulate -f FILE"):
+        main(line_of(command, tmp_path, read))
+        assert "1 ConfigMap" in capsys.readouterr().err, command
+
+
+def test_standard_input_and_several_files_are_one_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = written(tmp_path / "nodes.yaml", NODE)
+    for line in (
+        f"decide -f - -f {nodes} -o name",
+        f"decide - {nodes} -o name",
+        f"simulate -f {nodes} -f - -o json",
+    ):
+        typed(monkeypatch, POD)
+        assert main(line.split()) == 0, line
+        assert "default/p" in capsys.readouterr().out, line
+    for line in ("decide -", "simulate -f -", "plan fit --for - --shapes x.yaml"):
+        typed(monkeypatch, {**POD, "sepc": {}}, NODE)
+        assert main(line.split()) == 2, line
+        assert 'unknown field "sepc"' in capsys.readouterr().err, line

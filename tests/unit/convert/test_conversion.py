@@ -576,3 +576,29 @@ extenders:
     assert "secretRef" not in second
     assert "extenders.secrets has to name: default-scheduler-extender-0" in remarks.getvalue()
     load_profile(profile, KNOWN_PLUGINS)
+
+
+@pytest.mark.parametrize(
+    ("field", "plugin", "remarked"),
+    [
+        ("enabled", "DefaultPreemption", False),
+        ("enabled", "DynamicResources", False),
+        ("enabled", "Mine", True),
+        ("disabled", "DefaultPreemption", True),
+        ("disabled", "*", True),
+    ],
+)
+def test_the_list_for_groups_is_known_and_what_it_changes_is_said(
+    field: str, plugin: str, *, remarked: bool
+) -> None:
+    point = {field: [{"name": plugin}]}
+    converted = convert(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"plugins": {"podGroupPostFilter": point}}],
+        }
+    )
+    place = f"profiles[0].plugins.podGroupPostFilter.{field}[0]"
+    said = f"{place}: groups preempt as postFilter says, and have no list of their own"
+    assert list(converted.warnings) == ([said] if remarked else [])

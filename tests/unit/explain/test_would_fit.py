@@ -89,6 +89,14 @@ def test_the_amount_that_is_lacking_is_named_for_each_node() -> None:
     assert texts(case)[0] == "free 500m CPU on a or 700m CPU on b"
 
 
+def test_what_nodes_that_are_too_small_lack_is_said_of_nodes() -> None:
+    nodes = [make_node(f"n{number}", cpu="4") for number in range(4)]
+    found = texts({"id": "grow", "nodes": nodes, "pod": make_pod("web", cpu="6")})
+    assert "add 2 CPU to n0, n1 or 2 more nodes" in found
+    found = texts({"id": "grow", "nodes": nodes[:3], "pod": make_pod("web", cpu="6")})
+    assert "add 2 CPU to n0, n1 or 1 more node" in found
+
+
 def test_a_taint_is_tolerated_or_removed() -> None:
     taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
     nodes = [make_node(f"n{n}", taints=[taint]) for n in range(6)]

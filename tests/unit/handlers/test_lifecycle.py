@@ -611,16 +611,21 @@ async def test_a_kind_is_found_at_once_when_it_is_defined(
     assert defining.lists <= 2
 
 
-async def test_what_defines_kinds_need_not_be_readable(api: FakeWatchApi, tmp_path: Path) -> None:
+async def test_what_defines_kinds_need_not_be_readable(
+    api: FakeWatchApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     definitions = WatchedKind(
         "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions"
     )
     api.kinds["CustomResourceDefinition"] = defining = FakeKind(definitions)
     defining.forbidden = True
-    async with operator(api, tmp_path, PODS, GROUPS) as events:
-        await eventually(lambda: events.lacks.get("PodGroup"))
-        serve_groups(api, "v1beta1").put("g")
-        await eventually(lambda: events.live("PodGroup") == {"g"})
+    with caplog.at_level(logging.INFO):
+        async with operator(api, tmp_path, PODS, GROUPS) as events:
+            await eventually(lambda: events.lacks.get("PodGroup"))
+            serve_groups(api, "v1beta1").put("g")
+            await eventually(lambda: events.live("PodGroup") == {"g"})
+            await asyncio.sleep(200)
+    assert caplog.text.count("changes of customresourcedefinitions") == 1
 
 
 async def test_kinds_are_looked_for_after_a_lost_connection(

@@ -48,7 +48,11 @@ def test_kinds_that_no_decision_reads_are_named() -> None:
 def test_they_are_named_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert simulate(tmp_path, make_node("n"), make_pod("p"), named("ConfigMap", "c")) == 0
+    written, read = named("ConfigMap", "c"), named("ConfigMap", "c")
+    read["metadata"]["uid"] = "of the cluster that it was read from"
+    assert simulate(tmp_path, make_node("n"), make_pod("p"), written) == 2
+    assert "a ConfigMap is not used; " in capsys.readouterr().err
+    assert simulate(tmp_path, make_node("n"), make_pod("p"), read) == 0
     error = capsys.readouterr().err
     assert error == (
         "stellwerk: simulated without 1 ConfigMap\nstellwerk: decided as Kubernetes 1.36\n"

@@ -9,7 +9,8 @@ import yaml
 
 from stellwerk.cli import main
 from stellwerk.errors import ConfigurationError
-from stellwerk_simulation.manifests import ARRIVES, RUNS, nodes_of, pods_of, read_objects
+from stellwerk.models.yaml_file import read_objects
+from stellwerk_simulation.manifests import ARRIVES, RUNS, nodes_of, pods_of
 from tests.support.builders import make_node, make_pod
 
 

@@ -160,7 +160,9 @@ def test_where_no_pod_waits_nothing_is_to_be_done(
     add_arguments(parser, add_output_arguments)
     asked = ["fit", "--for", "pending", "--kubeconfig", "there", "--shapes", file]
     bound = {"kind": "Pod", **make_pod("there", node_name="n")}
-    done = run(parser.parse_args(asked), lambda *_: [bound], lambda *_: 1, lambda *_: None)
+    done = run(
+        parser.parse_args(asked), lambda *_: [bound], lambda *_: 1, lambda *_: None, lambda *_: None
+    )
     assert (done, capsys.readouterr().out) == (0, "no pod waits for a node\n")
 
 
@@ -177,7 +179,9 @@ def test_pods_that_no_node_would_help_are_left_out_by_name(
         {"kind": "Pod", **make_pod("gated", schedulingGates=[{"name": "wait"}])},
         {"kind": "Pod", **make_pod("other", scheduler_name="another")},
     ]
-    done = run(parser.parse_args(asked), lambda *_: objects, lambda *_: 1, lambda *_: None)
+    done = run(
+        parser.parse_args(asked), lambda *_: objects, lambda *_: 1, lambda *_: None, lambda *_: None
+    )
     out = capsys.readouterr().out
     assert done == 0
     assert "1 pod was placed on them in a simulation, which counts no free room" in out

@@ -86,6 +86,8 @@ class GroupExplanation(PortAnswer):
     topology: Sequence[str] | None = None
     problems: Sequence[str] | None = None
     conditions: Sequence[GroupCondition] | None = None
+    compatibility: str | None = None
+    """The Kubernetes release that decisions on it follow."""
     would_happen: GroupForecast | None = None
     would_fit: Sequence[MoreNodes] | None = None
     error: str | None = None

@@ -79,6 +79,8 @@ class DecidedPod(PortAnswer):
     feasible: int
     nodes: int
     tied: int
+    compatibility: str | None = None
+    """The Kubernetes release that the decision followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,8 @@ class ServingProfile(PortAnswer):
     """Weights by Score plugin."""
     scheduled_pods: int
     extenders: bool
+    compatibility: str | None = None
+    """The Kubernetes release that its decisions follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +218,8 @@ class NodeExplanation(PortAnswer):
     """So many waiting pods were not looked at."""
     stopped: str | None = None
     """Why not."""
+    compatibility: Sequence[str] = ()
+    """The Kubernetes releases that the verdicts follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

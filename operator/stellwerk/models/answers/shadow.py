@@ -42,5 +42,7 @@ class ShadowDiff(PortAnswer):
     """How much more its own nodes score, on the average; `meanGainPoints` is a number."""
     mean_gain_points: float
     differences: Sequence[DecisionDifference]
+    compatibility: str | None = None
+    """The Kubernetes release that its decisions follow."""
     groups: int | None = None
     """Decisions of a recording on groups, which are not compared."""

@@ -6,6 +6,7 @@ import aiohttp
 import orjson
 
 from stellwerk.clock import VirtualClock
+from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.registry.watchers import Watcher
@@ -51,6 +52,36 @@ def test_clients_read_and_watch_renewals_over_http() -> None:
                     line = orjson.loads(await stream.content.readline())
                     assert line["type"] == "MODIFIED"
                     assert line["object"]["spec"]["renewTime"][14:19] == minute_and_second
+
+    run_skipping_over_sockets(flow)
+
+
+def test_who_reads_a_node_sees_a_report_of_the_last_five_minutes() -> None:
+    path = "/api/v1/nodes"
+
+    def times(node: JsonObject) -> set[str]:
+        return {each["lastHeartbeatTime"][11:19] for each in node["status"]["conditions"]}
+
+    async def flow(clock: VirtualClock) -> None:
+        cluster = EmbeddedCluster(2, clock=clock)
+        async with cluster, aiohttp.ClientSession(cluster.url) as session:
+
+            async def read(at: str) -> JsonObject:
+                async with session.get(at) as answer:
+                    found: JsonObject = await answer.json()
+                    return found
+
+            await asyncio.sleep(200)
+            first = await read(f"{path}/node-1")
+            assert times(first) == {"00:00:00"}
+            await asyncio.sleep(500)
+            second = await read(f"{path}/node-1")
+            assert times(second) == {"00:10:00"}
+            assert await read(f"{path}/node-1") == second, "once for one report"
+            began = {each["lastTransitionTime"] for each in first["status"]["conditions"]}
+            assert began == {each["lastTransitionTime"] for each in second["status"]["conditions"]}
+            for node in (await read(path))["items"]:
+                assert times(node) == {"00:10:00"}
 
     run_skipping_over_sockets(flow)
 

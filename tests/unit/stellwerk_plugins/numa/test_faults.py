@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.errors import NotFound
+from stellwerk.errors import ApiError, NotFound
 from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
 from stellwerk_plugins.numa.columns import Zones
 from stellwerk_plugins.numa.faults import TopologyFaults
+from stellwerk_plugins.numa.topology import parse_topology
 from tests.support.builders import make_cache, make_node
 from tests.support.in_process import Notes
 from tests.support.plugin_runs import PluginHandle
@@ -21,10 +22,13 @@ class Api:
     def __init__(self, objects: IndexedObjectStore, *, has_status: bool) -> None:
         self.objects, self.has_status = objects, has_status
         self.patches = 0
+        self.refused: set[str] = set()
 
     async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.patches += 1
         name = path.split("/")[-2]
+        if name in self.refused:
+            raise ApiError(f"cannot patch {path}", 422, "Invalid", "status is not an object")
         if not self.has_status:
             raise NotFound(f"cannot patch {path}", 404, "NotFound", "no such path")
         kind = "NodeResourceTopology"
@@ -77,3 +81,39 @@ def test_an_object_that_is_gone_is_forgotten() -> None:
         objects.remove("NodeResourceTopology", wrong)
         asyncio.run(task.run(api))
     assert len(notes.about("a")) == 2
+
+
+def test_an_object_that_cannot_be_written_costs_no_other_its_condition() -> None:
+    cache, objects, notes = make_cache([make_node("a")]), IndexedObjectStore(), Notes()
+    handle: Any = PluginHandle(cache.snapshot, objects)
+    task = TopologyFaults(objects, Zones(handle, NodeResourceTopologyMatchArgs()), notes)
+    api: Any = Api(objects, has_status=True)
+    api.refused = {"a"}
+    objects.set("NodeResourceTopology", topology("a", "node-99") | {"status": "none"})
+    objects.set("NodeResourceTopology", topology("b", "node-99"))
+    for _ in range(2):
+        with pytest.raises(ApiError, match="status is not an object"):
+            asyncio.run(task.run(api))
+    assert (objects.get("NodeResourceTopology", "", "b") or {})["status"]
+    assert len(notes.about("a")) == len(notes.about("b")) == 1
+    api.refused = set()
+    asyncio.run(task.run(api))
+    assert (objects.get("NodeResourceTopology", "", "a") or {})["status"] != "none"
+    assert len(notes.about("a")) == 1
+
+
+@pytest.mark.parametrize(
+    ("zones", "fault"),
+    [
+        pytest.param([{"name": "node-0", "type": "Node"}] * 10**6, "of 1000000 zones", id="zones"),
+        pytest.param(
+            [{"name": "node-0", "type": "Node", "resources": [{}] * 10**5}],
+            "only the first 256 resources",
+            id="resources of a zone",
+        ),
+    ],
+)
+def test_of_endless_lists_only_the_beginning_is_read(zones: list[Any], fault: str) -> None:
+    parsed = parse_topology({"metadata": {"name": "a"}, "zones": zones})
+    assert fault in parsed.faults[0]
+    assert len(parsed.faults) <= 8
