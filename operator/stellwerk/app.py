@@ -135,6 +135,8 @@ class RunOptions:
     """What profiles may have called beside Services by name, which are in a cluster alone."""
     destinations: Destinations = EVERYWHERE
     """The meaning of `extender_allow` where the process runs; `run` works it out."""
+    name: str = ""
+    """Profiles with it as their label are served; empty: those without one."""
     history_namespace: str | None = None
     """The namespace that keeps the history of profiles; None: the pod's own, outside a cluster
     none."""
@@ -199,6 +201,7 @@ class Operator:
             metrics,
             options.max_pod_complexity,
         )
+        self.loader.operator_name = options.name
         self.preemption = PreemptionExecutor(
             self.world, dispatcher, metrics, self.bindings, self.waiting_pods
         )

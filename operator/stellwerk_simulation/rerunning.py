@@ -36,9 +36,9 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     RemainingMembers,
     decide_group,
-    end_reservation,
     member_failures,
     reserve_nodes,
+    try_with_reservation_once_more,
 )
 from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible, requeue_untried
@@ -366,13 +366,15 @@ class Rerun(Pods):
         if reservation.left_seconds > 0:
             until = self._clock.monotonic() + reservation.left_seconds
             self._reserved_until[key.shown] = until
-            self._time.call_at(until, key.shown, partial(self._end_reservation, key, until))
+            self._time.call_at(
+                until, key.shown, partial(self._try_with_reservation_once_more, key, until)
+            )
         return reservation.nodes
 
-    def _end_reservation(self, key: PodGroupKey, until: float, _: str) -> None:
+    def _try_with_reservation_once_more(self, key: PodGroupKey, until: float, _: str) -> None:
         if self._reserved_until.get(key.shown) == until:
             del self._reserved_until[key.shown]
-            end_reservation(self.world, key)
+            try_with_reservation_once_more(self.world, key)
 
     def _requeue(self, queued: QueuedPod, failure: Failure | None, nominated_to: str = "") -> None:
         """Requeue a member; the nomination that it had is replaced or taken away."""

@@ -10,9 +10,13 @@ topology of --zones zones; four namespaces have quotas.
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import entry_points
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
@@ -38,12 +42,12 @@ STRATEGIES = ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUM
 WATCHED: JsonObject = {"watcherAddress": "http://watcher:2020", "maxAgeSeconds": 0}
 MODELS = {"k0": 100.0, "k1": 2.0, "k2": 0.01}
 PLUGINS: dict[str, JsonObject] = {
-    "": {},
     "NodeResourcesAllocatable": {},
     "PodState": {},
     "TargetLoadPacking": WATCHED,
     "LoadVariationRiskBalancing": WATCHED,
     "LowRiskOverCommitment": WATCHED,
+    "Peaks": {"WatcherAddress": "http://watcher:2020", "maxAgeSeconds": 0},
     "NodeResourceTopologyMatch": {"cacheResyncPeriodSeconds": 60},
     "CapacityScheduling": {},
 }
@@ -101,32 +105,57 @@ def pod_of(number: int, *, unique: bool) -> PodInfo:
     return parse_pod({"metadata": {"name": f"p{number}", "uid": f"p{number}"}, "spec": spec})
 
 
-def microseconds(world: World, plugin: str, pods: int, *, unique: bool) -> list[float]:
-    enabled = [{"name": plugin}] if plugin else []
-    spec: JsonObject = {
-        "schedulerName": "default-scheduler",
-        "plugins": {"multiPoint": {"enabled": enabled}},
-    }
-    if plugin and PLUGINS[plugin]:
-        spec["pluginConfig"] = [{"name": plugin, "args": PLUGINS[plugin]}]
-    loaded = load_profile({"metadata": {"name": "bench"}, "spec": spec}, known_plugins())
-    served = offline_profile(
-        loaded, world.cache, world.objects, world.nominator, world.random, world.clock
-    )
-    times, placed = [], []
-    for number in range(pods + 1):
-        pod = pod_of(number, unique=unique)
+class Profile:
+    """A profile that decides in a world of its own, and what each of its pods took."""
+
+    def __init__(self, world: World, plugin: str) -> None:
+        enabled = [{"name": plugin}] if plugin else []
+        spec: JsonObject = {
+            "schedulerName": "default-scheduler",
+            "plugins": {"multiPoint": {"enabled": enabled}},
+        }
+        if plugin and PLUGINS[plugin]:
+            models = {f"n{number}": MODELS for number in range(len(world.cache.snapshot.row_of))}
+            args = {**PLUGINS[plugin], **({"NodePowerModel": models} if plugin == "Peaks" else {})}
+            spec["pluginConfig"] = [{"name": plugin, "args": args}]
+        loaded = load_profile({"metadata": {"name": "bench"}, "spec": spec}, known_plugins())
+        self._world = world
+        self._served = offline_profile(
+            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+        )
+        self.microseconds: list[float] = []
+        self._placed: list[str] = []
+
+    def place(self, pod: PodInfo) -> None:
+        cache = self._world.cache
         began = time.process_time()
-        world.cache.update_snapshot()
-        decision = decide(world, pod, served)
+        cache.update_snapshot()
+        decision = decide(self._world, pod, self._served)
         if decision.node_name:
-            world.cache.assume_pod(pod.with_node(decision.node_name))
-        times.append((time.process_time() - began) * 1e6)
-        placed.append(pod.uid)
-    for uid in placed:
-        world.cache.forget_pod(uid)
-    world.cache.update_snapshot()
-    return times[1:]
+            cache.assume_pod(pod.with_node(decision.node_name))
+        self.microseconds.append((time.process_time() - began) * 1e6)
+        self._placed.append(pod.uid)
+
+    def clear(self) -> None:
+        for uid in self._placed:
+            self._world.cache.forget_pod(uid)
+        self._world.cache.update_snapshot()
+
+
+def against_default(
+    worlds: tuple[World, World], plugin: str, pods: int, *, unique: bool
+) -> tuple[float, float]:
+    """Microseconds of a pod under the default profile, and what the plugin adds, in turn."""
+    default, profile = Profile(worlds[0], ""), Profile(worlds[1], plugin)
+    for number in range(pods + 10):
+        default.place(pod_of(number, unique=unique))
+        profile.place(pod_of(number, unique=unique))
+    pairs = list(zip(default.microseconds, profile.microseconds, strict=True))[10:]
+    default.clear()
+    profile.clear()
+    return statistics.median(base for base, _ in pairs), statistics.median(
+        more - base for base, more in pairs
+    )
 
 
 def zones_alone(nodes: int, pods: int = 60) -> None:
@@ -151,6 +180,52 @@ def zones_alone(nodes: int, pods: int = 60) -> None:
             print(f"| {zones} | {strategy} | {filtering:.0f} | {scoring:.0f} |")
 
 
+def load_alone(nodes: int, pods: int = 300) -> None:
+    """Print what scores by load take: of a request that is new, and of one that was there."""
+    print(
+        "| plugin | a new request, µs | a known one, one node changed, µs | a new measurement, ms |"
+    )
+    print("| --- | --- | --- | --- |")
+    models = {"NodePowerModel": {f"n{number}": MODELS for number in range(nodes)}}
+    for name in (
+        "TargetLoadPacking",
+        "LoadVariationRiskBalancing",
+        "LowRiskOverCommitment",
+        "Peaks",
+    ):
+        world = world_of(nodes, 2)
+        snapshot, held = world.cache.snapshot, list(world.objects.list("NodeUsage"))
+        (point,) = entry_points(group="stellwerk.plugins", name=name)
+        args = (
+            WATCHED
+            if name != "Peaks"
+            else {"WatcherAddress": WATCHED["watcherAddress"], "maxAgeSeconds": 0, **models}
+        )
+        plugin: Any = make_plugin(point.load(), snapshot, args, objects=world.objects)
+        for number in range(nodes):
+            world.cache.assume_pod(pod_of(number, unique=False).with_node(f"n{number}"))
+        world.cache.update_snapshot()
+        views = NodeView(snapshot), NodeView(snapshot, np.array([nodes // 2]))
+        times: tuple[list[float], ...] = ([], [], [])
+        for number in range(pods):
+            pod, state = pod_of(number, unique=True), CycleState()
+            if number % 100 == 0:
+                world.objects.hold("NodeUsage", dict(held[0]))
+                seconds = cpu_seconds(plugin.score_key, state, pod)
+                times[2].append((seconds + cpu_seconds(plugin.score, state, pod, views[0])) * 1e3)
+            for which, view in enumerate(views):
+                seconds = cpu_seconds(plugin.score_key, state, pod)
+                times[which].append((seconds + cpu_seconds(plugin.score, state, pod, view)) * 1e6)
+        new, known, measured = (min(each) for each in times)
+        print(f"| {name} | {new:.0f} | {known:.0f} | {measured:.1f} |")
+
+
+def cpu_seconds(call: Callable[..., object], *args: object) -> float:
+    began = time.process_time()
+    call(*args)
+    return time.process_time() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
@@ -158,20 +233,19 @@ def main() -> None:
     parser.add_argument("--zones", type=int, default=4)
     parser.add_argument("--unique", action="store_true", help="each pod has a spec of its own")
     parser.add_argument("--zones-alone", action="store_true", help="NUMA alignment by itself")
+    parser.add_argument("--load-alone", action="store_true", help="scores by load by themselves")
     options = parser.parse_args()
+    if options.load_alone:
+        load_alone(options.nodes)
+        return
     if options.zones_alone:
         zones_alone(options.nodes)
         return
-    world = world_of(options.nodes, options.zones)
-    base = 0.0
-    results: list[tuple[str, Any]] = []
+    worlds = world_of(options.nodes, options.zones), world_of(options.nodes, options.zones)
+    print("| profile | µs a pod by default | more |\n| --- | --- | --- |")
     for plugin in PLUGINS:
-        cost = statistics.median(microseconds(world, plugin, options.pods, unique=options.unique))
-        base = base or cost
-        results.append((plugin or "the default profile", cost))
-    print("| profile | µs a pod | more than the default |\n| --- | --- | --- |")
-    for name, cost in results:
-        print(f"| {name} | {cost:.0f} | {cost - base:+.0f} |")
+        base, more = against_default(worlds, plugin, options.pods, unique=options.unique)
+        print(f"| {plugin} | {base:.0f} | {more:+.0f} |")
 
 
 if __name__ == "__main__":

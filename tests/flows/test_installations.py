@@ -1,5 +1,6 @@
 """Three ways to install Stellwerk give the same objects: files, kustomization, chart."""
 
+import asyncio
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,25 @@ import yaml
 
 from stellwerk import __version__
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
+from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support import chart_files
 from tests.support.kubectls import helm, newest, program_of
 from tests.support.repository import ROOT
+from tests.support.running_operator import install
 
 CHART = ROOT / "charts" / "stellwerk"
 NAMESPACE = "stellwerk"
 
 Key = tuple[str, str, str]
+OF_CHARTS = {
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+}
+FOUND_BY_NAME = {"Deployment", "Service", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
+"""Kinds whose objects have the label of the name in the files, too."""
 
 
 def by_key(objects: list[JsonObject]) -> dict[Key, JsonObject]:
@@ -46,13 +59,25 @@ def run(program: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def rendered(*values: str, crds: bool = True) -> dict[Key, JsonObject]:
-    """The chart's objects with some values set."""
+def templated(release: str, *options: str | Path) -> list[JsonObject]:
+    """The objects of a release as the chart gives them."""
+    shown = ("template", release, CHART, "-n", NAMESPACE, "--include-crds", "--skip-tests")
+    return parsed(run(helm(), *shown, *options))
+
+
+def rendered(*values: str, release: str = "stellwerk") -> dict[Key, JsonObject]:
+    """The chart's objects with some values set, without the labels that only a chart has."""
     settings = [part for value in values for part in ("--set", value)]
-    shown = ["--include-crds"] if crds else []
-    return by_key(
-        parsed(run(helm(), "template", "stellwerk", CHART, "-n", NAMESPACE, *shown, *settings))
-    )
+    objects = templated(release, *settings)
+    for each in objects:
+        labels = each["metadata"].get("labels", {})
+        for label in [label for label in labels if label in OF_CHARTS]:
+            del labels[label]
+        if each["kind"] not in FOUND_BY_NAME:
+            labels.pop("app.kubernetes.io/name", None)
+        if not labels:
+            each["metadata"].pop("labels", None)
+    return by_key(objects)
 
 
 def deployed(objects: dict[Key, JsonObject]) -> dict[str, Any]:
@@ -233,3 +258,170 @@ def test_the_notes_say_which_direction_is_open() -> None:
     )
     assert "of the kubelets alone" in said
     assert "reaches the API server, DNS alone" in said
+
+
+def test_the_made_files_of_the_chart_are_those_of_the_code() -> None:
+    how = "python -m tests.support.chart_files writes it"
+    assert chart_files.SCHEMA.read_text() == chart_files.schema_text(), how
+    assert chart_files.README.read_text() == chart_files.readme_text(), how
+
+
+EVERY_VALUE: JsonObject = {
+    "operatorName": "gpu",
+    "image": {"digest": "sha256:" + 64 * "0", "pullPolicy": "Always", "pullSecrets": ["pull"]},
+    "replicas": 3,
+    "revisionHistoryLimit": 0,
+    "profiles": {"canary": {"schedulerName": "canary"}, "shadow": {"shadowOf": "canary"}},
+    "schedulerName": "other",
+    "priorityClassName": "",
+    "controlPlane": True,
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "tolerations": [{"key": "infra", "operator": "Exists"}],
+    "podAnnotations": {"team": "a"},
+    "podLabels": {"team": "a"},
+    "serviceAccount": {"create": False, "name": "mine", "annotations": {"role": "a"}},
+    "podSecurityContext": {"runAsUser": 7},
+    "securityContext": {"privileged": False},
+    "probes": {"startup": {"failureThreshold": 9}, "liveness": {"timeoutSeconds": 9}},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "resources": {"limits": {"cpu": "2"}},
+    "gpuSharing": True,
+    "plugins": {"load": True, "topologies": True, "quotas": True, "definitions": False},
+    "extenders": {"allow": ["http://"], "filesSecret": "files", "secrets": ["a"]},
+    "extraArgs": ["--log-format=json"],
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+    "extraVolumes": [{"name": "ca", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}],
+    "networkPolicy": {"kubeletCIDRs": ["10.0.0.0/16"], "apiServerCIDRs": ["10.96.0.1/32"]},
+    "monitoring": {
+        "enabled": True,
+        "interval": "15s",
+        "serviceMonitor": {
+            "labels": {"release": "prometheus"},
+            "relabelings": [{"action": "labelmap", "regex": "a"}],
+            "metricRelabelings": [{"action": "drop", "regex": "b"}],
+        },
+        "rules": {"labels": {"role": "alerts"}},
+        "dashboard": {"labels": {"dashboards": "yes"}},
+    },
+}
+
+
+def test_every_value_reaches_the_objects(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(EVERY_VALUE))
+    schema = yaml.safe_load(chart_files.SCHEMA.read_text())["properties"]
+    assert set(schema) - EVERY_VALUE.keys() == {
+        "global",
+        "fullnameOverride",
+        "takeOverDefaultScheduler",
+    }
+    objects = by_key(templated("gpu", "--values", file))
+    names = {name for kind, _, name in objects if kind not in {*PER_CLUSTER, "SchedulerProfile"}}
+    assert all(name.startswith("gpu-stellwerk") for name in names)
+    spec = objects["Deployment", NAMESPACE, "gpu-stellwerk"]["spec"]
+    pod, (container,) = spec["template"]["spec"], spec["template"]["spec"]["containers"]
+    assert (spec["replicas"], spec["revisionHistoryLimit"]) == (3, 0)
+    assert spec["template"]["metadata"]["annotations"] == {"team": "a"}
+    assert spec["template"]["metadata"]["labels"]["team"] == "a"
+    assert container["image"] == "stellwerk@sha256:" + 64 * "0"
+    assert (pod["nodeSelector"], pod["schedulerName"]) == ({"kubernetes.io/os": "linux"}, "other")
+    assert pod["affinity"] == EVERY_VALUE["affinity"]
+    assert {"key": "infra", "operator": "Exists"} in pod["tolerations"]
+    assert pod["serviceAccountName"] == "mine"
+    assert pod["securityContext"]["runAsUser"] == 7
+    assert container["securityContext"]["privileged"] is False
+    assert container["startupProbe"]["failureThreshold"] == 9
+    assert container["livenessProbe"]["timeoutSeconds"] == 9
+    assert {"--operator-name=gpu", "--log-format=json"} <= set(container["args"])
+    assert "--leader-elect-resource-name=gpu-stellwerk" in container["args"]
+    assert {"name": "HTTPS_PROXY", "value": "http://proxy"} in container["env"]
+    assert {"name": "ca", "emptyDir": {}} in pod["volumes"]
+    assert {"name": "ca", "mountPath": "/ca"} in container["volumeMounts"]
+    budget = objects["PodDisruptionBudget", NAMESPACE, "gpu-stellwerk"]["spec"]
+    assert budget["maxUnavailable"] == "50%"
+    assert budget["selector"] == spec["selector"]
+    monitor = objects["ServiceMonitor", NAMESPACE, "gpu-stellwerk"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert {each["relabelings"][0]["regex"] for each in monitor["spec"]["endpoints"]} == {"a"}
+    assert {each["metricRelabelings"][0]["regex"] for each in monitor["spec"]["endpoints"]} == {"b"}
+    dashboard = objects["ConfigMap", NAMESPACE, "gpu-stellwerk-dashboard"]
+    assert dashboard["metadata"]["labels"]["dashboards"] == "yes"
+    bound = {
+        (each["kind"], subject["name"])
+        for each in objects.values()
+        for subject in each.get("subjects", ())
+    }
+    assert {name for _, name in bound} == {"mine"}
+    assert not any(kind == "ServiceAccount" for kind, _, _ in objects)
+    profile = objects["SchedulerProfile", "", "canary"]
+    assert profile["metadata"]["labels"]["scheduling.stellwerk.dev/operator"] == "gpu"
+
+
+PER_CLUSTER = {"CustomResourceDefinition"}
+
+
+def test_a_name_of_ones_own_goes_before_that_of_the_release() -> None:
+    assert ("Deployment", NAMESPACE, "mine") in rendered("fullnameOverride=mine", release="gpu")
+    assert ("Deployment", NAMESPACE, "my-stellwerk") in rendered(release="my-stellwerk")
+    off = rendered("podDisruptionBudget.enabled=false")
+    assert not any(kind == "PodDisruptionBudget" for kind, _, _ in off)
+
+
+async def test_what_an_api_server_has_is_looked_up(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    async with EmbeddedCluster(1) as cluster:
+        cluster.write_kubeconfig(kubeconfig)
+
+        async def objects(*values: str, release: str = "stellwerk") -> dict[Key, JsonObject]:
+            settings = [part for value in values for part in ("--set", value)]
+            shown: tuple[str | Path, ...] = (
+                "template",
+                release,
+                CHART,
+                "-n",
+                "default",
+                "--dry-run=server",
+            )
+            process = await asyncio.create_subprocess_exec(
+                helm(),
+                *shown,
+                "--kubeconfig",
+                kubeconfig,
+                "--skip-tests",
+                *settings,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            told, complaint = await process.communicate()
+            assert process.returncode == 0, complaint.decode()
+            return by_key(parsed(told.decode()))
+
+        def create(plural: str, group: str, obj: JsonObject) -> None:
+            namespace = obj["metadata"].get("namespace", "")
+            cluster.api.create(cluster.api.kinds.resource(plural, group), namespace, obj)
+
+        install(cluster)
+        key = ("SchedulerProfile", "", "default-scheduler")
+        assert key in await objects("takeOverDefaultScheduler=true")
+        create(PLURAL, GROUP, dict(TAKEOVER_PROFILE_MANIFEST))
+        assert key not in await objects("takeOverDefaultScheduler=true")
+        quotas = ("plugins.quotas=true", "plugins.topologies=true")
+        made = await objects(*quotas)
+        definitions = [each for key, each in made.items() if key[0] == "CustomResourceDefinition"]
+        assert len(definitions) == 2
+        for each in definitions:
+            each["metadata"]["annotations"]["meta.helm.sh/release-name"] = "first"
+            create("customresourcedefinitions", "apiextensions.k8s.io", each)
+        again = await objects(*quotas)
+        assert not any(kind == "CustomResourceDefinition" for kind, _, _ in again)
+        # A release from before names followed it keeps its own.
+        before = made["Deployment", "default", "stellwerk"]
+        before["metadata"]["annotations"] = {
+            "meta.helm.sh/release-name": "prod",
+            "meta.helm.sh/release-namespace": "default",
+        }
+        create("deployments", "apps", before)
+        kept = await objects(release="prod")
+        assert ("Deployment", "default", "stellwerk") in kept

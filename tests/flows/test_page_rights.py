@@ -115,8 +115,9 @@ async def test_each_user_sees_what_the_roles_allow(tmp_path: Path) -> None:
                     assert isinstance(await leader.get(path, kind), kind)
                 answer = await leader.post("/what-if", {"drain": "node-1"}, WhatIf)
                 assert answer.drained == "node-1"
-                with pytest.raises(PortRefusal, match="404"):
+                with pytest.raises(PortRefusal, match="there is no pod") as refused:
                     await leader.get("/explain/default/none", PodExplanation)
+                assert refused.value.status == 404
             async with open_port(address) as port:
                 assert await port.written("/openapi/v3")
             # Its certificate is its own: who does not say so gets no further, and sends no token.

@@ -61,6 +61,8 @@ class PodProcesses:
             for pod in self._cluster.api.all("pods", NAMESPACE)
             if pod.get("status", {}).get("phase") == "Running"
             and not pod["metadata"].get("deletionTimestamp")
+            # Others than the operator's, such as that of `helm test`, are the hollow node's.
+            and "run" in pod["spec"]["containers"][0].get("args", [])
         ]
 
     async def _start(self, pod: JsonObject) -> AnyProcess:

@@ -18,7 +18,8 @@ from stellwerk.snapshot.columns import Changes
 class Nominator(Nominations):
     """Nominated pods by node, those in memory and those that the API has.
 
-    Which of them count against a pod is said by `Nominations.against`.
+    `against` says which of them count against a pod: those of equal or higher priority
+    (`Nominations.equal_or_higher`), but for those whose room it may use until they need it.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Nominator(Nominations):
 
         A pod of another namespace that ends before may use the room meanwhile (backfill).
         """
-        found = super().against(pod, node_name)
+        found = self.equal_or_higher(pod, node_name)
         if not found or not self.depends_on_deadline(pod):
             return found
         ends_at = self.now() + (pod.active_deadline_seconds or 0)

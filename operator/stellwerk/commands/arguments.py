@@ -81,6 +81,16 @@ def at_least_one(text: str) -> int:
     return int(text[:9])
 
 
+def operator_name(text: str) -> str:
+    """The name of one of several operators: a label's value, and the name of its first profile."""
+    from stellwerk.models.name_syntax import is_label_value, is_subdomain  # noqa: PLC0415
+
+    if not is_label_value(text) or not is_subdomain(text):
+        message = f"{text!r} is no name of at most 63 lower-case letters, digits, - and ."
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
 def absolute(text: str) -> Path:
     """An absolute path."""
     if not text.startswith("/"):

@@ -14,6 +14,7 @@ from stellwerk.commands.arguments import (
     add_scheduler_gates,
     at_least_one,
     journal_options,
+    operator_name,
     seconds,
     seconds_or_none,
     share,
@@ -61,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-fast-lane",
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
+    )
+    parser.add_argument(
+        "--operator-name",
+        metavar="NAME",
+        type=operator_name,
+        help="serve the profiles with the label scheduling.stellwerk.dev/operator=NAME and no "
+        "others: for several operators in one cluster (default: those without the label)",
     )
     parser.add_argument(
         "--profile-history-namespace",
@@ -282,6 +290,7 @@ def run(options: argparse.Namespace) -> int:
                 journal=None
                 if options.record is None
                 else journal_options(options.record, options),
+                name=options.operator_name or "",
                 history_namespace=options.profile_history_namespace,
                 gates=options.feature_gates,
                 extender_files_dir=options.extender_files_dir,

@@ -285,7 +285,7 @@ class WouldFit:
         yield from self._alone(found, near)
         if not self._proofs:
             yield from self._together(found, near)
-        yield from self._evict()
+        yield from self._if_it_might_preempt()
 
     # --- one change -----------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class WouldFit:
 
     # --- preemption -----------------------------------------------------------------------------
 
-    def _evict(self) -> Iterator[None]:
+    def _if_it_might_preempt(self) -> Iterator[None]:
         """Find the pods whose eviction would do if the pod were allowed to preempt."""
         pod = self._pod
         if pod.spec.preemption_policy != PREEMPT_NEVER:

@@ -1,9 +1,9 @@
 """Changes to a cluster or a pod that may let the pod fit, as values that can be tried and said.
 
 Plugins propose them. `explain.would_fit` tries each `Change` in a trial, `suggested_edits`
-each `EditObject` apart; both describe those that help. A new kind of change is a class here with
-its cost, the `propose` of a plugin, and fields in `models.answers.suggestion`. Invariant: a change
-alters the trial that it is applied to and nothing else, and its description says all of it.
+each `EditObject` apart; both describe those that help. `Change` lists what a new kind needs.
+Invariant: a change alters the trial that it is applied to and nothing else, and its description
+says all of it.
 """
 
 from abc import abstractmethod

@@ -595,7 +595,7 @@ class RowFilters(FilterRunner):
     def _nominated_pods(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one.
 
-        `Nominations.against` compares the priorities.
+        `Nominator.against` compares the priorities, and lets pods that end in time pass.
         """
         nominations, snapshot = self._nominations, nodes.snapshot
         named = nominations.by_node

@@ -132,10 +132,11 @@ class Nominations(Protocol):
     def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
 
     def against(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
-        """Return the pods nominated to a node whose room a pod may not take.
+        """Return the pods nominated to a node whose room a pod may not take."""
+        return self.equal_or_higher(pod, node_name)
 
-        Those of equal or higher priority, itself excepted.
-        """
+    def equal_or_higher(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+        """Return the pods nominated to a node of equal or higher priority, itself excepted."""
         return [
             other
             for other in self.pods_for_node(node_name)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from stellwerk.errors import ProfileError
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.config_model import profile_error
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile_defaults import (
@@ -45,6 +46,28 @@ DEFAULT_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
     }
 )
 """manifests/profiles/default.yaml: what the operator creates where no profile exists at all."""
+
+OPERATOR_LABEL: Final = f"{GROUP}/operator"
+"""The label of a profile that another operator than the unnamed one serves, with its name."""
+
+
+def operator_of(profile: JsonObject) -> str:
+    """The name of the operator that serves a profile; empty: the one without a name."""
+    labels = profile["metadata"].get("labels")
+    return str(labels.get(OPERATOR_LABEL, "")) if isinstance(labels, dict) else ""
+
+
+def first_profile(operator_name: str) -> JsonObject:
+    """The profile that an operator creates where there is none for it."""
+    if not operator_name:
+        return dict(DEFAULT_PROFILE_MANIFEST)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": operator_name, "labels": {OPERATOR_LABEL: operator_name}},
+        "spec": {"schedulerName": operator_name},
+    }
+
 
 TAKEOVER_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
     {

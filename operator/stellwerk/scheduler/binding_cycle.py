@@ -251,7 +251,7 @@ class BindingCycle:
         world.queue.delete(uid)
         if world.cache.remove_pod(uid) is not None:
             self.preemption.on_victim(uid)
-            world.on_forgotten(pod)
+            world.wake_after_forgetting(pod)
 
     # --- steps ----------------------------------------------------------------------------------
 

@@ -349,7 +349,7 @@ class EventHandlers(WatchHandlers):
         assumed = self.world.cache.forget_pod(uid)
         if assumed is not None:
             self.preemption.on_victim(uid)
-            self.world.on_forgotten(assumed)
+            self.world.wake_after_forgetting(assumed)
 
     def _nomination_changed(self, pod: PodInfo, now: float) -> None:
         if pod.nominated_node_name:

@@ -90,7 +90,8 @@ class EvictionReason:
 class Evictor:
     """Evicts victims one at a time, for pods and for groups.
 
-    No victim goes any other way: what is to be counted of each belongs into `evict`.
+    No victim goes any other way. What is to be counted of each that leaves its node, or is kept
+    from it, belongs into `_record`.
     """
 
     world: World

@@ -437,7 +437,7 @@ def undo_binding(
     reserved: tuple[Framework, CycleState],
     assumed: PodInfo,
     failure: Failure,
-    on_forgotten: Callable[[str], None],
+    on_victim: Callable[[str], None],
 ) -> Effects:
     """Unreserve, forget, wake and requeue after a binding that failed (`handleBindingCycleError`).
 
@@ -445,17 +445,17 @@ def undo_binding(
     such as reservations of claims, by calls that are tried again while it is away (`APICalls`).
 
     The pods that the capacity may help are woken before the pod itself is back in the queue; a
-    rejected one is back before that, and is not moved by its own end. `on_forgotten` is called with
+    rejected one is back before that, and is not moved by its own end. `on_victim` is called with
     the uid of a pod that was still assumed, before others are woken.
     """
     forgotten, failures = release(world, *reserved, assumed)
     if forgotten and not failure.rejected:
-        on_forgotten(assumed.uid)
-        world.on_forgotten(assumed)
+        on_victim(assumed.uid)
+        world.wake_after_forgetting(assumed)
     effects = requeue(world, queued, failure)
     if forgotten and failure.rejected:
-        on_forgotten(assumed.uid)
-        world.on_forgotten(assumed, except_itself=True)
+        on_victim(assumed.uid)
+        world.wake_after_forgetting(assumed, except_itself=True)
     effects.plugin_failures = tuple(failures)
     return effects
 

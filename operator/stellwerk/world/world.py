@@ -62,7 +62,7 @@ class World:
     def __post_init__(self) -> None:
         self.nominator.now = self.clock.monotonic
 
-    def on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
+    def wake_after_forgetting(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was undone: move the pods that this may help, perhaps not itself."""
         self.queue.move_all_to_active_or_backoff(
             ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None),

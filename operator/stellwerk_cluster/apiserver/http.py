@@ -19,10 +19,13 @@ from aiohttp import web
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
+    bad_request,
     internal,
+    invalid,
     method_not_allowed,
     no_process,
     no_such_resource,
+    required,
     too_large_body,
     too_large_revision,
     unsupported_patch,
@@ -43,7 +46,12 @@ from stellwerk_cluster.apiserver.bodies import (
 from stellwerk_cluster.apiserver.computed_kinds import ObjectReader
 from stellwerk_cluster.apiserver.listing import ListPage, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Renderer, ResponseFormat, negotiate
-from stellwerk_cluster.apiserver.request_info import RequestInfo, parse_path, write_options
+from stellwerk_cluster.apiserver.request_info import (
+    RequestInfo,
+    parse_path,
+    path_parts,
+    write_options,
+)
 from stellwerk_cluster.apiserver.responses import (
     Answer,
     body_answer,
@@ -166,41 +174,44 @@ class ApiServer:
             forget_ahead()
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
-        parts = [part for part in request.path.split("/") if part]
+        parts = path_parts(request.path)
         request[_USER] = self._auth_filters.enter(request, parts)
-        if "//" in request.path.rstrip("/"):
+        if "//" in request.path.rstrip("/") and "" not in parts:
             return self._no_such_path(request.path)
         head = parts[0] if parts else ""
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
-            if target is None:
-                return no_page()
-            method = self._methods.get(request.method)
-            if method is None:
-                raise method_not_allowed()
-            if target.subresource == "log" and self.pod_logs and request.method == "GET":
-                return await self.pod_logs.answer(request, target.kind, target.key)
-            if target.subresource in _NEEDS_PROCESS:
-                raise self._without_process(target)
-            answer = await method(request, target)
-            if request.method in _WRITES:
-                # Watchers first: a client's next write goes by what its own watch has shown.
-                await asyncio.sleep(0)
-            if target.kind.warning and not answer.prepared:
-                _warn(answer, target.kind.warning)
-            if target.kind.inert and request.method in _WRITES:
-                _warn(answer, f"nothing in this cluster acts on {target.kind.qualified_resource}")
-            return answer
+            return no_page() if target is None else await self._act(request, target)
         return self._non_resource_paths.answer(request, parts)
+
+    async def _act(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
+        """Read or write what the path names."""
+        method = self._methods.get(request.method)
+        if method is None:
+            raise method_not_allowed()
+        if target.namespace == "" and (target.name or request.method == "DELETE"):
+            message = "Namespace parameter required."
+            raise bad_request(message)
+        if target.subresource == "log" and self.pod_logs and request.method == "GET":
+            return await self.pod_logs.answer(request, target.kind, target.key)
+        if target.subresource in _NEEDS_PROCESS:
+            raise self._without_process(target)
+        answer = await method(request, target)
+        if request.method in _WRITES:
+            # Watchers first: a client's next write goes by what its own watch has shown.
+            await asyncio.sleep(0)
+        if target.kind.warning and not answer.prepared:
+            _warn(answer, target.kind.warning)
+        if target.kind.inert and request.method in _WRITES:
+            _warn(answer, f"nothing in this cluster acts on {target.kind.qualified_resource}")
+        return answer
 
     def _no_such_path(self, path: str) -> Answer:
         """A path with an empty part: no resource where a version is served, elsewhere no page."""
         match path.split("/"):
             case ["", "api", *_]:
                 raise no_such_resource()
-            case ["", "apis", group, version, _, *_] if version in self._api.kinds.groups().get(
-                group, ()
-            ):
+            case ["", "apis", group, _, *_] if group and group in self._api.kinds.groups():
                 raise no_such_resource()
             case _:
                 return no_page()
@@ -221,17 +232,19 @@ class ApiServer:
         form = form.including(query)
         if target.watch:
             query["watch"] = "true"
-        options = parse_list_options(kind, target.namespace, target.name, query)
+        options = parse_list_options(kind, target.namespace or None, target.name, query)
         kept = self._api.lease_cache
-        kept.before_read(kind, target.namespace, target.name, watch=options.watch)
+        kept.before_read(kind, target.namespace or None, target.name, watch=options.watch)
         if options.watch:
             self.object_reader.check_watch(kind)
             # Streams are JSON for every client that takes JSON at all.
-            form = negotiate(accept, streams=True).including(query)
+            form = negotiate(accept, streams=True, watch=True).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
         page = self.object_reader.page(kind, options)
-        return await streamed_answer(request, self._renderer.many(kind, page, form), form)
+        return await streamed_answer(
+            request, self._renderer.many(kind, page, form.for_many(kind)), form
+        )
 
     async def _read_one(
         self, target: RequestInfo, query: dict[str, str], form: ResponseFormat
@@ -277,14 +290,20 @@ class ApiServer:
         content, media_type = await _read(request), _media_type(request)
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)
+        if target.namespace == "":
+            given = (body.get("metadata") or {}).get("name", "")
+            raise invalid(kind, given, [required("metadata.namespace")])
         if kind.group in REVIEW_GROUPS:
             now, namespace = self._api.now(), target.namespace or ""
             review = self._reviewer.answer(kind, namespace, body, options, now)
             return json_answer(review, 201)
         if kind.kind == "Binding":
             pods = self._api.kinds.resource("pods")
-            name = (body.get("metadata") or {}).get("name", "")
-            bind(self._api, pods, (target.namespace or "", name), body, dry_run=options.dry_run)
+            # As of every object that is created: a uid that it came with is not its own.
+            metadata = {**(body.get("metadata") or {}), "uid": ""}
+            key = (target.namespace or "", metadata.get("name", ""))
+            body = {**body, "metadata": metadata}
+            bind(self._api, pods, key, body, dry_run=options.dry_run)
             return json_answer(_CREATED, 201)
         entry = self._api.create(kind, target.namespace or "", body, options)
         return self._answer_one(target, entry, form, 201, options.warnings)

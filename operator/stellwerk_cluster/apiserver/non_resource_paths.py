@@ -14,6 +14,7 @@ from aiohttp import web
 from stellwerk_cluster.apimachinery.failures import (
     ACCEPTED_BODIES,
     StatusError,
+    method_not_allowed,
     no_such_resource,
 )
 from stellwerk_cluster.apimachinery.releases import version_document
@@ -47,14 +48,24 @@ class NonResourcePaths:
         self.address = ""
         """host:port, as discovery reports it; known once the port is open."""
 
-    def answer(  # noqa: PLR0911  (one line for each path)
-        self, request: web.BaseRequest, parts: list[str]
-    ) -> Answer:
+    def answer(self, request: web.BaseRequest, parts: list[str]) -> Answer:
         """Answer a request whose path has these parts.
 
         Raises:
-            StatusError: nothing is served under the path (404), or not in the form asked for (406).
+            StatusError: nothing is served under the path (404), not in the form asked for (406), or
+                not by that method (405).
         """
+        if _is_beside_router(parts) and request.path not in ("/", "/apis/", "/" + "/".join(parts)):
+            return no_page()
+        if parts[:1] == ["version"] and parts[1:]:
+            raise no_such_resource()
+        if request.method != "GET" and self._is_routed(parts):
+            raise method_not_allowed()
+        return self._document(request, parts)
+
+    def _document(  # noqa: PLR0911  (one line for each path)
+        self, request: web.BaseRequest, parts: list[str]
+    ) -> Answer:
         accept = request.headers.get("Accept", "")
         match parts:
             case []:
@@ -80,6 +91,18 @@ class NonResourcePaths:
                 return self._resources(group, version, accept)
             case _:
                 return issuer_answer(request, parts, self.address, self.tokens) or no_page()
+
+    def _is_routed(self, parts: list[str]) -> bool:
+        """Whether kube-apiserver's router has the path, which knows methods."""
+        match parts:
+            case ["version"] | ["api"]:
+                return True
+            case ["api", version]:
+                return self._discovery.resources("", version) is not None
+            case ["apis", group, version]:
+                return self._discovery.resources(group, version) is not None
+            case _:
+                return "/" + "/".join(parts) in issuer_paths(self.tokens)
 
     def _resources(self, group: str, version: str, accept: str) -> Answer:
         document = self._discovery.resources(group, version)
@@ -115,6 +138,11 @@ class NonResourcePaths:
             lines = "".join(f"[+]{check} ok\n" for check in known)
             return web.Response(text=f"{lines}{probe} check passed\n")
         return web.Response(text="ok")
+
+
+def _is_beside_router(parts: list[str]) -> bool:
+    """Whether kube-apiserver serves the path without its router, which overlooks slashes."""
+    return parts in ([], ["apis"]) or parts[0] in (*_HEALTH, "openapi")
 
 
 def _wants_aggregated(accept: str) -> bool:

@@ -31,6 +31,9 @@ JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 _AVAILABLE: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 _STREAMS: Final = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+_ANY: Final = ("*/*", "application/*", "*")
+_TRANSFORMING: Final = frozenset(("as", "g", "v"))
+"""Parameters of a media type that name another kind than the path's."""
 _PARTIAL: Final = "PartialObjectMetadata"
 _FINISHED_TEXT: Final = {
     "Succeeded": "The pod has completed successfully.",
@@ -76,12 +79,31 @@ class ResponseFormat:
             StatusError: the form is only for lists (406).
         """
         if self.transform == f"{_PARTIAL}List":
-            message = (
-                f"you requested {_PARTIAL}List, but the requested object is not a list "
-                f"(*{kind.group.partition('.')[0] or 'core'}.{kind.kind})"
-            )
-            raise StatusError(406, "NotAcceptable", message)
+            raise self._misplaced("not a list", kind, kind.kind)
         return self
+
+    def for_many(self, kind: ResourceKind) -> ResponseFormat:
+        """The form for a list.
+
+        Raises:
+            StatusError: the form is only for single objects (406).
+        """
+        if self.transform == _PARTIAL:
+            raise self._misplaced("a list", kind, kind.list_name)
+        return self
+
+    def _misplaced(self, is_what: str, kind: ResourceKind, name: str) -> StatusError:
+        group = kind.group.partition(".")[0] or "core"
+        if kind.custom:
+            group, name = (
+                "unstructured",
+                "UnstructuredList" if is_what == "a list" else "Unstructured",
+            )
+        message = (
+            f"you requested {self.transform}, but the requested object is {is_what} "
+            f"(*{group}.{name})"
+        )
+        return StatusError(406, "NotAcceptable", message)
 
 
 def _not_acceptable(available: str) -> StatusError:
@@ -89,8 +111,8 @@ def _not_acceptable(available: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message, details={})
 
 
-def _not_among_accepted() -> StatusError:
-    message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
+def _not_among_accepted(accepted: str = ACCEPTED_BODIES) -> StatusError:
+    message = f"only the following media types are accepted: {accepted}"
     return StatusError(406, "NotAcceptable", message)
 
 
@@ -98,51 +120,98 @@ PLAIN: Final = ResponseFormat()
 
 
 def negotiate(
-    accept: str, kind: ResourceKind | None = None, *, streams: bool = False
+    accept: str, kind: ResourceKind | None = None, *, streams: bool = False, watch: bool = False
 ) -> ResponseFormat:
-    """The first acceptable form of an Accept header; protobuf only if the kind has a message.
+    """The best form of an Accept header; protobuf only if the kind has a message.
 
-    A refusal names the forms of the path; `streams`: lists and watches are served under it.
+    As in kube-apiserver, its router looks at the media types alone, and at those of built-in kinds
+    only; what passes it is refused by its parameters, in other words. `streams`: lists and watches
+    are served under the path; `watch`: a watch is asked for.
 
     Raises:
         StatusError: nothing in it can be produced (406).
     """
     if accept in ("", "*/*", JSON):
         return PLAIN
-    unknown_version = False
-    for clause in accept.split(","):
-        media_type, *parameters = (part.strip() for part in clause.split(";"))
-        named = dict(part.split("=", 1) for part in parameters if "=" in part)
-        if media_type in (JSON, "*/*", "application/*"):
-            if "as" in named and named.get("v") not in ("v1", "v1beta1"):
-                unknown_version = True
-                continue
-            return ResponseFormat(JSON, named.get("as", ""), named.get("v", "v1"))
-        if "as" in named:
+    clauses = list(_clauses(accept))
+    if kind is None or not kind.custom:
+        _check_routed(clauses, f"{_AVAILABLE}, {_STREAMS}" if streams else _AVAILABLE)
+    for media_type, named in clauses:
+        if not _is_known(named):
             continue
+        transform, version = named.get("as", ""), named.get("v", "v1")
+        if media_type in (JSON, *_ANY):
+            return ResponseFormat(JSON, transform, version)
+        if media_type == YAML and watch:
+            raise _not_among_accepted(_STREAMS)
         if media_type == YAML:
-            return ResponseFormat(YAML)
-        if media_type == protobuf.MEDIA_TYPE and kind is not None and writes_protobuf(kind):
+            return ResponseFormat(YAML, transform, version)
+        if (
+            media_type == protobuf.MEDIA_TYPE
+            and not transform
+            and not watch
+            and kind is not None
+            and writes_protobuf(kind)
+        ):
             return ResponseFormat(protobuf.MEDIA_TYPE)
-    if unknown_version or (kind is not None and kind.custom):
-        raise _not_among_accepted()
-    raise _not_acceptable(f"{_AVAILABLE}, {_STREAMS}" if streams else _AVAILABLE)
+    raise _not_among_accepted()
 
 
 def check_acceptable(accept: str, *, json_only: bool = False, by_router: bool = True) -> None:
     """Refuse an Accept header that has none of the forms of a document about the API itself.
 
-    `json_only`: it has that one; `by_router`: kube-apiserver refuses it before it looks further.
+    `json_only`: it has that one, whatever the parameters; `by_router`: kube-apiserver's router
+    refuses it before anything looks further.
 
     Raises:
         StatusError: it has none of them (406).
     """
-    forms = (JSON,) if json_only else (JSON, YAML, protobuf.MEDIA_TYPE)
-    named = [clause.partition(";")[0].strip() for clause in accept.split(",")]
-    if accept and not {*forms, "*/*", "application/*"}.intersection(named):
-        if by_router:
-            raise _not_acceptable(JSON if json_only else _AVAILABLE)
+    if not accept:
+        return
+    clauses = list(_clauses(accept))
+    if by_router:
+        _check_routed(clauses, JSON if json_only else _AVAILABLE, json_only=json_only)
+    if json_only:
+        return
+    forms = (*_ANY, JSON, YAML, protobuf.MEDIA_TYPE)
+    if not any(
+        media_type in forms and not named.keys() & _TRANSFORMING and _is_known(named)
+        for media_type, named in clauses
+    ):
         raise _not_among_accepted()
+
+
+def _clauses(accept: str) -> Iterable[tuple[str, dict[str, str]]]:
+    """Media types and parameters, the best first: by quality, the specific ones before others."""
+    found = []
+    for clause in accept.split(","):
+        media_type, *parameters = (part.strip() for part in clause.split(";"))
+        named = dict(part.split("=", 1) for part in parameters if "=" in part)
+        try:
+            quality = float(named.get("q", "1"))
+        except ValueError:
+            quality = 1.0
+        found.append((-quality, media_type in _ANY, media_type, named))
+    return [(media_type, named) for *_, media_type, named in sorted(found, key=lambda one: one[:2])]
+
+
+def _check_routed(
+    clauses: Iterable[tuple[str, object]], available: str, *, json_only: bool = False
+) -> None:
+    routed = {"*/*", JSON} if json_only else {"*/*", JSON, YAML, protobuf.MEDIA_TYPE}
+    if routed.isdisjoint(media_type for media_type, _named in clauses):
+        raise _not_acceptable(available)
+
+
+def _is_known(named: Mapping[str, str]) -> bool:
+    """Whether the parameters ask for a transformation and a stream that there are, if for any."""
+    if named.get("stream", "") not in ("", "watch"):
+        return False
+    return not named.keys() & _TRANSFORMING or (
+        named.get("as") in ("Table", _PARTIAL, f"{_PARTIAL}List")
+        and named.get("g") == "meta.k8s.io"
+        and named.get("v") in ("v1", "v1beta1")
+    )
 
 
 def writes_protobuf(kind: ResourceKind) -> bool:
@@ -160,11 +229,10 @@ class Renderer:
     def one(self, kind: ResourceKind, entry: Entry, form: ResponseFormat) -> bytes:
         """One object."""
         if form.transform == "Table":
-            return orjson.dumps(
-                self._table(kind, [entry.obj], {"resourceVersion": str(entry.revision)}, form)
-            )
+            version: JsonObject = {"resourceVersion": str(entry.revision)}
+            return _written(self._table(kind, [entry.obj], version, form), form)
         if form.transform == _PARTIAL:
-            return orjson.dumps(_partial(entry.obj, form))
+            return _written(_partial(entry.obj, form), form)
         if form.media_type == YAML:
             return to_yaml(from_storage(kind, entry.obj))
         if form.media_type == protobuf.MEDIA_TYPE:
@@ -196,12 +264,11 @@ class Renderer:
     ) -> bytes:
         if form.transform == "Table":
             objects = [entry.obj for entry in page.entries]
-            return orjson.dumps(self._table(kind, objects, metadata, form))
+            return _written(self._table(kind, objects, metadata, form), form)
         if form.transform == f"{_PARTIAL}List":
             items = [_partial(entry.obj, form) for entry in page.entries]
-            return orjson.dumps(
-                _list_of(f"{_PARTIAL}List", f"meta.k8s.io/{form.version}", metadata, items)
-            )
+            version = f"meta.k8s.io/{form.version}"
+            return _written(_list_of(f"{_PARTIAL}List", version, metadata, items), form)
         return self._converted_list(kind, page, metadata, form)
 
     def watched(
@@ -228,7 +295,7 @@ class Renderer:
         body = _list_of(kind.list_name, kind.api_version, metadata, items)
         if form.media_type == protobuf.MEDIA_TYPE:
             return protobuf.write_body(f"{kind.type_name}List", body)
-        return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
+        return _written(body, form)
 
     def _table(
         self,
@@ -261,6 +328,10 @@ def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> Iterator[bytes]:
     for entry in entries:
         yield begin + entry.data[cut:]
         begin = b",{" if prefix else b","
+
+
+def _written(body: JsonObject, form: ResponseFormat) -> bytes:
+    return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
 
 
 def to_yaml(body: JsonObject) -> bytes:

@@ -43,7 +43,7 @@ class RequestInfo:
 
     kind: ResourceKind
     namespace: str | None
-    """None: across all namespaces, or a cluster-scoped kind."""
+    """None: across all namespaces, or a cluster-scoped kind; empty: the path names an empty one."""
     name: str = ""
     subresource: str = ""
     watch: bool = False
@@ -53,6 +53,21 @@ class RequestInfo:
     def key(self) -> Key:
         """The key of the object it names."""
         return self.namespace or "", self.name
+
+
+def path_parts(path: str) -> list[str]:
+    """The parts of a path that are not empty, and an empty namespace, which lists as none does."""
+    parts = path.strip("/").split("/")
+    at = 3 if parts[0] == "api" else 4
+    kept = [part for part in parts if part]
+    if (
+        parts.count("") == 1
+        and parts[at - 1 : at + 1] == ["namespaces", ""]
+        and parts[at + 1] not in ("status", "finalize")
+        and not path.startswith("//")
+    ):
+        kept.insert(at, "")
+    return kept
 
 
 def parse_path(parts: list[str], kinds: KindTable) -> RequestInfo | None:
@@ -79,6 +94,8 @@ def parse_path(parts: list[str], kinds: KindTable) -> RequestInfo | None:
         namespace, rest = rest[1], rest[2:]
     kind = kinds.find(group, version, rest[0])
     if kind is None or (namespace is not None and not kind.namespaced):
+        raise no_such_resource()
+    if namespace is None and kind.namespaced and "list" not in kind.verbs:
         raise no_such_resource()
     name = rest[1] if len(rest) > 1 else ""
     # Behind a proxy, the path is that of the server which it leads to.

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.plugin_api import ChangeCursor, Handle, JsonObject
+from stellwerk.plugin_api import ChangeCursor, Handle, IntColumn, JsonObject
 
 KIND: Final = "NodeUsage"
 FloatColumn = npt.NDArray[np.float64]
@@ -23,6 +23,7 @@ the means and deviations by which risk is reckoned (NaN: there is no number of t
 
 FULL_PERCENT: Final = 100.0
 _HALF: Final = 0.5
+_BELOW_HALF: Final = math.nextafter(0.5, 0.0)
 _NAMED: Final = 3
 MOST_NODES: Final = 50_000
 _MOST_METRICS: Final = 64
@@ -175,6 +176,8 @@ class UsageTable:
         """The end of the measured window, in seconds since the epoch."""
         self.revision = 0
         """Changes when what is measured does."""
+        self.version = 0
+        """Changes with any column: also when a node comes, goes or is of another size."""
         self._stale = False
         self._missing = handle.metrics.gauge(
             "stellwerk_nodes_without_usage",
@@ -198,6 +201,7 @@ class UsageTable:
             self.revision += 1
             changed = True
         if changed:
+            self.version += 1
             self._show_missing()
         return self.revision
 
@@ -302,6 +306,15 @@ class UsageTable:
                 self._index[row] = -1 if node is None else self._position.get(node.name, -1)
             self._columns.clear()
         return rows != []
+
+
+def whole_scores(values: FloatColumn) -> IntColumn:
+    """(n,) int64, rounded half up; 0 of what is below it or no number. Takes `values` over."""
+    np.fmax(values, 0.0, out=values)
+    # Not a half: of the number just below a half the sum would be 1.
+    values += _BELOW_HALF
+    scores: IntColumn = values.astype(np.int64)
+    return scores
 
 
 def go_round(values: FloatColumn) -> FloatColumn:

@@ -42,6 +42,10 @@ class PowerModel(ConfigModel):
     k2: float = 0.0
 
 
+_NO_MODEL: Final = PowerModel()
+"""Of nodes without one, on which a pod costs nothing."""
+
+
 class PeaksArgs(ConfigModel):
     """As of the upstream plugin of that name, whose arguments begin with capitals."""
 
@@ -81,31 +85,38 @@ class Peaks(ScorePlugin, NormalizeScorePlugin, ExplainPlugin):
         self._source = source_of(handle, usage)
         self._usage = UsageTable(handle, self._source.name, args.max_age_seconds)
         self._nodes = ChangeCursor(handle.snapshot.node_changes)
+        self._version = -1
         self._k: FloatColumn = np.zeros((2, 0))
         """(2, N) float64, k1 and k2."""
+        self._used: FloatColumn = np.zeros(0)
+        """(N,) float64, measured millicores; NaN: not measured."""
+        self._most: FloatColumn = np.zeros(0)
+        """(N,) float64, the capacity in millicores; without any, endless: nothing is used then."""
+        self._now: FloatColumn = np.zeros(0)
+        """(N,) float64, e^(k2 · utilisation)."""
         handle.sources.follow(self._source)
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        """The spec and what is measured."""
-        return (pod.spec, self._usage.refresh())
+        """The request and what is measured."""
+        return (pod.amounts.requests.get("cpu", 0), self._usage.refresh())
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
         """(n,) int64, the added power in quadrillionths; 0 where it is not known."""
-        self._usage.refresh()
-        self._follow_nodes()
-        k1, k2 = self._k[0][nodes.rows], self._k[1][nodes.rows]
-        load = self._usage.column("cpuFirst")[nodes.rows]
-        capacity = nodes.gather(self._capacity.millis[: nodes.snapshot.size]).astype(np.float64)
-        request = float(pod.amounts.requests.get("cpu", 0))
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            predicted = 100 * ((load / 100) * capacity + request) / capacity
-            predicted = np.where(capacity == 0, 0.0, predicted)
-            added = k1 * (np.exp(k2 * predicted) - np.exp(k2 * load)) * _SCALE
+        self._look()
+        predicted = self._used[nodes.rows] + float(pod.amounts.requests.get("cpu", 0))
+        predicted *= FULL_PERCENT
+        predicted /= self._most[nodes.rows]
+        with np.errstate(invalid="ignore", over="ignore"):
+            added = self._k[1][nodes.rows] * predicted
+            np.exp(added, out=added)
+            added -= self._now[nodes.rows]
+            added *= self._k[0][nodes.rows]
+            added *= _SCALE
         # Without measurement or room there is no number, and upstream takes it for the least cost.
-        added[np.isnan(load) | np.isnan(added) | (predicted > FULL_PERCENT)] = 0
-        raw: IntColumn = np.trunc(np.clip(added, -_LARGEST, _LARGEST)).astype(np.int64)
+        added[~(predicted <= FULL_PERCENT) | np.isnan(added)] = 0
+        raw: IntColumn = np.clip(added, -_LARGEST, _LARGEST, out=added).astype(np.int64)
         return raw
 
     @override
@@ -132,13 +143,26 @@ class Peaks(ScorePlugin, NormalizeScorePlugin, ExplainPlugin):
             )
         return PluginFacts(lines=tuple(lines))
 
-    def _follow_nodes(self) -> None:
+    def _look(self) -> None:
+        """Follow the measurements and the nodes."""
         snapshot = self._handle.snapshot
+        self._usage.refresh()
+        if self._usage.version == self._version:
+            return
+        self._version = self._usage.version
         rows = self._nodes.advance()
         if rows is None or self._k.shape[1] != snapshot.size:
             self._k = np.zeros((2, snapshot.size))
             rows = list(snapshot.row_of.values())
-        for row in rows:
-            node = snapshot.nodes[row]
-            model = self._models.get(node.name) if node is not None else None
-            self._k[:, row] = (model.k1, model.k2) if model is not None else 0
+        models = [self._model_of(row) for row in rows]
+        self._k[:, rows] = [[model.k1 for model in models], [model.k2 for model in models]]
+        load = self._usage.column("cpuFirst")
+        capacity = self._capacity.millis[: snapshot.size].astype(np.float64)
+        self._used = (load / 100) * capacity
+        self._most = np.where(capacity == 0, np.inf, capacity)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._now = np.exp(self._k[1] * load)
+
+    def _model_of(self, row: int) -> PowerModel:
+        node = self._handle.snapshot.nodes[row]
+        return self._models.get(node.name, _NO_MODEL) if node is not None else _NO_MODEL

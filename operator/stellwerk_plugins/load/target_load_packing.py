@@ -30,13 +30,20 @@ from stellwerk.plugin_api import (
     millis,
 )
 from stellwerk_plugins.load.cpu_capacity import CpuCapacity
-from stellwerk_plugins.load.node_usage import FULL_PERCENT, FloatColumn, UsageTable, go_round
+from stellwerk_plugins.load.node_usage import (
+    FULL_PERCENT,
+    FloatColumn,
+    UsageTable,
+    go_round,
+    whole_scores,
+)
 from stellwerk_plugins.load.recent_pods import RecentPods
 from stellwerk_plugins.load.sources import UsageArgs, source_of
 
 _REPORTING_SECONDS: Final = 60
 """Of a pod that came so short a time before the window's end, nothing may have been measured."""
 _MOST_LINES: Final = 10
+_MOST_MILLIS: Final = float(1 << 62)
 
 
 def _multiplier(text: str) -> str:
@@ -90,31 +97,41 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
         self._source = source_of(handle, args)
         self._usage = UsageTable(handle, self._source.name, args.max_age_seconds)
         self._changed_rows = ChangeCursor(handle.snapshot.usage_changes)
-        self._missing: IntColumn = np.zeros(0, np.int64)
-        """(N,) int64, millicores that recent pods are expected to add."""
+        self._missing: FloatColumn = np.zeros(0)
+        """(N,) float64, millicores that recent pods are expected to add."""
+        self._used: FloatColumn = np.zeros(0)
+        """(N,) float64, measured millicores; NaN: not measured."""
+        self._most: FloatColumn = np.zeros(0)
+        """(N,) float64, the capacity in millicores; without any, endless: nothing is used then."""
+        self._version = -1
         self._window_end_seconds = 0
         self._predictions: WeakKeyDictionary[SchedulingSpec, int] = WeakKeyDictionary()
         handle.sources.follow(self._source)
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        """The spec and what is measured; pods on the node are followed row by row."""
+        """What is expected of the pod and what is measured; pods are followed row by row."""
         self._look()
-        return (pod.spec, self._usage.revision)
+        return (self._prediction(pod), self._usage.revision)
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
         """(n,) int64, 0 to 100."""
         self._look()
-        predicted = self._predicted(pod, nodes)
-        target = self._target
-        packed = go_round((100 - target) * predicted / target + target)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            spread = go_round(target * (100 - predicted) / (100 - target))
-        scores = np.where(predicted > target, spread, packed)
-        scores[predicted > FULL_PERCENT] = 0
-        scores[np.isnan(predicted)] = 0
-        return np.clip(scores, 0, MAX_NODE_SCORE).astype(np.int64)
+        predicted, target = self._predicted(pod, nodes), self._target
+        scores = predicted * (MAX_NODE_SCORE - target)
+        scores /= target
+        scores += target
+        if target < FULL_PERCENT:
+            beyond = predicted > target
+            spread = np.subtract(FULL_PERCENT, predicted, out=predicted)
+            spread *= target
+            spread /= FULL_PERCENT - target
+            np.copyto(scores, spread, where=beyond)
+        else:
+            scores[predicted > FULL_PERCENT] = 0
+            np.minimum(scores, MAX_NODE_SCORE, out=scores)
+        return whole_scores(scores)
 
     @override
     def explain(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PluginFacts | None:
@@ -122,7 +139,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
         names = [node.name if node is not None else "" for node in nodes.nodes()]
         load = self._usage.column("cpuLast")[nodes.rows]
         predicted, scores = self._predicted(pod, nodes), self.score(state, pod, nodes)
-        missing = nodes.gather(self._missing)
+        missing = self._missing[nodes.rows]
         lines = [self._usage.explained([name for name in names if name])]
         for position in np.argsort(-scores, kind="stable")[:_MOST_LINES].tolist():
             if not names[position]:
@@ -130,22 +147,19 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
             lines.append(
                 f"{names[position]}: no measurement, so 0"
                 if np.isnan(load[position])
-                else f"{names[position]}: {load[position]:.1f}% measured, {missing[position]}m of "
-                f"pods that came since, {predicted[position]:.1f}% with this pod (target "
+                else f"{names[position]}: {load[position]:.1f}% measured, {missing[position]:.0f}m "
+                f"of pods that came since, {predicted[position]:.1f}% with this pod (target "
                 f"{self._target:g}%): {scores[position]}"
             )
         return PluginFacts(lines=tuple(lines))
 
     def _predicted(self, pod: PodInfo, nodes: NodeView) -> FloatColumn:
         """(n,) float64, percent of CPU capacity once the pod runs there; NaN: not measured."""
-        capacity = nodes.gather(self._capacity.millis[: nodes.snapshot.size]).astype(np.float64)
-        used = (self._usage.column("cpuLast")[nodes.rows] / 100) * capacity
-        missing = nodes.gather(self._missing)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            predicted = 100 * (used + float(self._prediction(pod)) + missing) / capacity
-        predicted[(capacity == 0) & ~np.isnan(used)] = 0
-        result: FloatColumn = predicted
-        return result
+        predicted: FloatColumn = self._used[nodes.rows] + float(self._prediction(pod))
+        predicted += self._missing[nodes.rows]
+        predicted *= FULL_PERCENT
+        predicted /= self._most[nodes.rows]
+        return predicted
 
     def _prediction(self, pod: PodInfo) -> int:
         """The load that is expected of a pod, in millicores (`PredictUtilisation`)."""
@@ -159,7 +173,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
                 total += millis(container.limits["cpu"])
             elif "cpu" in container.requests:
                 expected = float(millis(container.requests["cpu"])) * self._multiplier
-                total += int(go_round(np.array([expected]))[0])
+                total += int(go_round(np.clip([expected], -_MOST_MILLIS, _MOST_MILLIS))[0])
             else:
                 total += self._default_millis
         self._predictions[pod.spec] = total
@@ -169,6 +183,11 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
         """Follow the time, the measurements and the pods that came."""
         snapshot = self._handle.snapshot
         self._usage.refresh()
+        if self._usage.version != self._version:
+            self._version = self._usage.version
+            capacity = self._capacity.millis[: snapshot.size].astype(np.float64)
+            self._used = (self._usage.column("cpuLast") / 100) * capacity
+            self._most = np.where(capacity == 0, np.inf, capacity)
         if not snapshot.open_trials:
             now_seconds = self._handle.now().timestamp()
             since_seconds = self._usage.end_seconds - _REPORTING_SECONDS
@@ -177,7 +196,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
         if self._usage.end_seconds != self._window_end_seconds:
             self._window_end_seconds, rows = self._usage.end_seconds, None
         if rows is None or len(self._missing) != snapshot.size:
-            self._missing = np.zeros(snapshot.size, np.int64)
+            self._missing = np.zeros(snapshot.size)
             rows = list(self._recent.by_row)
         for row in rows:
             self._missing[row] = self._missing_on(row)

@@ -26,7 +26,7 @@ _MANY_ZONES: Final = 10
 _FEW: Final = 2
 """Of nodes with many zones, only sets of so few are tried: there are too many others."""
 _BEYOND: Final = float(1 << 62)
-_AT_ONCE: Final = 20_000
+_AT_ONCE: Final = 16_000
 """So many numbers at a time stay near the processor."""
 _LARGEST_IN_FLOATS: Final = 1 << 46
 

@@ -103,6 +103,15 @@ def test_a_binding_of_another_pod_than_its_path_binds_nothing(
         ask(url, "DELETE", f"{PODS}/bound?gracePeriodSeconds=0")
 
 
+def test_the_old_form_of_a_binding_brings_no_uid_with_it(url: str) -> None:
+    """As all that is created through a collection: the API gives uids."""
+    make_pod(url, "old-form")
+    body = {"metadata": {"name": "old-form", "uid": "another"}, "target": {"name": "n"}}
+    assert ask(url, "POST", f"{PODS}/old-form/binding", body)[0] == 409
+    assert ask(url, "POST", f"{NAMESPACE}/bindings", body)[0] == 201
+    ask(url, "DELETE", f"{PODS}/old-form?gracePeriodSeconds=0")
+
+
 def test_a_binding_that_names_the_namespace_of_its_path_is_carried_out(url: str) -> None:
     make_pod(url, "named")
     body = {"metadata": {"name": "named", "namespace": "default"}, "target": {"name": "n"}}
@@ -278,7 +287,7 @@ def test_documents_about_the_api_are_refused_in_other_forms(
     status, answer = send(url, "GET", path, headers={"Accept": "text/html"})
     body = json.loads(answer)
     assert (status, body["message"], body.get("details")) == (406, message, details)
-    for accept in ("*/*", "application/*", "application/json;q=0.5, text/html"):
+    for accept in ("*/*", "application/json;q=0.5, text/html"):
         assert send(url, "GET", path, headers={"Accept": accept})[0] == 200
 
 
@@ -297,7 +306,7 @@ def test_a_slash_at_the_end_changes_nothing(url: str, path: str) -> None:
     "path",
     [
         "/api/v1//pods",
-        "/api/v1/namespaces//pods",
+        "/api/v1/namespaces///pods",
         f"{NAMESPACE}//pods",
         f"{PODS}//log",
         "/api//v1/pods",
@@ -315,7 +324,156 @@ def test_an_empty_part_of_a_path_outside_all_versions_is_no_page(url: str, path:
     assert ask(url, "GET", path)[0] == 404
 
 
+NOT_FOUND = "the server could not find the requested resource"
+NOT_ALLOWED = "the server does not allow this method on the requested resource"
+NO_PAGE = "404 page not found\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/livez/", 404, NO_PAGE),
+        ("GET", "/readyz//", 404, NO_PAGE),
+        ("GET", "/livez/ping/", 404, NO_PAGE),
+        ("GET", "/openapi/v2/", 404, NO_PAGE),
+        ("GET", "/apis//", 404, NO_PAGE),
+        ("GET", "/apis//apps", 404, NO_PAGE),
+        ("GET", "//", 404, NO_PAGE),
+        ("GET", "/version/x", 404, NOT_FOUND),
+        ("GET", "/apis/apps//v1/deployments", 404, NOT_FOUND),
+        ("GET", "/apis/apps//deployments", 404, NOT_FOUND),
+        ("POST", "/version", 405, NOT_ALLOWED),
+        ("DELETE", "/api", 405, NOT_ALLOWED),
+        ("PUT", "/apis/apps/v1", 405, NOT_ALLOWED),
+        ("POST", "/api/v9", 404, NOT_FOUND),
+        ("POST", "/api/v1/bindings", 404, NOT_FOUND),
+        ("POST", "/apis/authorization.k8s.io/v1/localsubjectaccessreviews", 404, NOT_FOUND),
+        ("POST", "/api/v1/pods", 405, NOT_ALLOWED),
+    ],
+)
+def test_paths_that_nothing_is_served_under(
+    url: str, method: str, path: str, status: int, message: str
+) -> None:
+    found, answer = ask(url, method, path)
+    assert (found, answer.get("message", answer.get("text"))) == (status, message)
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/", "/api//", "/api/v1/", "/apis/", "/apis/apps/", "/apis/apps/v1/", "/version/"]
+)
+def test_documents_about_the_api_are_served_with_a_slash_at_the_end(url: str, path: str) -> None:
+    assert ask(url, "GET", path)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "pods/x", 400, "Namespace parameter required."),
+        ("GET", "pods/x/status", 400, "Namespace parameter required."),
+        ("DELETE", "configmaps", 400, "Namespace parameter required."),
+        ("PUT", "configmaps/x", 400, "Namespace parameter required."),
+        ("GET", "nodes", 404, NOT_FOUND),
+        ("GET", "nothing", 404, NOT_FOUND),
+        ("GET", "bindings", 405, NOT_ALLOWED),
+        ("GET", "status", 404, NOT_FOUND),
+        (
+            "POST",
+            "configmaps",
+            422,
+            'ConfigMap "x" is invalid: metadata.namespace: Required value',
+        ),
+    ],
+)
+def test_an_empty_namespace_is_none_of_a_pod_or_config_map(
+    url: str, method: str, path: str, status: int, message: str
+) -> None:
+    body = {"metadata": {"name": "x"}} if method in ("POST", "PUT") else None
+    found, answer = ask(url, method, f"/api/v1/namespaces//{path}", body)
+    assert (found, answer["message"]) == (status, message)
+
+
+def test_an_empty_namespace_lists_what_is_in_all(url: str) -> None:
+    make_pod(url, "listed")
+    try:
+        status, found = ask(url, "GET", "/api/v1/namespaces//pods")
+        assert (status, found["kind"]) == (200, "PodList")
+        assert "listed" in {each["metadata"]["name"] for each in found["items"]}
+    finally:
+        ask(url, "DELETE", f"{PODS}/listed?gracePeriodSeconds=0")
+
+
 # Accept headers.
+
+
+AMONG = (
+    "only the following media types are accepted: "
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+)
+META = "v=v1;g=meta.k8s.io"
+NODES = "/api/v1/nodes"
+WATCH = f"{NODES}?watch=true&timeoutSeconds=1"
+
+
+@pytest.mark.parametrize(
+    ("accept", "path", "message"),
+    [
+        (f"application/json;as=Nothing;{META}", NODES, AMONG),
+        ("application/json;as=Table;v=v1;g=x", NODES, AMONG),
+        ("application/json;as=Table;v=v1", NODES, AMONG),
+        ("application/json;v=v1", f"{NODES}/n", AMONG),
+        ("application/json;stream=x", WATCH, AMONG),
+        (f"application/vnd.kubernetes.protobuf;as=Table;{META}", NODES, AMONG),
+        ("application/*", NODES, AVAILABLE + STREAMS),
+        ("application/*", "/api/v1", AVAILABLE),
+        ("application/*", "/version", AVAILABLE.partition(", ")[0]),
+        (f"application/json;as=Table;{META}", "/api/v1", AMONG),
+        (f"application/json;as=Table;{META}", "/apis", AMONG),
+        ("application/json;v=v1", "/apis/apps", AMONG),
+        (
+            "application/yaml",
+            WATCH,
+            f"only the following media types are accepted: {STREAMS.removeprefix(', ')}",
+        ),
+        (
+            f"application/json;as=PartialObjectMetadata;{META}",
+            NODES,
+            (
+                "you requested PartialObjectMetadata, but the requested object is a list "
+                "(*core.NodeList)"
+            ),
+        ),
+    ],
+)
+def test_parameters_of_media_types_are_refused_after_the_router_let_them_pass(
+    url: str, accept: str, path: str, message: str
+) -> None:
+    status, answer = ask(url, "GET", path, headers={"Accept": accept})
+    assert (status, answer.get("message", answer.get("text"))) == (406, message)
+
+
+@pytest.mark.parametrize("path", ["/apis", "/apis/apps"])
+def test_documents_beside_the_router_are_served_as_any_application(url: str, path: str) -> None:
+    assert send(url, "GET", path, headers={"Accept": "application/*"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("accept", "begins"),
+    [
+        ("application/json;q=0.5, application/yaml", b"apiVersion: v1\n"),
+        ("application/yaml;q=0.9, */*", b'{"kind":"NodeList"'),
+        ("*/*, application/yaml", b"apiVersion: v1\n"),
+        (f"application/json;as=Nothing;{META}, application/json", b'{"kind":"NodeList"'),
+        (f"application/yaml;as=Table;{META}", b"apiVersion: meta.k8s.io/v1\ncolumnDefinitions:"),
+        (
+            f"application/yaml;as=PartialObjectMetadataList;{META}",
+            b"apiVersion: meta.k8s.io/v1\nitems:",
+        ),
+        ("application/json;stream=watch;pretty=1", b'{"kind":"NodeList"'),
+    ],
+)
+def test_the_best_form_that_can_be_made_is_answered(url: str, accept: str, begins: bytes) -> None:
+    status, body = send(url, "GET", NODES, headers={"Accept": accept})
+    assert (status, body[: len(begins)]) == (200, begins)
 
 
 @pytest.mark.parametrize(
@@ -503,6 +661,13 @@ INVALID = 'TokenRequest.authentication.k8s.io "{}" is invalid: {}'
             400,
             "cannot bind token to object of type /v1, Kind=Dog",
             id="bound to a kind that ends no token",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {}},
+            400,
+            "cannot bind token to object of type /, Kind=",
+            id="bound to nothing",
         ),
         pytest.param(
             {},
@@ -722,6 +887,23 @@ def test_fields_that_stand_twice_in_what_is_overwritten_are_named_too(url: str) 
             'duplicate field "data.a", duplicate field "data", duplicate field "binaryData"'
         ),
     )
+
+
+def test_what_is_in_an_unknown_field_and_that_it_stands_twice_is_not_looked_at(url: str) -> None:
+    content = b'{"metadata":{"name":"x","name":"x"},"new":{"a":1,"a":2},"new":[{"b":1,"b":2}]}'
+    path = f"{NAMESPACE}/configmaps?fieldValidation=Strict"
+    status, answer = send(url, "POST", path, content, {"Content-Type": "application/json"})
+    found = json.loads(answer)["message"].partition("error: ")[2]
+    assert (status, found) == (400, 'duplicate field "metadata.name", unknown field "new"')
+
+
+@pytest.mark.parametrize("end", [b"---\nmetadata: {name: b}\n", b"%YAML 1.2\n", b"...\n}}\n"])
+def test_what_follows_the_first_document_of_a_body_is_not_looked_at(url: str, end: bytes) -> None:
+    path = f"{NAMESPACE}/configmaps?dryRun=All&fieldValidation=Strict"
+    for size in (1, 100_000):  # long ones are read in a thread
+        content = b"metadata: {name: first}\ndata: {a: %b}\n%b" % (b"x" * size, end)
+        status, answer = send(url, "POST", path, content, {"Content-Type": "application/yaml"})
+        assert (status, json.loads(answer)["metadata"]["name"]) == (201, "first")
 
 
 def test_strict_decoding_of_yaml_names_fields_in_the_order_of_their_keys(url: str) -> None:

@@ -41,9 +41,9 @@ from stellwerk.world.gangs.group_attempt import MemberResult
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     RemainingMembers,
-    end_reservation,
     member_failures,
     reserve_nodes,
+    try_with_reservation_once_more,
 )
 from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
 from stellwerk.world.gangs.pod_groups import GroupMembers
@@ -168,13 +168,13 @@ class SubmitGroupResult:
             return {}
         if reservation.left_seconds > 0:
             self._reservation_timers[key] = asyncio.get_running_loop().call_later(
-                reservation.left_seconds, self._end_reservation, key
+                reservation.left_seconds, self._try_with_reservation_once_more, key
             )
         return reservation.nodes
 
-    def _end_reservation(self, key: PodGroupKey) -> None:
+    def _try_with_reservation_once_more(self, key: PodGroupKey) -> None:
         del self._reservation_timers[key]
-        end_reservation(self.world, key)
+        try_with_reservation_once_more(self.world, key)
 
     def _evict(
         self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]

@@ -35,13 +35,14 @@ from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import (
     API_VERSION,
-    DEFAULT_PROFILE_MANIFEST,
     KIND,
     PLURAL,
     LoadedProfile,
     Rejected,
     arbitrate,
+    first_profile,
     load_profile,
+    operator_of,
 )
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
@@ -137,6 +138,8 @@ class ProfileLoader:
         self._seeded = seeded
         self._metrics = metrics
         self._max_complexity = max_complexity
+        self.operator_name = ""
+        """Profiles with it as their label count; empty: those without the label."""
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._assemblies: dict[str, Assembly] = {}
@@ -172,7 +175,7 @@ class ProfileLoader:
     ) -> None:
         """An object was added, changed or deleted; `parse` may know what `self.parse` gives."""
         name = obj["metadata"]["name"]
-        if gone:
+        if gone or operator_of(obj) != self.operator_name:
             if self.entries.pop(name, None) is None:
                 return
             logger.info("SchedulerProfile %s is gone", name)
@@ -477,17 +480,18 @@ async def ensure_profile(
     """
     if loader.entries:
         return
+    manifest = first_profile(loader.operator_name)
     try:
-        created = await client.create(_PATH, DEFAULT_PROFILE_MANIFEST)
+        created = await client.create(_PATH, manifest)
     except Conflict:
         return
     except SchedulerError as failure:
         logger.warning(
             "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
-            DEFAULT_PROFILE_MANIFEST["spec"]["schedulerName"],
+            manifest["spec"]["schedulerName"],
             failure,
         )
-        created = dict(DEFAULT_PROFILE_MANIFEST)
+        created = manifest
     handlers.on_object(KIND, "ADDED", created)
 
 

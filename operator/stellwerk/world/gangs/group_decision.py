@@ -396,7 +396,7 @@ def reserve_nodes(
     return Reservation(preemption.nodes if is_kept else {}, left_seconds)
 
 
-def end_reservation(world: World, key: PodGroupKey) -> None:
+def try_with_reservation_once_more(world: World, key: PodGroupKey) -> None:
     """Have a group tried a last time with its reservation, which ends if that is in vain."""
     members = world.pod_groups.groups.get(key)
     if members is not None and members.reserved_since is not None:

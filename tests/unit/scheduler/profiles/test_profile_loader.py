@@ -19,9 +19,10 @@ from stellwerk.models.compatibility import Compatibility, Release
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile import OPERATOR_LABEL, operator_of
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
-from stellwerk.scheduler.profiles.profile_loader import NewPlugins
+from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ensure_profile
 from stellwerk.world.decide import decide
 from stellwerk.world.loop import TIMERS
 from tests.support.builders import make_node, make_pod, pod_info
@@ -649,6 +650,30 @@ def install(site: Path, name: str, source: str = SOURCE) -> None:
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     points = f"[stellwerk.plugins]\n{name} = {name.lower()}:{name}\n"
     (information / "entry_points.txt").write_text(points)
+
+
+def test_several_operators_serve_the_profiles_with_their_label() -> None:
+    unnamed, named = InProcess(), InProcess()
+    named.operator.loader.operator_name = "gpu"
+    theirs = make_profile("packing")
+    for world in (unnamed, named):
+        world.apply(make_profile("spreading"))
+        theirs["metadata"]["labels"] = {OPERATOR_LABEL: "gpu"}
+        world.apply(theirs)
+    assert set(unnamed.profiles.served) == {"spreading"}
+    assert set(named.profiles.served) == {"packing"}
+    theirs = {**theirs, "metadata": {**theirs["metadata"], "labels": {OPERATOR_LABEL: "other"}}}
+    named.apply(theirs)
+    assert set(named.profiles.served) == set()
+    assert "packing" not in named.operator.loader.entries
+
+
+async def test_a_named_operator_makes_the_first_profile_of_its_name() -> None:
+    world = InProcess()
+    world.operator.loader.operator_name = "gpu"
+    await ensure_profile(world.operator.loader, world.client, world.operator.handlers)
+    assert set(world.profiles.served) == {"gpu"}
+    assert operator_of(world.operator.loader.entries["gpu"].obj) == "gpu"
 
 
 def accepted(world: InProcess, profile: str) -> bool:

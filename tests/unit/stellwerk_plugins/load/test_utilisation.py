@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from stellwerk_plugins.load.utilisation import beta_probability
+from stellwerk_plugins.load.utilisation import beta_probabilities, beta_probability
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,18 @@ def test_both_sides_add_up(x: float) -> None:
 def test_without_a_distribution_there_is_no_number() -> None:
     assert math.isnan(beta_probability(0, 1, 0.5))
     assert math.isnan(beta_probability(math.inf, math.inf, 0.5))
+
+
+def test_many_at_once_are_each_as_one_alone() -> None:
+    shapes = np.random.default_rng(7)
+    alpha = np.append(10 ** shapes.uniform(-3, 5, 400), [0, np.inf, 2, 2, 1e-300, np.nan])
+    beta = np.append(10 ** shapes.uniform(-3, 5, 400), [1, np.inf, 3, 3, 1, 1])
+    x = np.append(shapes.uniform(0, 1, 400), [0.5, 0.5, 0, 1, 0.5, 0.5])
+    near = slice(0, 200)
+    x[near] = np.clip(
+        alpha[near] / (alpha[near] + beta[near]) * shapes.uniform(0.9, 1.1, 200), 0, 1
+    )
+    each = [beta_probability(*one) for one in zip(*map(list, (alpha, beta, x)), strict=True)]
+    assert beta_probabilities(alpha, beta, x) == pytest.approx(each, abs=1e-9, nan_ok=True)
+    few = slice(0, 5)
+    assert beta_probabilities(alpha[few], beta[few], x[few]) == pytest.approx(each[few])
