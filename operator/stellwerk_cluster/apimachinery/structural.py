@@ -210,9 +210,9 @@ def _unnamed(text: str) -> FieldError:
 def _text_errors(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
     longest = schema.get("maxLength")
     if longest is not None and len(value) > longest:
-        yield FieldError(
-            path, "FieldValueTooLong", f"Too long: may not be more than {longest} bytes"
-        )
+        unit = "byte" if longest == 1 else "bytes"
+        text = f"Too long: may not be more than {longest} {unit}"
+        yield FieldError(path, "FieldValueTooLong", text)
     elif len(value) < schema.get("minLength", 0):
         yield bad_value(
             path, value, f"{path} in body should be at least {schema['minLength']} chars long"

@@ -62,7 +62,8 @@ class _YieldingLoader(_Loader):
     libyaml composes a whole document without one.
     """
 
-    get_single_node = Composer.get_single_node
+    check_node = Composer.check_node
+    get_node = Composer.get_node
     compose_document = Composer.compose_document
     compose_node = Composer.compose_node
     compose_scalar_node = Composer.compose_scalar_node
@@ -113,7 +114,7 @@ def _key(key: JsonValue) -> str:
 
 
 def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, list[str]]:
-    """The value of a document, and which keys stand twice in it, with their lines.
+    """The value of the first document, and which keys stand twice in it, with their lines.
 
     `yielding`: it is read in a thread beside others that must go on.
 
@@ -124,7 +125,8 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
     try:
         check_depth(content)
         loader = (_YieldingLoader if yielding else _Loader)(content)
-        value = loader.get_single_data()
+        # What follows the first document is not looked at.
+        value = loader.get_data()
         parts = _parts(value, {})
     except yaml.MarkedYAMLError as error:
         message = f"yaml: {_problem_of(error, content)}"

@@ -95,7 +95,7 @@ def issue_token(
 def _bound_object(
     api: Api, account: JsonObject, reference: JsonObject | None
 ) -> tuple[str, JsonObject] | None:
-    if not reference:
+    if reference is None:
         return None
     kind, name = reference.get("kind") or "", reference.get("name") or ""
     group, _, short = (reference.get("apiVersion") or "").rpartition("/")

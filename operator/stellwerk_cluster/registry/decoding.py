@@ -79,9 +79,13 @@ def strict_texts(unknown: list[str], options: WriteOptions, *, in_order: bool) -
     """The complaints of strict decoding about fields that stand twice, and about unknown ones.
 
     `in_order`: as they stand in the body, as Go's decoder reports them of kinds with types of their
-    own.
+    own. It looks at nothing in a field that it does not know, nor at that field twice.
     """
-    texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
+    noted = options.strict_errors
+    if in_order and noted and unknown:
+        inner = tuple(f'duplicate field "{path}{end}' for path in unknown for end in '".[')
+        noted = [text for text in noted if not text.startswith(inner)]
+    texts = [*noted, *(f'unknown field "{path}"' for path in unknown)]
     if in_order:
         texts.sort(key=lambda text: options.strict_order.get(text, 0))
     return texts

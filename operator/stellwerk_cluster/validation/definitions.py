@@ -9,6 +9,7 @@ what its schema asks for, and a schema whose rules pass compiles into a `RuleTre
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -33,6 +34,7 @@ from stellwerk_cluster.apimachinery.rules import (
     field_path,
 )
 from stellwerk_cluster.apimachinery.structural import (
+    UNNAMED,
     list_type_errors,
     pattern_error,
     prune,
@@ -76,6 +78,10 @@ _COLUMN_FORMATS: Final = (
 )
 _REQUIRED_NAMES: Final = ("plural", "singular", "kind", "listKind")
 _SHARED: Final = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+_LIST_TYPE: Final = "x-kubernetes-list-type"
+_LIST_KEYS: Final = "x-kubernetes-list-map-keys"
+_MAP_TYPE: Final = "x-kubernetes-map-type"
+_LIST_TYPES: Final = ("atomic", "set", "map")
 _STRATEGIES: Final = ("None", "Webhook")
 _SPEC: Final = ".spec."
 _STATUS: Final = ".status."
@@ -149,6 +155,7 @@ def _schema_errors(version: JsonObject, path: str) -> Iterator[FieldError]:
         yield bad_value(f"{path}.type", schema["type"], "must be object at the root")
     yield from _pattern_errors(schema, path)
     yield from _untyped_errors(schema, path)
+    yield from topology_errors(schema, path)
     yield from rule_errors(schema, path)
     yield from default_errors(schema, path)
 
@@ -183,6 +190,88 @@ def _untyped_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
         yield from _untyped_errors(part, where)
         if isinstance(part.get("items"), dict):
             yield from _untyped_errors(part["items"], f"{where}.items")
+
+
+def topology_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """Errors of what a schema says of its lists and maps: of what, and how they are merged."""
+    type_, items = schema.get("type"), schema.get("items")
+    if type_ == "array" and not isinstance(items, dict):
+        yield required(f"{path}.items", "must be specified")
+    yield from _list_errors(schema, items if isinstance(items, dict) else None, path)
+    map_type = schema.get(_MAP_TYPE)
+    if map_type is not None and map_type not in ("atomic", "granular"):
+        yield unsupported(f"{path}.{_MAP_TYPE}", map_type, ("atomic", "granular"))
+    elif map_type is not None and type_ != "object":
+        yield _other_type(type_, path, f"must be object if {_MAP_TYPE} is specified")
+    for name, part in sorted((schema.get("properties") or EMPTY).items()):
+        yield from topology_errors(part, f"{path}.properties[{name}]")
+    for name in ("additionalProperties", "items"):
+        if isinstance(schema.get(name), dict):
+            yield from topology_errors(schema[name], f"{path}.{name}")
+
+
+def _other_type(type_: JsonValue, path: str, text: str) -> FieldError:
+    return bad_value(f"{path}.type", type_, text) if type_ else required(f"{path}.type", text)
+
+
+def _list_errors(schema: JsonObject, items: JsonObject | None, path: str) -> Iterator[FieldError]:
+    type_, list_type = schema.get("type"), schema.get(_LIST_TYPE)
+    keys = schema.get(_LIST_KEYS) or []
+    if list_type is not None and list_type not in _LIST_TYPES:
+        yield unsupported(f"{path}.{_LIST_TYPE}", list_type, _LIST_TYPES)
+    elif list_type is not None and type_ != "array":
+        yield _other_type(type_, path, f"must be array if {_LIST_TYPE} is specified")
+    elif keys and list_type != "map":
+        text = f"must be map if {_LIST_KEYS} is non-empty"
+        yield required(f"{path}.{_LIST_TYPE}", text)
+    elif list_type == "map":
+        if not keys:
+            text = f"must not be empty if {_LIST_TYPE} is map"
+            yield required(f"{path}.{_LIST_KEYS}", text)
+        if items is None:
+            yield required(f"{path}.items", f"must have a schema if {_LIST_TYPE} is map")
+        else:
+            yield from _keyed_item_errors(items, keys, path)
+    elif list_type == "set" and items is not None:
+        yield from _set_item_errors(items, f"{path}.items")
+
+
+def _keyed_item_errors(items: JsonObject, keys: list[str], path: str) -> Iterator[FieldError]:
+    """Errors of the items of a list that is a map: objects that always have its scalar keys."""
+    if items.get("type") != "object":
+        text = f"must be object if parent array's {_LIST_TYPE} is map"
+        yield _other_type(items.get("type"), f"{path}.items", text)
+        return
+    properties = items.get("properties") or EMPTY
+    if not set(keys) <= properties.keys():
+        text = "entries must all be names of item properties"
+        yield bad_value(f"{path}.{_LIST_KEYS}", keys, text)
+        return
+    among = f"this property is in {_LIST_KEYS}, so it"
+    for key in keys:
+        part, where = properties[key], f"{path}.items.properties[{key}]"
+        if part.get("type") in ("array", "object"):
+            text = f"must be a scalar type if parent array's {_LIST_TYPE} is map"
+            yield bad_value(f"{where}.type", part["type"], text)
+        if part.get("default") is None and key not in (items.get("required") or ()):
+            yield required(
+                f"{where}.default", f"{among} must have a default or be a required property"
+            )
+        if part.get("nullable"):
+            yield forbidden_field(f"{where}.nullable", f"{among} cannot be nullable")
+    if len(set(keys)) < len(keys):
+        yield bad_value(f"{path}.{_LIST_KEYS}", keys, "must not contain duplicate entries")
+
+
+def _set_item_errors(items: JsonObject, path: str) -> Iterator[FieldError]:
+    """Errors of the items of a list that is a set: values that are compared as wholes."""
+    if items.get("nullable"):
+        yield forbidden_field(f"{path}.nullable", f"cannot be nullable when {_LIST_TYPE} is set")
+    atomic = f"must be atomic as item of a list with {_LIST_TYPE}=set"
+    if items.get("type") == "object" and items.get(_MAP_TYPE) != "atomic":
+        yield bad_value(f"{path}.{_MAP_TYPE}", items.get(_MAP_TYPE), atomic)
+    if items.get("type") == "array" and items.get(_LIST_TYPE) not in (None, "atomic"):
+        yield bad_value(f"{path}.{_LIST_TYPE}", items[_LIST_TYPE], atomic)
 
 
 def _protected_group_errors(definition: JsonObject) -> Iterator[FieldError]:
@@ -521,8 +610,15 @@ def _errors_of(schema: JsonObject, path: str) -> Iterator[FieldError]:
     if unknown:
         yield bad_value(path, default, "must not have unknown fields")
     embedded = list(embedded_errors(default, schema, path))
-    yield from embedded or validate(default, schema, path)
-    yield from () if embedded else list_type_errors(default, schema, path)
+    if embedded:
+        yield from embedded
+        return
+    # The texts name the place within the default alone, the fields that of the default, too.
+    for error in validate(default, schema, ""):
+        place = "" if error.field == UNNAMED else error.field
+        yield replace(error, field=f"{path}.{place}" if place else path)
+    if isinstance(default, dict):  # a default that is a list itself is not looked at
+        yield from list_type_errors(default, schema, path)
 
 
 def _embedding_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:

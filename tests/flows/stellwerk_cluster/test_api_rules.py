@@ -664,6 +664,13 @@ INVALID = 'TokenRequest.authentication.k8s.io "{}" is invalid: {}'
         ),
         pytest.param(
             {},
+            {"boundObjectRef": {}},
+            400,
+            "cannot bind token to object of type /, Kind=",
+            id="bound to nothing",
+        ),
+        pytest.param(
+            {},
             {"boundObjectRef": {"kind": "Pod", "apiVersion": "apps/v1", "name": "d"}},
             400,
             "cannot bind token to object of type apps/v1, Kind=Pod",
@@ -880,6 +887,23 @@ def test_fields_that_stand_twice_in_what_is_overwritten_are_named_too(url: str) 
             'duplicate field "data.a", duplicate field "data", duplicate field "binaryData"'
         ),
     )
+
+
+def test_what_is_in_an_unknown_field_and_that_it_stands_twice_is_not_looked_at(url: str) -> None:
+    content = b'{"metadata":{"name":"x","name":"x"},"new":{"a":1,"a":2},"new":[{"b":1,"b":2}]}'
+    path = f"{NAMESPACE}/configmaps?fieldValidation=Strict"
+    status, answer = send(url, "POST", path, content, {"Content-Type": "application/json"})
+    found = json.loads(answer)["message"].partition("error: ")[2]
+    assert (status, found) == (400, 'duplicate field "metadata.name", unknown field "new"')
+
+
+@pytest.mark.parametrize("end", [b"---\nmetadata: {name: b}\n", b"%YAML 1.2\n", b"...\n}}\n"])
+def test_what_follows_the_first_document_of_a_body_is_not_looked_at(url: str, end: bytes) -> None:
+    path = f"{NAMESPACE}/configmaps?dryRun=All&fieldValidation=Strict"
+    for size in (1, 100_000):  # long ones are read in a thread
+        content = b"metadata: {name: first}\ndata: {a: %b}\n%b" % (b"x" * size, end)
+        status, answer = send(url, "POST", path, content, {"Content-Type": "application/yaml"})
+        assert (status, json.loads(answer)["metadata"]["name"]) == (201, "first")
 
 
 def test_strict_decoding_of_yaml_names_fields_in_the_order_of_their_keys(url: str) -> None:

@@ -1,10 +1,13 @@
-"""Devices have one form, in whichever version they are read."""
+"""Kinds have one form, in whichever version they are read; a later version needs one word."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stellwerk.models.api_kinds import newest_form, own_form
+from stellwerk.models.api_kinds import API_KINDS, chosen_version, newest_form, own_form
+from stellwerk.models.compatibility import Release, release_of_server
+from stellwerk.models.pod_group import POD_GROUP_INITIALLY_SCHEDULED, parse_pod_group
 
 EXACT = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
 ALTERNATIVES = [{"name": "a", "deviceClassName": "large"}, {"name": "b", "deviceClassName": "gpu"}]
@@ -69,3 +72,26 @@ def test_newer_versions_have_that_form_already(version: str) -> None:
     found = claim(version, {"name": "r", "exactly": EXACT})
     assert newest_form(found) is found
     assert own_form(found) is found
+
+
+def test_a_version_to_come_is_one_more_word_in_the_row() -> None:
+    """As v1 of PodGroup will be in 1.38: chosen before v1beta1, read and written as that is."""
+    row = API_KINDS["PodGroup"]
+    served = dict.fromkeys(("v1", "v1beta1"), ("podgroups",))
+    assert chosen_version(row.plural, row.versions, served) == "v1beta1"
+    assert chosen_version(row.plural, ("v1", *row.versions), served) == "v1"
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": {"all": {}}}
+    metadata = {"name": "g", "namespace": "default", "uid": "u"}
+    groups = [
+        parse_pod_group(
+            {"apiVersion": f"{row.group}/{version}", "metadata": metadata, "spec": spec}
+        )
+        for version in ("v1beta1", "v1")
+    ]
+    assert {each.scheduled_type for each in groups} == {POD_GROUP_INITIALLY_SCHEDULED}
+    assert [each.version for each in groups] == ["v1beta1", "v1"]
+    assert replace(groups[1], version="v1beta1") == groups[0]
+
+
+def test_a_release_to_come_is_followed_as_the_newest_that_is_known() -> None:
+    assert release_of_server("v1.38.0") == max(Release)

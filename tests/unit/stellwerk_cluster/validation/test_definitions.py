@@ -8,6 +8,7 @@ import pytest
 
 from stellwerk_cluster.validation.definitions import (
     default_errors,
+    topology_errors,
     validate_definition,
     validate_definition_update,
 )
@@ -23,12 +24,12 @@ EMBEDDED = "x-kubernetes-embedded-resource"
         pytest.param({"type": "string", "default": None}, [], id="null is none"),
         pytest.param(
             {"type": "integer", "default": "x"},
-            ['default: Invalid value: "string": s.properties[a].default in body must be of type'],
+            ['default: Invalid value: "string":  in body must be of type'],
             id="another type",
         ),
         pytest.param(
             {"type": "integer", "default": 0, "minimum": 1},
-            ["default: Invalid value: 0: s.properties[a].default in body should be greater"],
+            ["default: Invalid value: 0:  in body should be greater"],
             id="too small",
         ),
         pytest.param(
@@ -67,6 +68,142 @@ def test_a_default_is_checked_by_its_own_schema(part: dict[str, Any], expected: 
         text.removeprefix(prefix).startswith(start)
         for text, start in zip(found, expected, strict=True)
     ), found
+
+
+def test_what_is_within_a_default_is_named_by_its_place_in_it() -> None:
+    part = {"type": "object", "properties": {"b": {"type": "array", "items": {"type": "string"}}}}
+    schema = {"type": "object", "properties": {"a": {**part, "default": {"b": [1]}}}}
+    assert [(error.field, error.message) for error in default_errors(schema, "s")] == [
+        (
+            "s.properties[a].default.b[0]",
+            'Invalid value: "integer": b[0] in body must be of type string: "integer"',
+        )
+    ]
+
+
+KEYED = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
+SCALAR = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}
+AMONG = "this property is in x-kubernetes-list-map-keys, so it"
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        pytest.param({**KEYED, "items": SCALAR}, "", id="a map by a required key"),
+        pytest.param(
+            {**KEYED, "items": {"type": "object", "properties": {"a": {"default": "x"}}}},
+            "",
+            id="a map by a key with a default",
+        ),
+        pytest.param({"type": "array"}, "items: Required value: must be specified", id="of what"),
+        pytest.param(
+            {**KEYED, "items": {"type": "string"}},
+            (
+                'items.type: Invalid value: "string": must be object if parent array\'s '
+                "x-kubernetes-list-type is map"
+            ),
+            id="a map of texts",
+        ),
+        pytest.param(
+            {**KEYED, "items": SCALAR, "x-kubernetes-list-map-keys": []},
+            (
+                "x-kubernetes-list-map-keys: Required value: must not be empty if "
+                "x-kubernetes-list-type is map"
+            ),
+            id="a map without keys",
+        ),
+        pytest.param(
+            {**KEYED, "items": {"type": "object"}},
+            (
+                'x-kubernetes-list-map-keys: Invalid value: ["a"]: entries must all be names of '
+                "item properties"
+            ),
+            id="a key that is no property",
+        ),
+        pytest.param(
+            {**KEYED, "items": {**SCALAR, "required": []}},
+            (
+                f"items.properties[a].default: Required value: {AMONG} must have a default or be a "
+                "required property"
+            ),
+            id="a key that may be missing",
+        ),
+        pytest.param(
+            {**KEYED, "items": {**SCALAR, "properties": {"a": {"type": "object"}}}},
+            (
+                'items.properties[a].type: Invalid value: "object": must be a scalar type if '
+                "parent array's x-kubernetes-list-type is map"
+            ),
+            id="a key that is no scalar",
+        ),
+        pytest.param(
+            {**KEYED, "items": {**SCALAR, "properties": {"a": {"nullable": True}}}},
+            f"items.properties[a].nullable: Forbidden: {AMONG} cannot be nullable",
+            id="a key that may be null",
+        ),
+        pytest.param(
+            {**KEYED, "items": SCALAR, "x-kubernetes-list-map-keys": ["a", "a"]},
+            (
+                'x-kubernetes-list-map-keys: Invalid value: ["a","a"]: must not contain duplicate '
+                "entries"
+            ),
+            id="a key twice",
+        ),
+        pytest.param(
+            {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"},
+            (
+                "items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a "
+                "list with x-kubernetes-list-type=set"
+            ),
+            id="a set of objects that are merged",
+        ),
+        pytest.param(
+            {"type": "array", "items": {"nullable": True}, "x-kubernetes-list-type": "set"},
+            "items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set",
+            id="a set of what may be null",
+        ),
+        pytest.param(
+            {"type": "array", "items": {}, "x-kubernetes-list-type": "bag"},
+            (
+                'x-kubernetes-list-type: Unsupported value: "bag": supported values: "atomic", '
+                '"set", "map"'
+            ),
+            id="an unknown type of list",
+        ),
+        pytest.param(
+            {"type": "string", "x-kubernetes-list-type": "set"},
+            'type: Invalid value: "string": must be array if x-kubernetes-list-type is specified',
+            id="a list type of a text",
+        ),
+        pytest.param(
+            {"x-kubernetes-map-type": "atomic"},
+            "type: Required value: must be object if x-kubernetes-map-type is specified",
+            id="a map type of what has no type",
+        ),
+        pytest.param(
+            {"type": "object", "x-kubernetes-map-type": "bag"},
+            (
+                'x-kubernetes-map-type: Unsupported value: "bag": supported values: "atomic", '
+                '"granular"'
+            ),
+            id="an unknown type of map",
+        ),
+        pytest.param(
+            {"type": "array", "items": {}, "x-kubernetes-list-map-keys": ["a"]},
+            (
+                "x-kubernetes-list-type: Required value: must be map if "
+                "x-kubernetes-list-map-keys is non-empty"
+            ),
+            id="keys of what is no map",
+        ),
+    ],
+)
+def test_a_schema_says_how_its_lists_and_maps_are_merged(part: Any, expected: str) -> None:
+    schema = {"type": "object", "properties": {"s": part}}
+    found = [f"{error.field}: {error.message}" for error in topology_errors(schema, "")]
+    assert [text.removeprefix(".properties[s].") for text in found] == (
+        [expected] if expected else []
+    )
 
 
 _LABEL = "a DNS-1035 label must consist of lower case alphanumeric characters"
