@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a case is repeatable
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from typing_extensions import override
 
@@ -69,6 +69,8 @@ _FILTERS_BESIDE: Final = (
     "NodeResourcesFit",
 )
 """The plugins before one that makes room by preemption."""
+_LATEST_SECONDS: Final = 253_402_300_800
+"""The end of the year 9999."""
 _ORIGINAL: Final = "args_of_the_original"
 """The arguments, beyond those of a case, with which a plugin decides as the one it stands for."""
 
@@ -160,10 +162,21 @@ class _PluginCase:
 
     def _beginning(self) -> float:
         """The earliest time of which the case speaks."""
-        times = list((self._case.get("assigned") or {}).values())
-        measured = (self._case.get("metrics") or {}).get("timestamp")
-        times += [measured] if isinstance(measured, (int, float)) else []
+        times = list(self._assigned().values())
+        metrics = self._case.get("metrics")
+        measured = metrics.get("timestamp") if isinstance(metrics, Mapping) else None
+        times += [measured] if _is_time(measured) else []
         return max(0.0, float(min(times, default=0)))
+
+    def _assigned(self) -> Mapping[str, float]:
+        """When the plugin saw pods bound, by key."""
+        given = self._case.get("assigned") or {}
+        if not isinstance(given, Mapping):
+            raise CaseError("assigned", "an object is expected")
+        for key, at_seconds in given.items():
+            if not _is_time(at_seconds):
+                raise CaseError(f"assigned.{key}", "seconds since the epoch are expected")
+        return given
 
     def _load(self) -> None:
         for index, node in enumerate(self._case.get("nodes") or ()):
@@ -171,7 +184,7 @@ class _PluginCase:
         for name, kind in OBJECT_FIELDS.items():
             for index, obj in enumerate(self._case.get(name) or ()):
                 parsed(f"{name}[{index}]", partial(self._world.objects.set, kind, obj))
-        assigned = self._case.get("assigned") or {}
+        assigned = self._assigned()
         for pod in self._pods("pods"):
             if pod.node_name and pod.key not in assigned:
                 self._world.cache.set_pod(pod)
@@ -234,7 +247,7 @@ class _PluginCase:
 
     def _bind_in_order(self) -> None:
         """Pods appear on their nodes when the case says that the plugin saw them."""
-        assigned = self._case.get("assigned") or {}
+        assigned = self._assigned()
         if not assigned:
             return
         pods = [pod for pod in self._pods("pods") if pod.key in assigned and pod.node_name]
@@ -264,7 +277,10 @@ class _PluginCase:
         (plugin,) = self._profile.framework.plugins[ExtensionPoint.QUEUE_SORT]
         key = QUEUE_SORT.method_of(plugin)  # type: ignore[arg-type]
         queue = [
-            (self._pod(f"queue[{index}].pod", each.get("pod")), _seconds(each.get("timestamp")))
+            (
+                self._pod(f"queue[{index}].pod", each.get("pod")),
+                parsed(f"queue[{index}].timestamp", partial(_seconds, each.get("timestamp"))),
+            )
             for index, each in enumerate(self._case["queue"])
         ]
         queue.sort(key=lambda entry: key(*entry))
@@ -346,6 +362,15 @@ def _rejection(status: Status) -> JsonObject | None:
     if status.ok or status.skip:
         return None
     return {"code": CODE_NAMES[status.code], "reasons": list(status.reasons)}
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    """Whether it is a number of seconds that a clock may show."""
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < _LATEST_SECONDS
+    )
 
 
 def _seconds(value: object) -> float:

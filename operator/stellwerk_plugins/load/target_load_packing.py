@@ -43,6 +43,7 @@ from stellwerk_plugins.load.sources import UsageArgs, source_of
 _REPORTING_SECONDS: Final = 60
 """Of a pod that came so short a time before the window's end, nothing may have been measured."""
 _MOST_LINES: Final = 10
+_MOST_MILLIS: Final = float(1 << 62)
 
 
 def _multiplier(text: str) -> str:
@@ -172,7 +173,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
                 total += millis(container.limits["cpu"])
             elif "cpu" in container.requests:
                 expected = float(millis(container.requests["cpu"])) * self._multiplier
-                total += int(go_round(np.array([expected]))[0])
+                total += int(go_round(np.clip([expected], -_MOST_MILLIS, _MOST_MILLIS))[0])
             else:
                 total += self._default_millis
         self._predictions[pod.spec] = total

@@ -18,6 +18,7 @@ CONTAINER: Final = "container"
 ZONE_NUMBERS: Final = 64
 """Zones are numbered below this."""
 UNKNOWN_DISTANCE: Final = 255
+_LARGEST_DISTANCE: Final = 1 << 31
 DEFAULT_MOST_ZONES: Final = 8
 _LARGEST_MOST_ZONES: Final = 1024
 _MOST_ZONES: Final = 256
@@ -164,8 +165,10 @@ def _distances(costs: object, faults: list[str]) -> dict[int, int]:
             (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
         )
         match = _ZONE_NAME.fullmatch(str(name))
-        if match is None or not isinstance(value, int):
-            faults.append("a cost is left out: it names no zone, or has no whole number")
+        if match is None or not isinstance(value, int) or not 0 <= value <= _LARGEST_DISTANCE:
+            faults.append(
+                f"a cost is left out: it names no zone, or is not from 0 to {_LARGEST_DISTANCE}"
+            )
         else:
             distances[int(match[1])] = value
     return distances

@@ -51,3 +51,11 @@ def test_amounts_beyond_any_machine_are_added_up_all_the_same() -> None:
     for each in (few, endless):
         each["resources"][0]["available"] = "9E"
     assert score([few, endless], 2) > 0
+
+
+def test_a_distance_that_is_none_counts_as_unknown() -> None:
+    far, none = ([zone(0, 2), zone(1, 2)] for _ in range(2))
+    for zones, value in ((far, 255), (none, 2**70)):
+        for each in zones:
+            each["costs"] = [{"name": f"node-{other}", "value": value} for other in range(2)]
+    assert score(none, 2) == score(far, 2) > 0
