@@ -206,6 +206,12 @@ def test_the_examples_of_help_are_commands_that_parse(name: str) -> None:
         build_parser().parse_args(each.split()[1:])
 
 
+def test_who_asks_for_all_pods_is_told_of_the_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "pods"]) == USAGE_ERROR
+    said = capsys.readouterr().err
+    assert "expected one name of a pod; `stellwerk queue` lists the pods" in said
+
+
 def test_the_help_of_an_action_is_that_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["help", "plan", "defrag"])

@@ -120,7 +120,9 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
         near = suggestion(kind, KINDS) or f"; {', '.join(known)} are"
         raise ConfigurationError(f"{kind!r} is not explained{near}")
     if len(words) > len(("KIND", "NAME")) or not name:
-        raise ConfigurationError(f"explain {' '.join(words)}: expected one name of a {kind}")
+        expected = f"expected one name of a {KINDS[kind]}"
+        listed = "; `stellwerk queue` lists the pods that wait" * (KINDS[kind] == "pod")
+        raise ConfigurationError(f"explain {' '.join(words)}: {expected}{listed}")
     return KINDS[kind], name
 
 
