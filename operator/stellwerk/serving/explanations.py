@@ -248,7 +248,8 @@ class ExplanationRoutes:
                     if left_seconds < 0:
                         left_seconds = math.inf
                         steps.throw(OutOfTime(self._out_of_time))
-                    await asyncio.sleep(0)
+                    # Others have as long: a handshake takes several rounds of the loop.
+                    await asyncio.sleep(self._slice_seconds)
                     began = time.thread_time()
         except StopIteration as ended:
             result: Result = ended.value
