@@ -4,11 +4,12 @@ The operator's port serves them. Invariant: a page is made in steps, and holds a
 entries as were asked for.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import Final
+from typing import Any, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import ConfigurationError
@@ -36,6 +37,7 @@ from stellwerk.models.answers.listings import (
 from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.api_kinds import API_KINDS
 from stellwerk.models.name_syntax import suggestion
+from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import Snapshot
@@ -179,11 +181,34 @@ def _api_server(world: World) -> ApiServerFields:
     )
 
 
-def nodes_page(world: World, page: Page) -> Steps[NodesPage]:
-    """Nodes with what they offer and what is used of it, in the order of their arrival."""
+@dataclass(frozen=True, slots=True)
+class NodesAsked:
+    """Which nodes are wanted, and in which order."""
+
+    text: str = ""
+    """A part of the name; empty: any."""
+    label: str = ""
+    """KEY or KEY=VALUE; empty: any."""
+    sort: str = ""
+    """`name`, numbers in it as such, or a resource, the most used first; empty: by arrival."""
+
+    def matches(self, node: NodeInfo) -> bool:
+        """Whether a node is wanted."""
+        key, equals, value = self.label.partition("=")
+        labelled = not key or (node.labels.get(key) == value if equals else key in node.labels)
+        return labelled and self.text in node.name
+
+
+def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Steps[NodesPage]:
+    """Nodes with what they offer and what is used of it, by default in the order of arrival."""
     yield
     snapshot = world.cache.snapshot
-    names = list(islice(snapshot.row_of, page.offset, page.offset + page.limit))
+    wanted: Iterable[str] = snapshot.row_of
+    total = len(snapshot.row_of)
+    if asked is not None and asked != NodesAsked():
+        found = yield from _found(snapshot, asked)
+        wanted, total = found, len(found)
+    names = list(islice(wanted, page.offset, page.offset + page.limit))
     items = []
     for number, name in enumerate(names):
         if number % _AT_ONCE == 0:
@@ -193,7 +218,43 @@ def nodes_page(world: World, page: Page) -> Steps[NodesPage]:
             # It went while others had their turn.
             continue
         items.append(_node(snapshot, row))
-    return NodesPage(total=len(snapshot.row_of), items=items)
+    return NodesPage(total=total, items=items)
+
+
+def _found(snapshot: Snapshot, asked: NodesAsked) -> Steps[list[str]]:
+    """The names of the nodes that are wanted, in their order."""
+    found: list[tuple[Any, str]] = []
+    for number, name in enumerate(list(snapshot.row_of)):
+        if number % _AT_ONCE == 0:
+            yield
+        row = snapshot.row_of.get(name)
+        if row is None or not asked.matches(snapshot.node_at(row)):
+            continue
+        place: Any = number
+        if asked.sort == "name":
+            place = natural_order(name)
+        elif asked.sort:
+            node = _node(snapshot, row)
+            offered = node.allocatable.get(asked.sort, 0)
+            used = node.requested.get(asked.sort, 0)
+            place = (-used / offered if offered else 1.0, natural_order(name))
+        found.append((place, name))
+    found.sort()
+    yield
+    return [name for _, name in found]
+
+
+def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
+    """The place of a name among others, node-2 before node-10."""
+    parts = _DIGITS.split(name)
+    return tuple(
+        (0, int(part), part) if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in parts
+        if part
+    )
+
+
+_DIGITS: Final = re.compile(r"([0-9]{1,18})")
 
 
 def _node(snapshot: Snapshot, row: int) -> NodeFields:

@@ -251,6 +251,7 @@ class Explanations:
             priority=pod.priority,
             state="terminating" if pod.terminating else state,
             selected_by=None if selecting is None else selecting.loaded.name,
+            pod_group=None if pod.group is None else pod.group.shown,
         )
 
 

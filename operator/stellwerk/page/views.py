@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -23,8 +23,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     DecisionsPage,
+    NodeExplanation,
     NodeFields,
     NodesPage,
     ProfilesPage,
@@ -132,6 +134,10 @@ Listing = TypeVar("Listing", QueuePage, DecisionsPage, NodesPage)
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _PER_PAGE: Final = 50
+_NOTHING: Final[Mapping[str, str]] = {}
+_SORTS: Final = ("name", "cpu", "memory", "pods")
+_LONGEST: Final = 320
+"""Characters of a filter: a label's key and value."""
 _FEW: Final = 12
 _MOST_PAGES: Final = 1_000_000
 _MOST_RESOURCES: Final = 10
@@ -152,6 +158,8 @@ class Views:
             web.get("/queue", self._shown(self._queue)),
             web.get("/decisions", self._shown(self._decisions)),
             web.get("/nodes", self._shown(self._nodes)),
+            web.get("/nodes/{name}", self._shown(self._node)),
+            web.get("/groups/{namespace}/{name}", self._shown(self._group)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/pods", self._look_up),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
@@ -183,17 +191,42 @@ class Views:
         return await self._list(request, "decisions.html", "/decisions", DecisionsPage)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        return await self._list(request, "nodes.html", "/nodes", NodesPage)
+        asked = {key: request.query.get(key, "").strip()[:_LONGEST] for key in ("q", "label")}
+        sort = request.query.get("sort", "name")
+        asked["sort"] = sort if sort in _SORTS else "name"
+        return await self._list(request, "nodes.html", "/nodes", NodesPage, asked)
+
+    async def _node(self, request: web.Request) -> web.Response:
+        path = f"/nodes?explain={quote(request.match_info['name'], '')}"
+        explanation = await self._answers.get(path, NodeExplanation)
+        return self._page(request, "node.html", follow=FOLLOW_SLOWLY_SECONDS, explained=explanation)
+
+    async def _group(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        path = f"/explain/{quote(namespace, '')}/podgroups/{quote(name, '')}"
+        explanation = await self._answers.get(path, GroupExplanation)
+        return self._page(request, "group.html", follow=FOLLOW_SLOWLY_SECONDS, group=explanation)
 
     async def _list(
-        self, request: web.Request, template: str, path: str, kind: type[Listing]
+        self,
+        request: web.Request,
+        template: str,
+        path: str,
+        kind: type[Listing],
+        asked: Mapping[str, str] = _NOTHING,
     ) -> web.Response:
-        """One page of a list; the number of the page is in the address."""
+        """One page of a list; the number of the page and the filters are in the address."""
         number = _page_number(request)
-        offset = (number - 1) * _PER_PAGE
-        listed = await self._answers.get(f"{path}?limit={_PER_PAGE}&offset={offset}", kind)
+        filters = {key: value for key, value in asked.items() if value}
+        query = urlencode(
+            {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE, **filters}, quote_via=quote
+        )
+        listed = await self._answers.get(f"{path}?{query}", kind)
         last = max(1, -(-listed.total // _PER_PAGE))
-        return self._page(request, template, listed=listed, number=number, last=last)
+        kept = f"&{urlencode(filters, quote_via=quote)}" if filters else ""
+        return self._page(
+            request, template, listed=listed, number=number, last=last, asked=asked, kept=kept
+        )
 
     async def _profiles(self, request: web.Request) -> web.Response:
         listed = await self._answers.get("/profiles", ProfilesPage)

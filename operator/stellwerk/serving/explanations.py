@@ -22,9 +22,11 @@ from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.explain.listings import (
     DEFAULT,
     MOST,
+    NodesAsked,
     Page,
     decisions_page,
     explain_node,
+    natural_order,
     nodes_page,
     profiles_page,
     queue_page,
@@ -52,6 +54,11 @@ if TYPE_CHECKING:
 SLICE_SECONDS: Final = 0.005
 COMPUTED_SECONDS: Final = 2.0
 """An answer ends after so much computing with what it has, and says so."""
+
+
+_PODS_AT_ONCE: Final = 2000
+_NEAR: Final = 20
+"""So many names are shown in place of one that is not there."""
 
 
 class FairLock:
@@ -142,10 +149,33 @@ class ExplanationRoutes:
         def steps() -> Steps[PodExplanation]:
             found = self._explanations.pod(namespace, name)
             if found is None:
-                raise web.HTTPNotFound(text=f'there is no pod "{namespace}/{name}" here\n')
+                return self._not_found(namespace, name)
             return found
 
         return await self._answer(request, steps)
+
+    def _not_found(self, namespace: str, name: str) -> Steps[PodExplanation]:
+        """Say that there is no such pod, with those whose names begin so.
+
+        Raises:
+            web.HTTPNotFound: always, at the end.
+        """
+        near: list[str] = []
+        for number, pod in enumerate(list(self._explanations.world.cache.pods())):
+            if number % _PODS_AT_ONCE == 0:
+                yield
+            if pod.namespace == namespace and pod.name.startswith(name):
+                near.append(pod.name)
+        for entry in self._explanations.world.queue.entries.values():
+            pod = entry.newest
+            if pod.namespace == namespace and pod.name.startswith(name):
+                near.append(pod.name)
+        said = f'there is no pod "{namespace}/{name}" here'
+        if near:
+            names = sorted(set(near), key=natural_order)
+            said += f"; {len(names)} {'name begins' if len(names) == 1 else 'names begin'} so: "
+            said += ", ".join(names[:_NEAR]) + (", …" if len(names) > _NEAR else "")
+        raise web.HTTPNotFound(text=said + "\n")
 
     async def _explain_group(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["group"]
@@ -193,7 +223,10 @@ class ExplanationRoutes:
     async def _nodes(self, request: web.Request) -> web.Response:
         world, page, name = self._explanations.world, _page(request), request.query.get("explain")
         if name is None:
-            return await self._answer(request, lambda: nodes_page(world, page))
+            asked = NodesAsked(
+                *(request.query.get(key, "").strip() for key in ("q", "label", "sort"))
+            )
+            return await self._answer(request, lambda: nodes_page(world, page, asked))
 
         def steps() -> Steps[NodeExplanation]:
             found = explain_node(world, name)

@@ -95,8 +95,9 @@ def _nodes() -> Schema:
     either = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in _OF_NODES]
     operation["responses"]["200"]["content"] = {"application/json": {"schema": {"anyOf": either}}}
     operation["responses"]["404"] = {"description": "there is no node of that name"}
-    parameter = {"name": "explain", "in": "query", "schema": TEXT}
-    operation["parameters"] = [*operation["parameters"], parameter]
+    for name in ("explain", "q", "label", "sort"):
+        parameter = {"name": name, "in": "query", "schema": TEXT}
+        operation["parameters"] = [*operation["parameters"], parameter]
     return found
 
 

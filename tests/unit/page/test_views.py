@@ -13,7 +13,9 @@ from stellwerk.page.views import amount, local_time, resources_of, share, step
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import explaining_port, two_nodes
 from tests.support.hostile_answers import EVIL, hostile_answers
+from tests.support.in_process import quiet
 from tests.support.page_window import NOW, ScriptedPort, Window, opened
+from tests.support.pod_groups import make_group, make_member
 
 PAGES = ("/", "/queue", "/decisions", "/nodes", "/profiles", "/what-if")
 
@@ -73,6 +75,8 @@ async def shown(window: Window, path: str) -> str:
 async def test_every_page_of_a_real_operator_is_shown() -> None:
     async with explaining_port() as operator:
         await two_nodes(operator)
+        operator.world.apply(make_group("team", 2), make_member("member", "team"))
+        await quiet(100)
 
         class Through(ScriptedPort):
             @override
@@ -85,6 +89,17 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             assert "default/web" in overview
             assert "default/large" in overview
             assert "tainted" in await shown(window, "/nodes")
+            node = await shown(window, "/nodes/tainted")
+            assert "dedicated=gpu:NoSchedule" in node
+            assert "default/large" in node
+            assert "No node is like that" in await shown(window, "/nodes?q=nobody")
+            assert "1 node;" in await shown(window, "/nodes?q=taint&sort=cpu")
+            assert (await window.get("/nodes/nobody"))[0] == 404
+            group = await shown(window, "/groups/default/team")
+            assert "/pods/default/member" in group
+            assert "/groups/default/team" in await shown(window, "/pods/default/member")
+            _, near = await window.get("/pods/default/we")
+            assert "1 name begins so: web" in near
             profiles = await shown(window, "/profiles")
             assert 'chip good">✓ Accepted: True' in profiles
             assert "Overlapping: True" not in profiles

@@ -270,6 +270,44 @@ async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
     assert list(violations(whole, schemas()["NodesPage"], schemas())) == []
 
 
+async def test_nodes_are_found_by_name_and_label_and_put_in_an_order() -> None:
+    async with explaining_port() as answers:
+        for number in (10, 9, 2):
+            labels = {"zone": "a" if number > 5 else "b"}
+            answers.world.apply(make_node(f"node-{number}", labels=labels))
+        answers.world.apply(make_node("other", labels={"gpu": ""}))
+        answers.world.cache.update_snapshot()
+
+        async def names(query: str) -> list[str]:
+            status, found = await answers.get(f"/nodes?{query}")
+            assert status == 200
+            assert found["total"] == len(found["items"]) or "limit" in query
+            return [each["name"] for each in found["items"]]
+
+        assert await names("sort=name") == ["node-2", "node-9", "node-10", "other"]
+        assert await names("q=node&sort=name&limit=1&offset=2") == ["node-10"]
+        assert await names("label=zone%3Da") == ["node-10", "node-9"]
+        assert await names("label=gpu") == ["other"]
+        assert await names("label=zone%3Dc") == []
+        bound = make_pod("web", cpu="1", nodeName="node-9")
+        answers.world.apply(bound)
+        answers.world.cache.update_snapshot()
+        assert (await names("sort=cpu"))[0] == "node-9"
+
+
+async def test_names_that_begin_so_are_told_where_there_is_no_such_pod() -> None:
+    async with explaining_port() as answers:
+        answers.world.apply(make_node("node", cpu="64", pods="100"))
+        for number in range(30):
+            answers.world.apply(make_pod(f"many-{number}", nodeName="node"))
+        status, said = await answers.get("/explain/default/many")
+        assert status == 404
+        assert "30 names begin so: many-0, many-1, many-2" in said
+        assert said.endswith("many-19, …\n")
+        _, said = await answers.get("/explain/other/many")
+        assert "begin" not in said
+
+
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:
     described = schemas()["Suggestion"]["properties"]
     assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."

@@ -422,6 +422,8 @@ class Recomputed(PortAnswer):
 class PodExplanation(Recomputed, PodFacts):
     """The reason for which a pod is where it is, waits, or is served by no profile."""
 
+    pod_group: str | None = None
+    """namespace/name of the group that it is a member of."""
     note: str | None = None
     decision: DecisionFields | None = None
 
