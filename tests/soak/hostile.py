@@ -55,9 +55,9 @@ async def _ran(*arguments: str) -> Told:
     return Told(wrong, text[-4000:] if wrong else figures)
 
 
-def _test(path: str) -> Turn:
+def _test(path: str, marked: str = "long") -> Turn:
     async def turn(_: int) -> Told:
-        return await _ran("pytest", "-q", "-s", "-m", "long", "-p", "no:cacheprovider", path)
+        return await _ran("pytest", "-q", "-s", "-m", marked, "-p", "no:cacheprovider", path)
 
     return turn
 
@@ -91,7 +91,7 @@ TURNS: Final[dict[str, Turn]] = {
     "killed": _fault("gangs-killed"),
     "tenants": _test("tests/flows/test_tenants.py"),
     "older data": _test("tests/flows/test_faults_of_the_whole.py"),
-    "askers": _test("tests/flows/test_sixteen_askers.py"),
+    "askers": _test("tests/flows/test_sixteen_askers.py", "soak"),
     "flood": _test("tests/flows/test_limits.py"),
 }
 
