@@ -227,6 +227,7 @@ def build_parser() -> argparse.ArgumentParser:
             help="lines for people, or one JSON object a line (default: text)",
         )
         module.add_arguments(command)
+        _add_examples_of_actions(command, module.EXAMPLES)
         command.set_defaults(command=module.run)
     text = "print the options of a command, with examples"
     helping = commands.add_parser("help", help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -235,6 +236,16 @@ def build_parser() -> argparse.ArgumentParser:
         log_level="warning", log_format="text", command=lambda given: _help(parser, given.words)
     )
     return parser
+
+
+def _add_examples_of_actions(command: argparse.ArgumentParser, examples: Sequence[str]) -> None:
+    """Show each action of a command its own examples."""
+    for actions in command._actions:  # noqa: SLF001 argparse tells it nowhere else
+        if isinstance(actions, argparse._SubParsersAction):  # noqa: SLF001 as above
+            for parser in actions.choices.values():
+                words = parser.prog.removeprefix("stellwerk ")
+                own = [each for each in examples if f"{each} ".startswith(f"{words} ")]
+                parser.epilog, parser.formatter_class = _epilog(own), _HelpFormatter
 
 
 def _epilog(examples: Sequence[str]) -> str:

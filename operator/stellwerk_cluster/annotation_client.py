@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk_cluster.identity.assembly import ADMIN
+from stellwerk_cluster.kubeconfig import CONTEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,11 +59,12 @@ def _message(error: urllib.error.HTTPError) -> str:
 
 
 def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
-    """URL, token and trust of the kubeconfig that `stellwerk cluster` wrote."""
+    """URL, token and trust of what `stellwerk cluster` wrote into a kubeconfig, by its names."""
     try:
         content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-        cluster = content["clusters"][0]["cluster"]
-        url, token = cluster["server"], content["users"][0]["user"]["token"]
+        [cluster] = (each["cluster"] for each in content["clusters"] if each["name"] == CONTEXT)
+        [user] = (each["user"] for each in content["users"] if each["name"] == ADMIN.name)
+        url, token = cluster["server"], user["token"]
     except OSError as error:
         text = (
             f"{kubeconfig}: {error.strerror}; is the cluster running? --kubeconfig names its file"

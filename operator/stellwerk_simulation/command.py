@@ -303,7 +303,7 @@ def _facts(
     from stellwerk import __version__  # noqa: PLC0415
     from stellwerk.clock import SystemClock  # noqa: PLC0415
 
-    files = [options.nodes, options.pods, options.typical_pods]
+    files = [options.nodes, options.pods, *options.filename, options.typical_pods]
     files += [Path(name) for name in dict.fromkeys(run.profile for run in results)]
     read = [path for path in dict.fromkeys(files) if path is not None and path.is_file()]
     seeds = dict.fromkeys(str(run.seed) for run in results)

@@ -92,6 +92,8 @@ class Replay:
         """The newest decision on a pod, made on the World as it is."""
         self.beside: Callable[[PodInfo, Decision], None] = lambda *_: None
         """Looks at each recorded decision on the World that it was made on."""
+        self.beside_binding: Callable[[PodInfo, Decision], None] = lambda *_: None
+        """Looks at each binding of another scheduler, on the World before it."""
 
     def feed(self, entry: Entry) -> None:
         """Let one entry happen, unless it belongs to a decision that has not come to its end."""
@@ -430,11 +432,14 @@ class Replay:
         self.result.bound_by_others += 1
         decision = self._decide(entry.newest, profile)
         row = self.world.cache.snapshot.row_of.get(node_name)
-        if row is None or not decision.search.found.fits[row]:
+        if row is None:
             return
-        self.result.feasible += 1
-        if decision.node_name == node_name or row in _best_rows(decision):
-            self.result.among_best += 1
+        if decision.search.found.fits[row]:
+            self.result.feasible += 1
+            if decision.node_name == node_name or row in _best_rows(decision):
+                self.result.among_best += 1
+        decision.failure, decision.node_name = None, node_name
+        self.beside_binding(entry.newest, decision)
 
 
 def _best_rows(decision: Decision) -> list[int]:

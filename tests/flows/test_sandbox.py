@@ -124,6 +124,9 @@ async def test_a_user_s_kubeconfig_keeps_all_others_also_when_killed(tmp_path: P
     async with running(log, "cluster", *arguments) as killed:
         await until(is_up, killed)
         assert others(kubeconfig) == PRODUCTION
+        arguments_of_fail = ("cluster", "--kubeconfig", str(kubeconfig), "fail", "node-1")
+        done = await command(*arguments_of_fail)
+        assert done == (0, "node/node-1: failed\n", ""), "not of the first cluster in it"
         killed.process.kill()
         await killed.process.wait()
     assert others(kubeconfig) == PRODUCTION

@@ -6,8 +6,11 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+import zstandard
 
 from stellwerk.cli import main
+from stellwerk.journal.entries import Head, InitialState, SnapshotWritten, WatchEvent, encode
+from stellwerk.journal.reader import open_journal
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
 
@@ -60,6 +63,30 @@ def test_decisions_on_groups_are_said_not_to_be_compared(
     gangs = RECORDINGS / "gangs.journal"
     assert main(["what-if", "--profile", new, "--recording", str(gangs)]) == 0
     assert "decisions on groups of pods are not compared" in capsys.readouterr().out
+
+
+def from_outside(file: Path) -> Path:
+    """The same recording without what was decided, as `stellwerk record` makes one."""
+    kept = (Head, WatchEvent, SnapshotWritten, InitialState)
+    lines = [encode(each) for each in open_journal(EMBEDDED) if isinstance(each, kept)]
+    file.write_bytes(zstandard.compress(b"".join(lines)))
+    return file
+
+
+def test_bindings_of_another_scheduler_are_compared_with_what_the_profile_would_choose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = str(from_outside(tmp_path / "outside"))
+    same = ask(capsys, "--profile", profile(tmp_path, "mine"), "--recording", outside)
+    assert (same["compared"], same["failed"], same["shadowOf"]) == (107, 0, "mine")
+    new = profile(tmp_path, "mine", pluginConfig=PACKING)
+    packed = ask(capsys, "--profile", new, "--recording", outside)
+    assert same["differing"] < packed["differing"] == len(packed["differences"])
+    newest = ask(capsys, "--profile", new, "--recording", outside, "--last", "30")
+    assert newest["compared"] == 30
+    assert newest["differences"] == packed["differences"][: newest["differing"]]
+    assert main(["what-if", "--profile", new, "--recording", outside]) == 0
+    assert "compared with the bindings of another scheduler" in capsys.readouterr().err
 
 
 def test_a_cut_journal_is_compared_up_to_there(

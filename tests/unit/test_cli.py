@@ -272,6 +272,7 @@ def _examples(parser: argparse.ArgumentParser) -> list[list[str]]:
     for each in _parsers(parser):
         lines = (each.epilog or "").splitlines()
         found += [shlex.split(line)[1:] for line in lines if line.startswith("  stellwerk ")]
+        assert each.epilog or each.prog in {"stellwerk", "stellwerk help"}, each.prog
     assert len(found) > 30
     return found
 

@@ -15,6 +15,10 @@ HELP: Final = "serve an embedded cluster on this machine"
 EXAMPLES: Final = (
     "cluster --nodes 100",
     "cluster --data-dir state --authorization rbac",
+    "cluster fail node-1",
+    "cluster cut-off node-1",
+    "cluster restore node-1",
+    "cluster pod web-0 --exit-code 137",
 )
 
 

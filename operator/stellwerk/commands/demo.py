@@ -23,8 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the demo."""
-    import uvloop  # noqa: PLC0415
+    from stellwerk.waiting_line import waiting_for  # noqa: PLC0415
 
-    from stellwerk.demo.demo import run_demo  # noqa: PLC0415
+    with waiting_for("loading the cluster and its scheduler"):
+        import uvloop  # noqa: PLC0415
+
+        from stellwerk.demo.demo import run_demo  # noqa: PLC0415
 
     return uvloop.run(run_demo(keep=options.keep))

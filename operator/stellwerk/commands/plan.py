@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 HELP: Final = "say which nodes would hold what waits, which moves free nodes, or print a profile"
 EXAMPLES: Final = (
     "plan fit --for pending --shapes shapes.yaml",
-    "plan defrag cluster.yaml --free nodes=1",
+    "plan defrag cluster.yaml --free nodes=1 --cordon",
+    "plan profile best-fit --for pods.yaml",
 )
 
 

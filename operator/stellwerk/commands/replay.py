@@ -88,7 +88,7 @@ _AS_THEY_ARE: Final = ""
 """Pods keep their schedulerNames."""
 
 
-def _entries(journal: Journal, scheduler_name: str) -> Iterator[Entry]:
+def entries_for(journal: Journal, scheduler_name: str) -> Iterator[Entry]:
     """The entries of a journal, pods with this schedulerName."""
     for entry in journal:
         if scheduler_name and isinstance(entry, WatchEvent) and entry.kind == "Pod":
@@ -104,7 +104,7 @@ def _as_recorded(
     file: Path, manifests: Sequence[JsonObject], scheduler_name: str
 ) -> tuple[Outcomes, Journal]:
     recorded, journal = AsRecorded(manifests), open_journal(file)
-    for entry in _entries(journal, scheduler_name):
+    for entry in entries_for(journal, scheduler_name):
         recorded.feed(entry)
     return recorded.finish(), journal
 
@@ -146,7 +146,7 @@ def _checked(file: Path) -> JsonObject:
 
 def _run_again(file: Path, manifest: JsonObject, seed: int, scheduler_name: str) -> Outcomes:
     rerun: Rerun | None = None
-    for entry in _entries(open_journal(file), scheduler_name):
+    for entry in entries_for(open_journal(file), scheduler_name):
         if rerun is None:
             if not isinstance(entry, Head):
                 break

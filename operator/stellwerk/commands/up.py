@@ -46,10 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
     collect_seldom()
-    import uvloop  # noqa: PLC0415
+    from stellwerk.waiting_line import waiting_for  # noqa: PLC0415
 
-    from stellwerk.demo.sandbox import run_up  # noqa: PLC0415
-    from stellwerk_cluster.command import api_features  # noqa: PLC0415
+    with waiting_for("loading the cluster and its scheduler"):
+        import uvloop  # noqa: PLC0415
+
+        from stellwerk.demo.sandbox import run_up  # noqa: PLC0415
+        from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
     features = api_features(
         gates=options.feature_gates,

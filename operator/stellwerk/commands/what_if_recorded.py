@@ -12,16 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from stellwerk.commands.replay import entries_for
 from stellwerk.commands.tables import SHADOW, show_written
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
-from stellwerk.journal.entries import Decided, GroupDecided, Head
+from stellwerk.journal.entries import Decided, GroupDecided, Head, WatchEvent
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import LoadedProfile, load_profile
+from stellwerk.models.profile import KIND, LoadedProfile, load_profile
 from stellwerk.models.untrusted_text import printable
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.profiles.shadows import Shadows
@@ -30,6 +31,7 @@ from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replaying import Replay
 
 LAST: Final = 1000
+_OF_SHADOWS: Final = frozenset({"shadowOf", "sampleOneIn"})
 _RECORDED: Final = "the recorded profile"
 
 
@@ -45,9 +47,12 @@ def what_if_recorded(options: argparse.Namespace) -> int:
 
 async def _print(file: Path, profile: Path, last: int, form: str) -> None:
     beside = _Beside(profile)
-    skipped, groups = _left_out(file, beside.scheduler_name, last)
+    skipped, groups, from_outside = _left_out(file, beside.scheduler_name, last)
+    if from_outside:
+        said = "stellwerk: no decisions in it: compared with the bindings of another scheduler"
+        sys.stderr.write(f"{said}\n")
     journal = open_journal(file)
-    answer = replace(beside.compare(journal, skipped), groups=groups)
+    answer = replace(beside.compare(journal, skipped, from_outside=from_outside), groups=groups)
     if journal.damage:
         sys.stderr.write(printable(f"stellwerk: compared up to here: {journal.damage}") + "\n")
     written = codec(ShadowDiff).as_json(answer)
@@ -69,18 +74,23 @@ class _Beside:
             spec.pop(only_of_active, None)
         spec |= {"shadowOf": _RECORDED, "sampleOneIn": 1}
         self._profile = _loaded(file, {**manifest, "spec": spec})
+        serving = {name: spec[name] for name in spec if name not in _OF_SHADOWS}
+        self._serving = {**manifest, "spec": {**serving, "schedulerName": self.scheduler_name}}
 
-    def compare(self, journal: Journal, skipped: int) -> ShadowDiff:
-        """Compare the decisions after the first so many."""
+    def compare(self, journal: Journal, skipped: int, *, from_outside: bool) -> ShadowDiff:
+        """Compare the decisions after the first so many; `from_outside`: bindings, as it served."""
         replay: Replay | None = None
         looks = None
-        for entry in journal:
+        for entry in entries_for(journal, self.scheduler_name if from_outside else ""):
             if isinstance(entry, Head):
                 if replay is None:
                     replay = Replay(entry)
-                    looks = replay.beside = _Look(
-                        replay, self._profile, self.scheduler_name, skipped
-                    )
+                    looks = _Look(replay, self._profile, self.scheduler_name, skipped)
+                    if from_outside:
+                        replay.operator.handlers.on_object(KIND, None, self._serving)
+                        replay.beside_binding = looks
+                    else:
+                        replay.beside = looks
             elif replay is None:
                 raise JournalError("the journal does not begin with a head")
             else:
@@ -125,15 +135,17 @@ def _loaded(file: Path, manifest: JsonObject) -> LoadedProfile:
         raise ConfigurationError(f"{file}: {error}") from error
 
 
-def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int]:
+def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int, bool]:
     """Count a schedulerName's decisions before the last ones, and those on groups.
+
+    True: there are none at all, and bindings are counted.
 
     Raises:
         ConfigurationError: there is none.
     """
     names: Counter[str] = Counter()
     newest: deque[None] = deque(maxlen=last)
-    groups = 0
+    groups, bindings, waiting = 0, 0, set[str]()
     for entry in open_journal(file):
         if isinstance(entry, Decided):
             names[entry.scheduler_name] += 1
@@ -141,8 +153,21 @@ def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int]:
                 newest.append(None)
         elif isinstance(entry, GroupDecided):
             groups += 1
+        elif isinstance(entry, WatchEvent) and entry.kind == "Pod":
+            uid, node_name = _uid_and_node(entry.obj)
+            bindings += bool(node_name) and uid in waiting
+            (waiting.discard if node_name else waiting.add)(uid)
+    if bindings and not (names or groups):
+        return max(0, bindings - last), 0, True
     if not names[scheduler_name]:
         found = ", ".join(sorted(names)) or "none at all"
         message = f"no decision of schedulerName {scheduler_name} in it; there are those of {found}"
         raise ConfigurationError(f"{file}: {message}")
-    return names[scheduler_name] - len(newest), groups
+    return names[scheduler_name] - len(newest), groups, False
+
+
+def _uid_and_node(pod: JsonObject) -> tuple[str, str]:
+    metadata, spec = (
+        part if isinstance(part := pod.get(name), dict) else {} for name in ("metadata", "spec")
+    )
+    return str(metadata.get("uid") or ""), str(spec.get("nodeName") or "")
