@@ -1,7 +1,7 @@
 """`make soak-hostile`: hostile clients and tenants for long, and operators that are killed.
 
 `python -m tests.soak.hostile --minutes N` takes turns: changed bytes at every reader with a new
-seed, a flood of connections, a hostile tenant beside four others; and between them
+seed, a flood of connections, sixteen askers, a hostile tenant beside four others; and between them
 an operator that is killed, also in the middle of a group's bindings, and an API server restored
 from older data. It prints what each has measured; the exit status is 1 if anything was wrong. A
 turn can be had alone: `--only NAME --seed N`.
@@ -55,9 +55,9 @@ async def _ran(*arguments: str) -> Told:
     return Told(wrong, text[-4000:] if wrong else figures)
 
 
-def _test(path: str) -> Turn:
+def _test(path: str, marked: str = "long") -> Turn:
     async def turn(_: int) -> Told:
-        return await _ran("pytest", "-q", "-s", "-m", "long", "-p", "no:cacheprovider", path)
+        return await _ran("pytest", "-q", "-s", "-m", marked, "-p", "no:cacheprovider", path)
 
     return turn
 
@@ -91,6 +91,7 @@ TURNS: Final[dict[str, Turn]] = {
     "killed": _fault("gangs-killed"),
     "tenants": _test("tests/flows/test_tenants.py"),
     "older data": _test("tests/flows/test_faults_of_the_whole.py"),
+    "askers": _test("tests/flows/test_sixteen_askers.py", "soak"),
     "flood": _test("tests/flows/test_limits.py"),
 }
 

@@ -9,6 +9,7 @@ names the one that does.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import time
 from collections import deque
@@ -36,7 +37,7 @@ from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
 from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.models.answers.what_if import Supposition
+from stellwerk.models.answers.what_if import Supposition, WhatIf
 from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 
@@ -237,16 +238,17 @@ class ExplanationRoutes:
         return await self._answer(request, steps)
 
     async def _what_if(self, request: web.Request) -> web.Response:
-        body = json_within(LIMITS, await request.read())
-        try:
-            supposed = Supposition.of(body)
-        except ConfigurationError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from error
-        asked = self._explanations
-        return await self._answer(
-            request,
-            lambda: what_if(asked.world, supposed, asked.max_pod_complexity, asked.throttled),
-        )
+        asked, body = self._explanations, await request.read()
+
+        def steps() -> Steps[WhatIf]:
+            # Read in its turn: as objects a body is many times as large.
+            try:
+                supposed = Supposition.of(json_within(LIMITS, body))
+            except ConfigurationError as error:
+                raise web.HTTPBadRequest(text=f"{error}\n") from error
+            return what_if(asked.world, supposed, asked.max_pod_complexity, asked.throttled)
+
+        return await self._answer(request, steps)
 
     async def _openapi(self, _: web.Request) -> web.Response:
         return _json(await asyncio.to_thread(openapi_document))
@@ -259,10 +261,14 @@ class ExplanationRoutes:
         try:
             async with self._lock.of(request.get(USER, "")):
                 check_room(request)
-                answer = await self._in_slices(begin())
-                # Made beside the loop, since the first of a kind takes a while.
-                written = await asyncio.to_thread(codec, type(answer))
-                return _response(await self._in_slices(written.in_steps(answer)))
+                try:
+                    answer = await self._in_slices(begin())
+                    # Made beside the loop, since the first of a kind takes a while.
+                    written = await asyncio.to_thread(codec, type(answer))
+                    return _response(await self._in_slices(written.in_steps(answer)))
+                finally:
+                    # The parts of a fork refer to each other: freed before the next is made.
+                    gc.collect(1)
         except ConfigurationError as error:
             raise web.HTTPUnprocessableEntity(text=f"{error}\n") from error
         except OutOfTime as error:
@@ -281,7 +287,8 @@ class ExplanationRoutes:
                     if left_seconds < 0:
                         left_seconds = math.inf
                         steps.throw(OutOfTime(self._out_of_time))
-                    await asyncio.sleep(0)
+                    # Others have as long: a handshake takes several rounds of the loop.
+                    await asyncio.sleep(self._slice_seconds)
                     began = time.thread_time()
         except StopIteration as ended:
             result: Result = ended.value
