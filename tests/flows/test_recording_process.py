@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from tests.support.processes import command, fetch, running, server_of, until
 
 
@@ -75,7 +76,8 @@ async def test_a_cluster_is_recorded_and_decided_again(
 
 async def _check(own: Path, other: Path, pods: int, directory: Path) -> None:
     status, output = await _simulate("--replay", str(own))
-    assert (status, output) == (0, f"{pods} decisions, {pods} as recorded\n")
+    said = f"{pods} decisions, {pods} as recorded\nstellwerk: decided as Kubernetes "
+    assert (status, output) == (0, f"{said}{DEFAULT_RELEASE}\n")
 
     status, output = await _simulate("--replay", str(own), "--until", "pod-0042")
     assert status == 0
@@ -96,6 +98,7 @@ async def _check(own: Path, other: Path, pods: int, directory: Path) -> None:
         "  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: MostAllocated}}\n"
     )
     status, output = await _simulate("--replay", str(own), "--profile", str(profile))
-    recorded, packed = (line.split() for line in output.splitlines()[1:])
+    table = [line for line in output.splitlines() if not line.startswith("stellwerk: ")]
+    recorded, packed = (line.split() for line in table[1:])
     assert (recorded[-8], packed[1], packed[2]) == (str(pods), str(pods), str(pods)), output
     assert float(packed[-3]) < float(recorded[-3]), "fewer nodes are in use"

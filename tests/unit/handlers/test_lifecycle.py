@@ -624,7 +624,7 @@ async def test_what_defines_kinds_need_not_be_readable(
             await eventually(lambda: events.lacks.get("PodGroup"))
             serve_groups(api, "v1beta1").put("g")
             await eventually(lambda: events.live("PodGroup") == {"g"})
-            await asyncio.sleep(200)
+            await asyncio.sleep(10)
     assert caplog.text.count("changes of customresourcedefinitions") == 1
 
 
