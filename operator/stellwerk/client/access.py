@@ -345,10 +345,17 @@ class _Entry:
 
 
 def _named(documents: list[_Document], section: str, kind: str) -> dict[str, _Entry]:
-    """Return the entries of a section by name; as for kubectl, the first file wins."""
+    """Return the entries of a section by name; as for kubectl, the first file wins.
+
+    Raises:
+        ConfigurationError: the section is no list.
+    """
     entries: dict[str, _Entry] = {}
     for document in documents:
-        for item in document.fields.get(section) or ():
+        listed = document.fields.get(section) or ()
+        if not isinstance(listed, list | tuple):
+            raise ConfigurationError(f"cannot read the kubeconfig: {section} is no list")
+        for item in listed:
             if isinstance(item, dict):
                 fields = item.get(kind)
                 entry = _Entry(fields if isinstance(fields, dict) else {}, document.directory)

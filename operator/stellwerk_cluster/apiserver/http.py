@@ -165,6 +165,8 @@ class ApiServer:
             return answer
         except web.HTTPRequestEntityTooLarge:
             return _failure(too_large_body(LARGEST_BODY_BYTES))
+        except web.RequestPayloadError:
+            return _failure(bad_request("the body is not encoded as its Content-Encoding says"))
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001  (the top of the request's task: the connection lives on)

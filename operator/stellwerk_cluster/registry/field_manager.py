@@ -17,7 +17,7 @@ import orjson
 from stellwerk_cluster.apimachinery.comparison import compare
 from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
 from stellwerk_cluster.apimachinery.decoder import zero
-from stellwerk_cluster.apimachinery.failures import bad_request, internal
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, internal
 from stellwerk_cluster.apimachinery.field_sets import difference
 from stellwerk_cluster.apimachinery.merge_types import MergeType, built_in_merge_type, same_shape
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
@@ -197,12 +197,8 @@ class FieldManager:
 
     @staticmethod
     def _check(kind: ResourceKind, form: MergeType, config: JsonObject) -> None:
-        given = config.get("apiVersion") or ""
-        if (given, config.get("kind")) != (kind.api_version, kind.kind):
-            group, _, version = given.rpartition("/")
-            raise bad_request(
-                f"invalid object type: {group}/{version}, Kind={config.get('kind') or ''}"
-            )
+        if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.kind):
+            raise invalid_type(config)
         metadata = config.get("metadata")
         if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
             message = "metadata.managedFields must be nil"
@@ -215,6 +211,16 @@ class FieldManager:
                 f"{kind.group}/{kind.version}, Kind={kind.kind}"
             )
             raise internal(f"failed to create typed patch object ({which}): {problems_text(wrong)}")
+
+
+def invalid_type(config: JsonObject) -> StatusError:
+    """The error of an applied object of another type (400); what is no text counts as absent."""
+    version, kind = (
+        value if isinstance(value, str) else ""
+        for value in (config.get("apiVersion"), config.get("kind"))
+    )
+    group, _, short = version.rpartition("/")
+    return bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
 
 
 def _applied(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
-    bad_request,
     bad_value,
     invalid_as,
     unsupported_patch,
@@ -20,6 +19,7 @@ from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH, as_patched, patched
 from stellwerk_cluster.apimachinery.selectors import selector_text
+from stellwerk_cluster.registry.field_manager import invalid_type
 from stellwerk_cluster.registry.server_side_apply import apply
 from stellwerk_cluster.registry.write_rules import (
     bad_patch,
@@ -144,8 +144,7 @@ def apply_scale(
     api.get(kind, *key)
     body = config if isinstance(config, dict) else EMPTY
     if (body.get("apiVersion"), body.get("kind")) != ("autoscaling/v1", "Scale"):
-        group, _, version = (body.get("apiVersion") or "").rpartition("/")
-        raise bad_request(f"invalid object type: {group}/{version}, Kind={body.get('kind') or ''}")
+        raise invalid_type(body)
     workload: JsonObject = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -1085,3 +1085,18 @@ def test_a_write_reaches_watchers_before_its_answer_is_sent(url: str) -> None:
             assert ask(url, "DELETE", f"{path}/{name}")[0] == 200
             for stream in streams:
                 assert b'"DELETED"' in stream.recv(1 << 20, socket.MSG_DONTWAIT)
+
+
+def test_a_body_that_is_not_encoded_as_it_says_is_refused(url: str) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    path = "/api/v1/namespaces/default/configmaps"
+    status, answer = ask(url, "POST", path, {"metadata": {"name": "a"}}, headers)
+    assert (status, answer["reason"]) == (400, "BadRequest")
+
+
+def test_an_applied_object_whose_type_is_no_text_has_none(url: str) -> None:
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    path = "/api/v1/namespaces/default/configmaps/a?fieldManager=f"
+    body = {"apiVersion": {"v1": None}, "kind": ["ConfigMap"], "metadata": {"name": "a"}}
+    status, answer = ask(url, "PATCH", path, body, headers)
+    assert (status, answer["message"]) == (400, "invalid object type: /, Kind=")

@@ -194,3 +194,8 @@ def test_outside_a_cluster_everything_is_called_or_what_is_granted(tmp_path: Pat
     granted = (UrlPrefix.parse("http://127.0.0.1:8888"),)
     found = destinations_from(access, granted, tmp_path)
     assert found == Destinations(granted=granted, domain="", server=("localhost", 8001))
+
+
+async def test_a_section_that_is_no_list_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="contexts is no list"):
+        await load({"current-context": "c", "contexts": True}, directory=tmp_path)
