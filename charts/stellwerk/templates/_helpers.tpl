@@ -1,5 +1,13 @@
 {{- /* The name of all that the release installs. A release that was installed before names followed the release keeps its own. */}}
 {{- define "stellwerk.fullname" -}}
+{{- if not (hasKey .Values "chosenName") -}}
+{{- /* Looked up once: a template asks for the name dozens of times. */}}
+{{- $_ := set .Values "chosenName" (include "stellwerk.chosenName" .) -}}
+{{- end -}}
+{{- .Values.chosenName -}}
+{{- end -}}
+
+{{- define "stellwerk.chosenName" -}}
 {{- $before := lookup "apps/v1" "Deployment" .Release.Namespace .Chart.Name | default dict -}}
 {{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $before -}}
 {{- if .Values.fullnameOverride -}}

@@ -7,9 +7,11 @@ entries as were asked for.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice
+from math import inf
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import ConfigurationError
@@ -36,7 +38,7 @@ from stellwerk.models.answers.listings import (
 )
 from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.name_syntax import suggestion
+from stellwerk.models.name_syntax import is_label_value, is_qualified_name, suggestion
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
@@ -192,6 +194,16 @@ class NodesAsked:
     sort: str = ""
     """`name`, numbers in it as such, or a resource, the most used first; empty: by arrival."""
 
+    def __post_init__(self) -> None:
+        """Check the label.
+
+        Raises:
+            ConfigurationError: it is no key, and no key with a value.
+        """
+        key, equals, value = self.label.partition("=")
+        if self.label and not (is_qualified_name(key) and (not equals or is_label_value(value))):
+            raise ConfigurationError(f'a label is KEY or KEY=VALUE, not "{self.label}"')
+
     def matches(self, node: NodeInfo) -> bool:
         """Whether a node is wanted."""
         key, equals, value = self.label.partition("=")
@@ -200,15 +212,18 @@ class NodesAsked:
 
 
 def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Steps[NodesPage]:
-    """Nodes with what they offer and what is used of it, by default in the order of arrival."""
+    """Nodes with what they offer and what is used of it, by default in the order of arrival.
+
+    Raises:
+        ConfigurationError: they are to be put in the order of a resource that none of them offers.
+    """
     yield
     snapshot = world.cache.snapshot
-    wanted: Iterable[str] = snapshot.row_of
-    total = len(snapshot.row_of)
-    if asked is not None and asked != NodesAsked():
-        found = yield from _found(snapshot, asked)
-        wanted, total = found, len(found)
-    names = list(islice(wanted, page.offset, page.offset + page.limit))
+    if asked is None or asked == NodesAsked():
+        total = len(snapshot.row_of)
+        names = list(islice(snapshot.row_of, page.offset, page.offset + page.limit))
+    else:
+        total, names = yield from _found(snapshot, asked, page)
     items = []
     for number, name in enumerate(names):
         if number % _AT_ONCE == 0:
@@ -221,46 +236,65 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
     return NodesPage(total=total, items=items)
 
 
-def _found(snapshot: Snapshot, asked: NodesAsked) -> Steps[list[str]]:
-    """The names of the nodes that are wanted, in their order."""
-    found: list[tuple[Any, str]] = []
+def _found(snapshot: Snapshot, asked: NodesAsked, page: Page) -> Steps[tuple[int, list[str]]]:
+    """The number of the nodes that are wanted, and the names on the page."""
+    parts: list[list[_Place]] = [[]]
     for number, name in enumerate(list(snapshot.row_of)):
         if number % _AT_ONCE == 0:
             yield
         row = snapshot.row_of.get(name)
         if row is None or not asked.matches(snapshot.node_at(row)):
             continue
-        place: Any = number
-        if asked.sort == "name":
-            place = natural_order(name)
-        elif asked.sort:
-            node = _node(snapshot, row)
-            offered = node.allocatable.get(asked.sort, 0)
-            used = node.requested.get(asked.sort, 0)
-            place = (-used / offered if offered else 1.0, natural_order(name))
-        found.append((place, name))
-    found.sort()
-    yield
-    return [name for _, name in found]
+        if len(parts[-1]) == _SORTED_AT_ONCE:
+            parts[-1].sort()
+            parts.append([])
+        first = _use(snapshot, row, asked.sort) if asked.sort else float(number)
+        parts[-1].append((first, natural_order(name), name))
+    parts[-1].sort()
+    if any(parts) and min(part[0] for part in parts)[0] == _NOT_OFFERED:
+        raise ConfigurationError(f'no node offers "{asked.sort}"')
+    shown = []
+    for number, (_, _, name) in enumerate(islice(merge(*parts), page.offset + page.limit)):
+        if number % _AT_ONCE == 0:
+            yield
+        if number >= page.offset:
+            shown.append(name)
+    return sum(map(len, parts)), shown
 
 
-def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
+def _use(snapshot: Snapshot, row: int, sort: str) -> float:
+    """The place of a node by the use of a resource, the most used first; 0 for `name`."""
+    if sort == "name":
+        return 0.0
+    offered = snapshot.node_at(row).allocatable.get(sort, 0)
+    return -_requested(snapshot, row).get(sort, 0) / offered if offered else _NOT_OFFERED
+
+
+_Place: TypeAlias = tuple[float, str, str]
+"""What a node is sorted by, its name in natural order, its name."""
+_NOT_OFFERED: Final = inf
+"""Behind all that offer the resource, whose places are 0 or less."""
+
+
+def natural_order(name: str) -> str:
     """The place of a name among others, node-2 before node-10."""
-    parts = _DIGITS.split(name)
-    return tuple(
-        (0, int(part), part) if part.isdecimal() and part.isascii() else (1, 0, part)
-        for part in parts
-        if part
-    )
+    return _DIGITS.sub(lambda digits: digits[0].zfill(_MOST_DIGITS), name)
 
 
-_DIGITS: Final = re.compile(r"([0-9]{1,18})")
+_SORTED_AT_ONCE: Final = 2000
+_MOST_DIGITS: Final = 18
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+
+
+def _requested(snapshot: Snapshot, row: int) -> dict[str, int]:
+    """The amounts that pods on a node request, by resource."""
+    usage = snapshot.usage(row)
+    native = zip(("cpu", "memory", "ephemeral-storage", "pods"), usage.amounts, strict=True)
+    return dict(native) | usage.extended
 
 
 def _node(snapshot: Snapshot, row: int) -> NodeFields:
-    node, usage = snapshot.node_at(row), snapshot.usage(row)
-    native = zip(("cpu", "memory", "ephemeral-storage", "pods"), usage.amounts, strict=True)
-    requested = dict(native) | usage.extended
+    node, requested = snapshot.node_at(row), _requested(snapshot, row)
     return NodeFields(
         name=node.name,
         allocatable=dict(node.allocatable),

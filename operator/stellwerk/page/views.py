@@ -304,7 +304,7 @@ class Views:
             try:
                 return await view(request)
             except PortRefusal as refusal:
-                status = refusal.status if refusal.status in {401, 403, 404, 429} else 502
+                status = refusal.status if refusal.status in {401, 403, 404, 422, 429} else 502
                 return self._page(request, "error.html", status=status, error=f"{refusal}")
             except SchedulerError as error:
                 return self._page(request, "error.html", status=503, error=f"{error}")

@@ -14,6 +14,8 @@ import math
 import time
 from collections import deque
 from contextlib import asynccontextmanager
+from heapq import nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -161,21 +163,22 @@ class ExplanationRoutes:
         Raises:
             web.HTTPNotFound: always, at the end.
         """
-        near: list[str] = []
-        for number, pod in enumerate(list(self._explanations.world.cache.pods())):
+        world, near, count = self._explanations.world, list[str](), 0
+        entries = list(world.queue.entries.items())
+        # A pod that is being bound is on its node already.
+        waiting = (entry.newest for uid, entry in entries if world.cache.pod(uid) is None)
+        for number, pod in enumerate(chain(list(world.cache.pods()), waiting)):
             if number % _PODS_AT_ONCE == 0:
+                near = nsmallest(_NEAR, near, key=natural_order)
                 yield
             if pod.namespace == namespace and pod.name.startswith(name):
                 near.append(pod.name)
-        for entry in self._explanations.world.queue.entries.values():
-            pod = entry.newest
-            if pod.namespace == namespace and pod.name.startswith(name):
-                near.append(pod.name)
+                count += 1
         said = f'there is no pod "{namespace}/{name}" here'
-        if near:
-            names = sorted(set(near), key=natural_order)
-            said += f"; {len(names)} {'name begins' if len(names) == 1 else 'names begin'} so: "
-            said += ", ".join(names[:_NEAR]) + (", …" if len(names) > _NEAR else "")
+        if count:
+            shown = nsmallest(_NEAR, near, key=natural_order)
+            said += f"; {count} {'name begins' if count == 1 else 'names begin'} so: "
+            said += ", ".join(shown) + (", …" if count > _NEAR else "")
         raise web.HTTPNotFound(text=said + "\n")
 
     async def _explain_group(self, request: web.Request) -> web.Response:
@@ -224,10 +227,12 @@ class ExplanationRoutes:
     async def _nodes(self, request: web.Request) -> web.Response:
         world, page, name = self._explanations.world, _page(request), request.query.get("explain")
         if name is None:
-            asked = NodesAsked(
-                *(request.query.get(key, "").strip() for key in ("q", "label", "sort"))
+            text, label, sort = (
+                request.query.get(key, "").strip() for key in ("q", "label", "sort")
             )
-            return await self._answer(request, lambda: nodes_page(world, page, asked))
+            return await self._answer(
+                request, lambda: nodes_page(world, page, NodesAsked(text, label, sort))
+            )
 
         def steps() -> Steps[NodeExplanation]:
             found = explain_node(world, name)

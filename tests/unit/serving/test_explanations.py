@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stellwerk.cases.decide import Case
+from stellwerk.explain import listings
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes, FairLock
@@ -270,7 +271,9 @@ async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:
     assert list(violations(whole, schemas()["NodesPage"], schemas())) == []
 
 
-async def test_nodes_are_found_by_name_and_label_and_put_in_an_order() -> None:
+async def test_nodes_are_found_by_name_and_label_and_put_in_an_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with explaining_port() as answers:
         for number in (10, 9, 2):
             labels = {"zone": "a" if number > 5 else "b"}
@@ -288,11 +291,23 @@ async def test_nodes_are_found_by_name_and_label_and_put_in_an_order() -> None:
         assert await names("q=node&sort=name&limit=1&offset=2") == ["node-10"]
         assert await names("label=zone%3Da") == ["node-10", "node-9"]
         assert await names("label=gpu") == ["other"]
+        assert await names("q=node-9") == ["node-9"]
         assert await names("label=zone%3Dc") == []
         bound = make_pod("web", cpu="1", nodeName="node-9")
         answers.world.apply(bound)
         answers.world.cache.update_snapshot()
         assert (await names("sort=cpu"))[0] == "node-9"
+        monkeypatch.setattr(listings, "_SORTED_AT_ONCE", 1)
+        in_parts = await names("sort=name")
+        assert in_parts == ["node-2", "node-9", "node-10", "other"]
+        assert (await names("sort=cpu"))[0] == "node-9"
+        for query, complaint in (
+            ("label=a%2Cb", 'a label is KEY or KEY=VALUE, not "a,b"'),
+            ("label=zone%21%3Da", "a label is KEY or KEY=VALUE"),
+            ("sort=example.com/gpu", 'no node offers "example.com/gpu"'),
+        ):
+            status, said = await answers.get(f"/nodes?{query}")
+            assert (status, complaint in said) == (422, True)
 
 
 async def test_names_that_begin_so_are_told_where_there_is_no_such_pod() -> None:
