@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.page.answers import Port
+from stellwerk.page.answers import HistoryReader, Port
 from stellwerk.page.server import open_page
 
 NOW = "2026-11-22T10:00:00.000Z"
@@ -31,6 +31,7 @@ def empty_answers() -> dict[str, Any]:
         "/decisions": {"total": 0, "items": []},
         "/nodes": {"total": 0, "items": []},
         "/profiles": {"items": [], "refused": [], "objects": []},
+        "/explain/devices": {"total": 0, "held": 0, "items": []},
     }
 
 
@@ -95,11 +96,13 @@ class Window:
 
 
 @asynccontextmanager
-async def opened(port: Port | None = None, *, with_key: bool = True) -> AsyncIterator[Window]:
+async def opened(
+    port: Port | None = None, *, with_key: bool = True, history: HistoryReader | None = None
+) -> AsyncIterator[Window]:
     """Yield a window; without the key it was opened by a stranger."""
     jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address, too
     async with (
-        open_page(port or ScriptedPort()) as url,
+        open_page(port or ScriptedPort(), history=history) as url,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         window = Window(session, url)

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from stellwerk.models.answers.listings import QueueSample
 from stellwerk.page.queue_chart import HEIGHT, queue_chart
 
@@ -50,3 +52,19 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
 
 def test_a_count_that_fell_is_no_rate() -> None:
     assert queue_chart([sample(0, scheduled=9), sample(1)]).pods_per_second == 0
+
+
+@pytest.mark.parametrize(
+    ("pods", "figures"),
+    [(3, [5, 4, 3, 2, 1, 0]), (8, [8, 6, 4, 2, 0]), (10, [10, 5, 0]), (7, [7, 0])],
+)
+def test_the_axis_has_whole_numbers_at_even_distances(pods: int, figures: list[int]) -> None:
+    marks = queue_chart([sample(0, active=pods)]).marks
+    assert [value for value, _ in marks] == figures
+    assert (marks[0][1], marks[-1][1]) == (0, HEIGHT)
+
+
+def test_an_area_has_an_edge_where_it_has_pods() -> None:
+    chart = queue_chart([sample(0, active=2, gated=3)])
+    assert list(chart.edges) == ["active", "gated"]
+    assert heights(chart.edges["active"]) == [HEIGHT * 0.6] * 2
