@@ -13,8 +13,10 @@ from typing_extensions import override
 
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.answers.answer import Kind, codec
+from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.page.answers import HistoryReader, Port
 from stellwerk.page.server import open_page
+from tests.support.explaining_port import ExplainingPort
 
 NOW = "2026-11-22T10:00:00.000Z"
 
@@ -60,6 +62,36 @@ class ScriptedPort(Port):
             raise answer
         result: dict[str, Any] = answer
         return result
+
+
+def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
+    """The answer, or the refusal that the client makes of it."""
+    if status != 200:
+        raise PortRefusal(status, f"{answer} {path}")
+    result: dict[str, Any] = answer
+    return result
+
+
+class Through(ScriptedPort):
+    """The port of an operator in process."""
+
+    def __init__(self, operator: ExplainingPort) -> None:
+        super().__init__()
+        self._operator = operator
+
+    @override
+    async def written(self, path: str, body: Any) -> dict[str, Any]:
+        asked = self._operator.get(path) if body is None else self._operator.post(path, body)
+        return expected(path, *await asked)
+
+
+async def accepted(name: str) -> ProfileHistory:
+    """The history of a profile with one spec."""
+    spec = {"schedulerName": name, "weights": {"NodeResourcesFit": 3}}
+    revision = AcceptedSpec(
+        revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
+    )
+    return ProfileHistory(profile=name, revisions=[revision])
 
 
 class Window:

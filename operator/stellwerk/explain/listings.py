@@ -5,7 +5,6 @@ entries as were asked for.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -316,21 +315,23 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
 
 
 def _totals(snapshot: Snapshot, asked: NodesAsked) -> Steps[NodeTotals]:
-    """The sums over the nodes that are wanted."""
-    allocatable, requested = Counter[str](), Counter[str]()
-    for number, name in enumerate(list(snapshot.row_of)):
-        if number % _AT_ONCE == 0:
-            yield
-        row = snapshot.row_of.get(name)
-        if row is None or not asked.matches(snapshot.node_at(row)):
-            continue
-        for sums, amounts in (
-            (allocatable, snapshot.node_at(row).allocatable),
-            (requested, _requested(snapshot, row)),
-        ):
-            for resource, amount in amounts.items():
-                sums[resource] += amount
-    return NodeTotals(allocatable=dict(allocatable), requested=dict(requested))
+    """The sums over the nodes that are wanted, of resources that have a column."""
+    wanted = snapshot.alive.copy()
+    if asked.text or asked.label:
+        wanted[:] = False
+        for number, name in enumerate(list(snapshot.row_of)):
+            if number % _MATCHED_AT_ONCE == 0:
+                yield
+            row = snapshot.row_of.get(name)
+            # Rows may have come while others had their turn.
+            if row is not None and row < len(wanted):
+                wanted[row] = asked.matches(snapshot.node_at(row))
+    offered = snapshot.allocatable[:, : len(wanted)][:, wanted].sum(axis=1).tolist()
+    requested = snapshot.requested[:, : len(wanted)][:, wanted].sum(axis=1).tolist()
+    return NodeTotals(
+        allocatable={name: offered[index] for name, index in snapshot.resource_row.items()},
+        requested={name: requested[index] for name, index in snapshot.resource_row.items()},
+    )
 
 
 def _found(snapshot: Snapshot, asked: NodesAsked, page: Page) -> Steps[tuple[int, list[str]]]:

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 import orjson
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
@@ -45,7 +46,7 @@ from stellwerk.models.answers.pod import (
 )
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.untrusted_text import printable
+from stellwerk.models.untrusted_text import printable, printable_lines
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk.page.sharing import command, file_name, what_if_command
 from stellwerk.page.supposition_form import FIELDS, as_shadow, as_yaml, supposition, with_weights
@@ -556,6 +557,7 @@ def _environment() -> Environment:
         "amount": amount,
         "local_time": local_time,
         "segment": _segment,
+        "lines": _lines,
         "yaml": as_yaml,
     }
     environment.globals |= {
@@ -569,6 +571,11 @@ def _environment() -> Environment:
         "shell": command,
     }
     return environment
+
+
+def _lines(text: str) -> Markup:
+    """A text of several lines, which stay apart."""
+    return escape(printable_lines(text))
 
 
 def _download(request: web.Request, answer: PortAnswer) -> web.Response:

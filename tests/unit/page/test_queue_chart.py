@@ -1,12 +1,15 @@
 """The chart of the queues: no peak lost, no more points than are seen."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from stellwerk.models.answers.listings import QueueSample
-from stellwerk.page.queue_chart import HEIGHT, queue_chart
+from stellwerk.page.queue_chart import HEIGHT, QUEUES, queue_chart
+from tests.support.repository import ROOT
 
+STYLES = (ROOT / "operator/stellwerk/page/static/page.css").read_text()
 BEGIN = datetime(2026, 11, 22, 10, tzinfo=UTC)
 
 
@@ -68,3 +71,24 @@ def test_an_area_has_an_edge_where_it_has_pods() -> None:
     chart = queue_chart([sample(0, active=2, gated=3)])
     assert list(chart.edges) == ["active", "gated"]
     assert heights(chart.edges["active"]) == [HEIGHT * 0.6] * 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_area_stands_out_from_the_ground_which_parts_it_from_the_next(scheme: str) -> None:
+    tables = re.findall(r":root \{(.*?)\}", STYLES, re.DOTALL)
+    table = tables[scheme == "dark"]
+    colours = dict(re.findall(r"--([a-z]+): #([0-9a-f]{6})", table))
+    ground = luminance(colours["ground"])
+    for queue in QUEUES:
+        lighter, darker = sorted((luminance(colours[queue]), ground), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 3, queue
+    assert ".edge-line { fill: none; stroke: var(--ground); stroke-width: 2.5;" in STYLES
+
+
+def luminance(colour: str) -> float:
+    """As WCAG defines it."""
+    shares = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

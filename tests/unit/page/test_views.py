@@ -15,10 +15,10 @@ from stellwerk.page import answers
 from stellwerk.page.views import amount, local_time, resources_of, share, step
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
-from tests.support.explaining_port import ExplainingPort, explaining_port, two_nodes, with_devices
+from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 from tests.support.hostile_answers import EVIL, hostile_answers
 from tests.support.in_process import make_profile, quiet
-from tests.support.page_window import NOW, ScriptedPort, Window, opened
+from tests.support.page_window import NOW, ScriptedPort, Through, Window, accepted, opened
 from tests.support.pod_groups import make_group, make_member
 
 PAGES = ("/", "/queue", "/decisions", "/nodes", "/devices", "/profiles", "/what-if")
@@ -131,28 +131,6 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             assert "What would make it fit" in text
 
 
-class Through(ScriptedPort):
-    """The port of an operator in process."""
-
-    def __init__(self, operator: ExplainingPort) -> None:
-        super().__init__()
-        self._operator = operator
-
-    @override
-    async def written(self, path: str, body: Any) -> dict[str, Any]:
-        asked = self._operator.get(path) if body is None else self._operator.post(path, body)
-        return expected(path, *await asked)
-
-
-async def accepted(name: str) -> ProfileHistory:
-    """The history of a profile with one spec."""
-    spec = {"schedulerName": name, "weights": {"NodeResourcesFit": 3}}
-    revision = AcceptedSpec(
-        revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
-    )
-    return ProfileHistory(profile=name, revisions=[revision])
-
-
 async def test_devices_claims_and_controllers_have_their_pages() -> None:
     async with explaining_port() as operator:
         devices = [device("gpu-0"), device("gpu-1")]
@@ -190,7 +168,7 @@ async def test_a_profile_shows_its_history_and_tries_weights() -> None:
             tried = await shown(window, "/profiles/stellwerk?try=yes&NodeResourcesFit=9")
             assert "With NodeResourcesFit at 9" in tried
             assert 'href="/pods/default/large"' in tried
-            assert "shadowOf: stellwerk" in tried
+            assert "\n  shadowOf: stellwerk\n" in tried
             assert "NodeResourcesFit: 9" in tried
             for weight in ("0", "x"):
                 status, text = await window.get(
@@ -308,14 +286,6 @@ async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None
     assert "decides as 1.37 where a profile names no release" in text
     assert '✓ ResourceClaim</span> <span class="quiet">resource.k8s.io/v1' in text
     assert 'PodGroup: off</span> <span class="quiet">the API serves &lt;none&gt;' in text
-
-
-def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
-    """The answer, or the refusal that the client makes of it."""
-    if status != 200:
-        raise PortRefusal(status, f"{answer} {path}")
-    result: dict[str, Any] = answer
-    return result
 
 
 @pytest.mark.parametrize(
