@@ -92,7 +92,7 @@ TURNS: Final[dict[str, Turn]] = {
     "tenants": _test("tests/flows/test_tenants.py", "soak"),
     "older data": _test("tests/flows/test_faults_of_the_whole.py"),
     "askers": _test("tests/flows/test_sixteen_askers.py", "soak"),
-    "flood": _test("tests/flows/test_limits.py"),
+    "flood": _test("tests/flows/test_limits.py", "soak"),
 }
 
 

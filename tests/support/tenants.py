@@ -102,10 +102,11 @@ async def _play(clock: WorkingClock, seconds: float, nodes: int, pods: int) -> W
         with clock.standing():
             world.apply(make_profile("stellwerk", gangScheduling=True, pluginConfig=args))
             world.apply(*(make_node(f"n{n}", cpu="64", pods="5000") for n in range(nodes)))
-            ending = {"activeDeadlineSeconds": 20}
             for n in range(nodes):
-                low = make_pod(f"r{n}", cpu="1", node_name=f"n{n}", priority=-1, **ending)
-                world.apply(low, make_pod(f"b{n}", cpu="1", node_name=f"n{n}", **ending))
+                for name, priority in ((f"r{n}", -1), (f"b{n}", 0)):
+                    pod = make_pod(name, cpu="1", node_name=f"n{n}", priority=priority)
+                    pod["spec"]["activeDeadlineSeconds"] = 20
+                    world.apply(pod)
         hostile = Hostile(world, clock, nodes)
         tasks = [asyncio.create_task(each) for each in hostile.acts(pods)] if pods else []
         created: dict[str, float] = {}
