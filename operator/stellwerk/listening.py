@@ -438,6 +438,12 @@ def check_room(request: web.Request) -> None:
         request.protocol.use.check_room()
 
 
+def identify(request: web.BaseRequest) -> None:
+    """Note that whoever asks is known, so that the connection is not given up for others."""
+    if isinstance(request.protocol, _Connection):
+        request.protocol.use.identified(request.protocol.accepted)
+
+
 def json_within(limits: Limits, body: bytes) -> Any:  # noqa: ANN401 JSON
     """Return the value that a body says.
 
