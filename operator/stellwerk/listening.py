@@ -1007,7 +1007,7 @@ class _Connection(web.RequestHandler):
         error = kw.get("exc_info")
         if isinstance(error, ConnectionError):
             return  # the peer has gone
-        if isinstance(error, HttpProcessingError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             self.use.refused("malformed")
         elif self.accepted.identified or self.use.limits.unidentified_connections is None:
             super().log_exception(*args, **kw)

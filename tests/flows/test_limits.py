@@ -105,6 +105,20 @@ async def test_what_is_no_request_of_the_port_is_refused_before_a_handler(
     assert len(lines) <= 10, [each.getMessage() for each in lines]
 
 
+async def test_a_body_that_is_not_encoded_as_it_says_writes_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with operators_port(tmp_path) as port:
+        for encoding in (b"deflate", b"gzip", b"br"):
+            head = port.takes_body + b"Content-Encoding: " + encoding
+            asked = head + b"\r\nContent-Length: 5\r\n\r\n\xff\xff\xff\xff\xff"
+            assert status(await port.answer(asked)) == 400
+        # The handler has gone before the body came.
+        late = port.get("/nowhere", "ada", method="PUT")[:-2] + b"Content-Encoding: deflate\r\n"
+        await port.answer(late + b"Transfer-Encoding: chunked\r\n\r\n2\r\n\xff\xff\r\n0\r\n\r\n")
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
+
+
 @pytest.mark.parametrize("opened", [operators_port, pages_port])
 async def test_a_body_is_refused_by_its_length_where_none_is_taken(
     opened: Opened, tmp_path: Path
