@@ -387,9 +387,10 @@ def _asking(number: int) -> Call:
             pass  # what is refused is closed, perhaps before it is all sent
         finally:
             writer.transport.abort()
-        if answer.startswith(b"HTTP/1.1 500") and b'"reason"' in answer:
+        for each in answer.split(b"HTTP/1.1 "):
             # kube-apiserver answers some patches so, without a reason; others say InternalError.
-            raise AssertionError(answer[:500])
+            if each.startswith(b"500") and b'"reason"' in each:
+                raise AssertionError(each[:500])
 
     return ask
 
