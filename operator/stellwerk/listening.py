@@ -439,7 +439,7 @@ def check_room(request: web.Request) -> None:
 
 
 def identify(request: web.BaseRequest) -> None:
-    """Note that the user of a request is known, so that its connection is not given up for others."""
+    """Note that the user of a request is known: its connection is not given up for others."""
     if isinstance(request.protocol, _Connection):
         request.protocol.use.identified(request.protocol.accepted)
 
