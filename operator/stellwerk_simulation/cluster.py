@@ -6,6 +6,7 @@ are made of the parts that the operator's are made of.
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Any, Generic, TypeVar
@@ -182,7 +183,7 @@ class PodMaker:
         }
         bare = {"metadata": metadata, "spec": spec | {"schedulerName": self._name}}
         made = parse_pod(bare, self._resolve_priority)
-        made.uid, made.group = pod.name, None
+        made.uid, made.details = pod.name, replace(made.details, group=None)
         return made
 
 

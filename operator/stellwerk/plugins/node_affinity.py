@@ -259,4 +259,8 @@ def _without_selector(key: str) -> Callable[[PodInfo], PodInfo]:
 
 
 def _without_affinity(pod: PodInfo) -> PodInfo:
-    return replace(pod, spec=replace(pod.spec, required_node_affinity=None), node_names=None)
+    return replace(
+        pod,
+        spec=replace(pod.spec, required_node_affinity=None),
+        details=replace(pod.details, node_names=None),
+    )

@@ -5,6 +5,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_change_that_nothing_counts_touches_no_row(cache: Cache) -> None:
     cpu(cache)
     position = cache.snapshot.usage_changes.position
     newer = bound("n1")
-    newer.resource_version, newer.phase = "9", "Running"
+    newer.resource_version, newer.details = "9", replace(newer.details, phase="Running")
     cache.set_pod(newer)
     cpu(cache)
     assert cache.pod(newer.uid) is newer
