@@ -213,7 +213,7 @@ class Cache:
         return bool(self._dirty)
 
     def update_snapshot(self) -> Snapshot:
-        """Write what changed since the last call; with `write_ahead`, the writer of the snapshot."""
+        """Write what changed since the last call; nothing but this and `write_ahead` writes it."""
         self._refuse_in_trial()
         snapshot = self.snapshot
         if self.is_dirty:

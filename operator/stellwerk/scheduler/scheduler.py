@@ -225,7 +225,7 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
 
 async def _write_ahead(cache: Cache) -> None:
     """Write the rows of very many changed nodes, in steps between which others have their turn."""
-    while cache.write_ahead(_ROWS_A_STEP):
+    while cache.write_ahead(_ROWS_A_STEP):  # noqa: ASYNC110 other tasks run, nothing is awaited
         await asyncio.sleep(0)
 
 
