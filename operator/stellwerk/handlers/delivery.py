@@ -430,7 +430,8 @@ class Delivery:
             logger.exception("%s %s: handling an event failed", self.watched.kind, _title(now))
             self._mark_failed(uid, now)
         else:
-            if kept is not None and kept.resource_version == now.resource_version:
+            is_gone = event_type == "DELETED"
+            if not is_gone and kept and kept.resource_version == now.resource_version:
                 self._known[uid] = kept
             if self._failed:
                 self._failed.pop(uid, None)

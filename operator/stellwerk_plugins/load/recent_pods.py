@@ -58,7 +58,7 @@ class RecentPods(Book):
             self._unseen[uid] = (row, pod)
 
     def look(self, reader: str, now_seconds: float, since_seconds: float) -> None:
-        """The time is this: what came since the last look came now.
+        """Take what came since the last look as come now.
 
         `reader` asks for nothing that came before `since_seconds`, now or later.
         """
@@ -103,5 +103,5 @@ class RecentPods(Book):
 
 
 def _started(pod: PodInfo) -> int | None:
-    """When the kubelet took the pod; None: nothing says."""
+    """The time at which the kubelet took the pod; None: unknown."""
     return None if pod.started_seconds is None else int(pod.started_seconds)
