@@ -6,11 +6,11 @@ in the order of activeQ; everything slow happens in tasks that the loop does not
 """
 
 import asyncio
-import gc
 from typing import Final
 
 from typing_extensions import override
 
+from stellwerk import garbage
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
@@ -209,7 +209,7 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
     about as many as pods wait. Nothing is written to the API.
     """
     # What was listed stays, and holds no cycles: the collector need not look at it at all.
-    gc.freeze()
+    garbage.freeze()
     await _write_ahead(world.cache)
     while not leading.is_set():
         world.cache.update_snapshot()
