@@ -8,7 +8,7 @@ asks of a pod; the object itself need not be kept.
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -76,6 +76,8 @@ class PodDetails:
     """status.qosClass; empty: the status does not say."""
     active_deadline_seconds: int | None
     """spec.activeDeadlineSeconds: it ends so long after its start, at the latest; None: unknown."""
+    gpu_devices: tuple[int, ...]
+    """The numbers of its GPUs on the node."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -97,6 +99,7 @@ class PodInfo:
 
     uid: str
     name: str
+    namespace: str
     resource_version: str
     spec: SchedulingSpec
     label_set: LabelSet
@@ -109,14 +112,16 @@ class PodInfo:
     """status.startTime in seconds since the epoch; None: not started."""
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
-    gpu_devices: tuple[int, ...]
-    """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's own copy."""
     details: PodDetails
 
     @property
-    def namespace(self) -> str:
-        """metadata.namespace."""
-        return self.label_set.namespace
+    def gpu_devices(self) -> tuple[int, ...]:
+        """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's copy."""
+        return self.details.gpu_devices
+
+    @gpu_devices.setter
+    def gpu_devices(self, numbers: tuple[int, ...]) -> None:
+        self.details = replace(self.details, gpu_devices=numbers)
 
     @property
     def generation(self) -> int:
@@ -289,6 +294,8 @@ def parse_pod(
         _group(spec, label_set),
         sys.intern(text_or_empty(status.get("qosClass"))),
         number_or_none(spec.get("activeDeadlineSeconds")),
+        # Of a pod without a node the annotation is a user's, or of an attempt that failed.
+        _gpu_devices(metadata.get("annotations")) if node_name else (),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)
@@ -300,6 +307,7 @@ def parse_pod(
     return PodInfo(
         uid=uid,
         name=name,
+        namespace=namespace,
         resource_version=resource_version,
         spec=shared,
         label_set=label_set,
@@ -308,8 +316,6 @@ def parse_pod(
         terminating=terminating,
         started_seconds=_seconds(status.get("startTime")),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
-        # Of a pod without a node the annotation is a user's, or of an attempt that failed.
-        gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
         details=details,
     )
 

@@ -102,7 +102,7 @@ class NodeAffinity(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         spec = pod.spec
-        node_names = pod.node_names
+        node_names = pod.details.node_names
         if node_names is None and spec.required_node_affinity is not None:
             node_names = _node_names(spec.required_node_affinity)
         elif node_names is None and self._added_required is None and not spec.node_selector:

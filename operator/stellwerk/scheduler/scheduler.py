@@ -209,8 +209,8 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
     about as many as pods wait. Nothing is written to the API.
     """
     # What was listed stays, and holds no cycles: the collector need not look at it at all.
-    garbage.freeze()
     await _write_ahead(world.cache)
+    garbage.freeze()
     while not leading.is_set():
         world.cache.update_snapshot()
         if len(active) > 2 * world.queue.pending()["active"] + _STALE_ITEMS:

@@ -179,7 +179,7 @@ class VolumeUsers(Book):
 
     @override
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
-        if not pod.volumes:
+        if not pod.details.volumes:
             return
         self._changes[row] = self._changes.get(row, 0) + 1
         if pod.volume_uses is not None:
