@@ -86,7 +86,6 @@ def entry_of(message: str, plugin: str) -> Entry | None:
     return best if best is not None and best.says(message) else None
 
 
-@cache
 def _pattern(message: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, message.split(ANY))), re.DOTALL)
 
