@@ -356,7 +356,7 @@ class FilterPhase:
 
     def _evaluate_nominated_node(self, pod: PodInfo, found: Feasibility) -> bool:
         """Whether the node nominated to the pod takes it; then it is the only one that counts."""
-        row = self._snapshot.row_of.get(pod.nominated_node_name)
+        row = self._snapshot.row_of.get(pod.details.nominated_node_name)
         if row is None or (found.node_names and pod.nominated_node_name not in found.node_names):
             return False
         if found.state.among is not None and not found.state.among[row]:
