@@ -31,7 +31,7 @@ from stellwerk_simulation.report import Lines, conclusions
 from stellwerk_simulation.run_metrics import RunResult
 from stellwerk_simulation.simulation import SimulationOptions
 from stellwerk_simulation.sources import Check, source_of
-from stellwerk_simulation.sweep_results import SweepResults
+from stellwerk_simulation.sweep_results import SweepResults, SweepRun
 
 LOCAL: Final = "processes"
 _DASK: Final = "dask:"
@@ -233,17 +233,6 @@ def _pair(where: str, value: object, names: Sequence[str]) -> tuple[str, str]:
 
 
 # --- runs ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SweepRun:
-    """One run of a sweep."""
-
-    id: str
-    """The hash of everything that goes into it, Stellwerk's version included."""
-    cluster: str
-    profile: str
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,14 @@ however the process ends; a file of another grid, or of something else, is never
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from stellwerk.errors import ConfigurationError
 from stellwerk_simulation.run_metrics import Event, RunResult
-
-if TYPE_CHECKING:
-    from stellwerk_simulation.sweep import SweepRun
 
 _FORMAT: Final = "stellwerk sweep 1"
 _SCHEMA: Final = """
@@ -29,6 +26,17 @@ CREATE TABLE runs (
 """
 _SECONDS_TO_WAIT: Final = 10.0
 """For another sweep that writes into the same file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One run of a sweep."""
+
+    id: str
+    """The hash of everything that goes into it, Stellwerk's version included."""
+    cluster: str
+    profile: str
+    seed: int
 
 
 class SweepResults:
@@ -74,7 +82,7 @@ class SweepResults:
         with self._said():
             return frozenset(name for (name,) in self._rows("SELECT id FROM runs"))
 
-    def put(self, run: "SweepRun", result: RunResult, version: str) -> None:
+    def put(self, run: SweepRun, result: RunResult, version: str) -> None:
         """Add the result of a run.
 
         Raises:
