@@ -113,7 +113,7 @@ def make_pod(kind: str, index: int, bound_to: str | None = None) -> JsonObject:
 
 def namespace(index: int) -> str:
     """The namespace of bound pod number `index`."""
-    return f"team-{index // NAMESPACE_PODS}"
+    return f"team-{index // NAMESPACE_PODS:03}"
 
 
 def listed_node(index: int) -> JsonObject:

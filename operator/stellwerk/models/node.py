@@ -7,6 +7,7 @@ dirties nothing.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -67,7 +68,13 @@ def zone_key(labels: Mapping[str, str]) -> str:
     """The key that interleaves zones in the visiting order; beta labels first (`GetZoneKey`)."""
     region = labels.get(BETA_REGION_LABEL) or labels.get(REGION_LABEL) or ""
     zone = labels.get(BETA_ZONE_LABEL) or labels.get(ZONE_LABEL) or ""
-    return f"{region}:\x00:{zone}" if region or zone else ""
+    return _joined(region, zone) if region or zone else ""
+
+
+@lru_cache(maxsize=4096)
+def _joined(region: str, zone: str) -> str:
+    """One text for all nodes of a zone."""
+    return f"{region}:\x00:{zone}"
 
 
 def parse_node(obj: JsonObject) -> NodeInfo:
