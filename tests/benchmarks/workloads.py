@@ -131,9 +131,9 @@ def listed_node(index: int) -> JsonObject:
     return node
 
 
-def listed_pod(index: int, nodes: int) -> JsonObject:
+def listed_pod(index: int, nodes: int, kind: str = "basic") -> JsonObject:
     """Bound pod number `index` as a list has it: it runs, and a ReplicaSet owns it."""
-    pod = posted_pod("basic", index, prefix="init")
+    pod = posted_pod(kind, index, prefix="init")
     owner = index // _OWNED
     pod["metadata"] |= {
         "namespace": namespace(index),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from stellwerk.models.json_values import JsonObject, text, text_map, text_or_empty, texts
+from stellwerk.models.json_values import JsonObject, packed, text, text_map, text_or_empty, texts
 from stellwerk.models.quantity import resource_amount, whole_units
 from stellwerk.models.taints import Taint, parse_taints
 
@@ -128,7 +128,7 @@ def _amounts(quantities: JsonObject | None) -> Mapping[str, int]:
         }
         if len(_amounts_of) >= _MANY_AMOUNTS:
             _amounts_of.clear()
-        _amounts_of[key] = found
+        _amounts_of[packed(key)] = found
     return found
 
 
