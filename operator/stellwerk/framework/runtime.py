@@ -102,7 +102,7 @@ class Framework:
         self.plugins = plugins
         self.metrics_recorder = metrics_recorder
         snapshot, nominations = handle.snapshot, handle.nominations
-        cache = ResultCache(snapshot)
+        cache = self._results = ResultCache(snapshot)
         self.scoring = ScorePhase(plugins, weights, cache, metrics_recorder)
         sampling = None
         if percentage_of_nodes_to_score is not None:
@@ -125,6 +125,10 @@ class Framework:
         self._post_filters = PointRunner(POST_FILTER, plugins, metrics_recorder)
         self.binding = BindingPoints(plugins, metrics_recorder)
         handle.serve(self)
+
+    def forget_results(self) -> None:
+        """Free what earlier decisions have left for later ones."""
+        self._results.clear()
 
     def feasible(self, pod: PodInfo) -> Mask:
         """(N,) bool, the rows that would take a pod, found in an attempt of its own."""
