@@ -607,10 +607,17 @@ class _TLSConnection(sslproto.SSLProtocol):
     """TLS of one connection that reads a record at a time.
 
     uvloop's own has a buffer of 256 KiB for each connection and as much again for what it decrypts,
-    so that 64 peers who send without end fill 50 MiB.
+    so that 64 peers who send without end fill 50 MiB. Here all connections receive into one buffer,
+    which is given to TLS before the loop reads from the next: an idle one costs half as much.
     """
 
     max_size = 16 << 10
+    _received = bytearray(max_size)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ssl_buffer = self._received
+        self._ssl_buffer_view = memoryview(self._received)
 
     @classmethod
     async def begin(
@@ -636,7 +643,7 @@ class _TLSConnection(sslproto.SSLProtocol):
             context,
             shaken,
             server_side=True,
-            ssl_handshake_timeout=seconds,  # type: ignore[arg-type]  # any number of seconds
+            ssl_handshake_timeout=seconds,
             ssl_shutdown_timeout=seconds,
         )
         await loop.connect_accepted_socket(lambda: protocol, sock)

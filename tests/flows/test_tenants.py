@@ -23,10 +23,18 @@ def _collected_seldom() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.long
-def test_four_tenants_wait_at_most_twice_as_long_beside_a_hostile_one() -> None:
-    alone = waits(20, nodes=NODES, pods=0)
-    beside = waits(20, nodes=NODES, pods=5_000)
+@pytest.mark.parametrize(
+    ("seconds", "pods"),
+    [
+        pytest.param(20, 5_000, marks=pytest.mark.long),
+        pytest.param(60, 20_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
+)
+def test_four_tenants_wait_at_most_twice_as_long_beside_a_hostile_one(
+    seconds: float, pods: int
+) -> None:
+    alone = waits(seconds, nodes=NODES, pods=0)
+    beside = waits(seconds, nodes=NODES, pods=pods)
     figures = [
         [round(1000 * each.share(part), 1) for part in (0.5, 0.9, 0.99)] for each in (alone, beside)
     ]

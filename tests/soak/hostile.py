@@ -89,10 +89,10 @@ def _fault(name: str) -> Turn:
 TURNS: Final[dict[str, Turn]] = {
     "fuzz": _fuzz,
     "killed": _fault("gangs-killed"),
-    "tenants": _test("tests/flows/test_tenants.py"),
+    "tenants": _test("tests/flows/test_tenants.py", "soak"),
     "older data": _test("tests/flows/test_faults_of_the_whole.py"),
     "askers": _test("tests/flows/test_sixteen_askers.py", "soak"),
-    "flood": _test("tests/flows/test_limits.py"),
+    "flood": _test("tests/flows/test_limits.py", "soak"),
 }
 
 

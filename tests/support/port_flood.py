@@ -1,4 +1,4 @@
-"""Anonymous peers by the thousand, as `python -m tests.support.port_flood PORT SECONDS`.
+"""Anonymous peers by the thousand: `python -m tests.support.port_flood PORT SECONDS LIVE [tls]`.
 
 Of seven connections, one sends headers without end, four nothing at all, and two half a handshake;
 each is opened again a second after it was closed. Invariant: they come from four addresses.
@@ -32,7 +32,7 @@ async def flood(port: LimitedPort, seconds: float) -> tuple[int, int]:
                 reader, writer = await port.connect(address, handshake=kind < 5)
                 opened += 1
                 if kind == 0:
-                    writer.write(port.get("/livez")[:-2] + _FIELD * 120)
+                    writer.write(port.get(port.live)[:-2] + _FIELD * 120)
                 elif kind > 4:
                     writer.write(_HALF)
                 with contextlib.suppress(TimeoutError):
@@ -45,6 +45,6 @@ async def flood(port: LimitedPort, seconds: float) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    number, seconds = int(sys.argv[1]), float(sys.argv[2])
-    tried, opened = asyncio.run(flood(LimitedPort(number, tls=True, live="/livez"), seconds))
+    flooded = LimitedPort(int(sys.argv[1]), tls="tls" in sys.argv[4:], live=sys.argv[3])
+    tried, opened = asyncio.run(flood(flooded, float(sys.argv[2])))
     sys.stdout.write(f"peers {PEERS}, connections tried {tried}, opened {opened}\n")

@@ -29,6 +29,7 @@ EVERY_SECONDS: Final = 0.1
 """Each tenant creates a pod so often."""
 _CHANGES_A_SECOND: Final = 50
 _PODS_A_SECOND: Final = 500
+_PREEMPTORS_A_SECOND: Final = 5
 _WARM_SECONDS: Final = 1.0
 """Before, what is done for the first time takes longer."""
 _GROUPS: Final = 10
@@ -101,11 +102,11 @@ async def _play(clock: WorkingClock, seconds: float, nodes: int, pods: int) -> W
         with clock.standing():
             world.apply(make_profile("stellwerk", gangScheduling=True, pluginConfig=args))
             world.apply(*(make_node(f"n{n}", cpu="64", pods="5000") for n in range(nodes)))
-            running_pods = (
-                make_pod(f"r{n}", cpu="1", node_name=f"n{n}", activeDeadlineSeconds=20)
-                for n in range(nodes)
-            )
-            world.apply(*running_pods)
+            for n in range(nodes):
+                for name, priority in ((f"r{n}", -1), (f"b{n}", 0)):
+                    pod = make_pod(name, cpu="1", node_name=f"n{n}", priority=priority)
+                    pod["spec"]["activeDeadlineSeconds"] = 20
+                    world.apply(pod)
         hostile = Hostile(world, clock, nodes)
         tasks = [asyncio.create_task(each) for each in hostile.acts(pods)] if pods else []
         created: dict[str, float] = {}
@@ -161,7 +162,13 @@ class Hostile:
         self._waiting: list[JsonObject] = []
 
     def acts(self, pods: int) -> list[Any]:
-        return [self.unschedulable(pods), self.flap(), self.make_groups_anew(), self.claim()]
+        return [
+            self.unschedulable(pods),
+            self.flap(),
+            self.make_groups_anew(),
+            self.claim(),
+            self.preempt(),
+        ]
 
     async def claim(self) -> None:
         """Pods whose claims are searched for with expressions as dear as they may be."""
@@ -177,6 +184,17 @@ class Hostile:
             )
             self._world.apply(pod)
             await asyncio.sleep(1)
+
+    async def preempt(self) -> None:
+        """Pods, each of a kind of its own, for which victims are searched on every node in vain."""
+        number = 0
+        while True:
+            await asyncio.sleep(1 / _PREEMPTORS_A_SECOND)
+            number += 1
+            with self._clock.standing():
+                cpu = f"{63_500 + number % 400}m"
+                pod = make_pod(f"v{number}", cpu=cpu, scheduler_name="stellwerk")
+            self._world.apply(pod)
 
     async def unschedulable(self, pods: int) -> None:
         """Pods that fit nowhere, of a hundred kinds."""
@@ -223,8 +241,8 @@ class Hostile:
                         self._world.apply(pod)
 
     def _size(self, name: str) -> int:
-        """Every other group asks for few nodes, which may be granted."""
-        return 2 if int(name.rpartition("-")[2]) % 2 else self._nodes
+        """The first group and every other one ask for few nodes, which may be granted."""
+        return self._nodes if int(name.rpartition("-")[2]) % 2 else 2
 
     async def make_groups_anew(self) -> None:
         """Groups that ask for every node, and for room, again and again."""

@@ -4,7 +4,8 @@ The scheduler calls `event` on its critical path; tasks of this object write. Th
 kind about an object is created, a repeat within six minutes makes it a series of two, and further
 repeats are only counted here, until a refresh after half an hour or the end of the series. Unlike
 client-go, the queue counts what it drops, an object that causes too many events is limited, and
-while no writer is free a newer event takes the place of one that waits and says the same.
+while no writer is free a newer event takes the place of one that waits and says the same, and
+namespaces take turns.
 Invariant: `event` never blocks and never raises, whatever the API does.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -43,6 +44,8 @@ CLOSING_SECONDS: Final = 1.0
 WARNINGS_ONE_OF: Final = 8
 """Of so many events written one may be a warning while others wait."""
 Queued = TypeVar("Queued")
+_Line = OrderedDict[str, OrderedDict["Hashable", Queued]]
+"""Namespaces in the order of their turns, and the events of each by topic."""
 _NAME_BYTES: Final = 253
 _INSTANCE_BYTES: Final = 128
 _QUEUED_EVENTS: Final = 32_768
@@ -284,14 +287,17 @@ class EventRecorder(Recorder):
         topic = event.topic if will_wait and not event.written_count else event.name
         if len(self._queue) >= self._queued_events and not self._queue.holds(topic):
             self._metrics.events_dropped.labels("queue_full").inc()
-            return False
+            displaced = self._queue.displace(event.namespace)
+            if displaced is None:
+                return False
+            self._forget(displaced)
         event.pending = True
         event.written_at_seconds = self._clock.monotonic()
-        superseded = self._queue.put(topic, event, warning=event.type_ != "Normal")
+        warning = event.type_ != "Normal"
+        superseded = self._queue.put(topic, event, warning=warning, namespace=event.namespace)
         if superseded is not None:
             self._metrics.events_dropped.labels("superseded").inc()
-            if self._remembered.get(superseded.identity) is superseded:
-                del self._remembered[superseded.identity]
+            self._forget(superseded)
         self._idle.clear()
         while self._free:
             writer = self._free.popleft()
@@ -299,6 +305,12 @@ class EventRecorder(Recorder):
                 writer.set_result(None)
                 break
         return True
+
+    def _forget(self, event: _Event) -> None:
+        """An event is not written: what comes after it is no repeat of it."""
+        event.pending = False
+        if self._remembered.get(event.identity) is event:
+            del self._remembered[event.identity]
 
     def _name(self, object_name: str) -> str:
         """Return a name that no other event has: the object's, and the time in nanoseconds."""
@@ -424,29 +436,51 @@ class EventQueue(Generic[Queued]):
     """The events that wait to be written: a line of what went well, and a line of warnings.
 
     What went well is written first, for there is one such event a binding, while pods that fit
-    nowhere cause any number of warnings; but of eight that are written one may be a warning.
-    Invariant: about one topic at most one event waits, the newest, in the place of the first.
+    nowhere cause any number of warnings; but of eight that are written one may be a warning. In
+    each line namespaces take turns. Invariant: about one topic at most one event waits, the newest,
+    in the place of the first.
     """
 
     def __init__(self) -> None:
-        # A plain dict walks past all that were taken from its front before.
-        self._normal: OrderedDict[Hashable, Queued] = OrderedDict()
-        self._warnings: OrderedDict[Hashable, Queued] = OrderedDict()
+        self._normal: _Line[Queued] = OrderedDict()
+        self._warnings: _Line[Queued] = OrderedDict()
+        self._namespaces: dict[Hashable, str] = {}
+        """By topic."""
+        self._waiting: Counter[str] = Counter()
+        """By namespace."""
         self._taken = 0
 
     def __len__(self) -> int:
-        return len(self._normal) + len(self._warnings)
+        return len(self._namespaces)
 
     def holds(self, topic: Hashable) -> bool:
         """Whether an event about the topic waits."""
-        return topic in self._normal or topic in self._warnings
+        return topic in self._namespaces
 
-    def put(self, topic: Hashable, event: Queued, *, warning: bool) -> Queued | None:
+    def put(
+        self, topic: Hashable, event: Queued, *, warning: bool, namespace: str = ""
+    ) -> Queued | None:
         """Let an event wait; the one that it stands in place of, if there was one."""
         line = self._warnings if warning else self._normal
-        before = line.get(topic)
-        line[topic] = event
+        # A plain dict walks past all that were taken from its front before.
+        events = line.setdefault(namespace, OrderedDict())
+        before = events.get(topic)
+        events[topic] = event
+        if before is None:
+            self._namespaces[topic] = namespace
+            self._waiting[namespace] += 1
         return before
+
+    def displace(self, namespace: str) -> Queued | None:
+        """Give up the newest event of the namespace that has most, in favour of another one.
+
+        None: the other one has as many, within one.
+        """
+        most, count = self._waiting.most_common(1)[0]
+        if count <= self._waiting[namespace] + 1:
+            return None
+        line = self._warnings if most in self._warnings else self._normal
+        return self._taken_from(line, most, last=True)
 
     def take(self) -> Queued:
         """The next event to write.
@@ -457,7 +491,24 @@ class EventQueue(Generic[Queued]):
         self._taken += 1
         warning_is_due = self._taken % WARNINGS_ONE_OF == 0 and bool(self._warnings)
         line = self._warnings if warning_is_due or not self._normal else self._normal
-        return line.popitem(last=False)[1]
+        if not line:
+            raise KeyError("no event waits")
+        namespace = next(iter(line))
+        event = self._taken_from(line, namespace, last=False)
+        if namespace in line:
+            line.move_to_end(namespace)
+        return event
+
+    def _taken_from(self, line: _Line[Queued], namespace: str, *, last: bool) -> Queued:
+        events = line[namespace]
+        topic, event = events.popitem(last=last)
+        if not events:
+            del line[namespace]
+        del self._namespaces[topic]
+        self._waiting[namespace] -= 1
+        if not self._waiting[namespace]:
+            del self._waiting[namespace]
+        return event
 
 
 def _series_patch(event: _Event) -> dict[str, Any]:

@@ -313,6 +313,8 @@ class CycleState:
         "skipped_scores",
         "slice_seconds",
         "unfinished",
+        "victims_searched",
+        "without_victims",
     )
 
     def __init__(self, *, sampled: bool = False) -> None:
@@ -333,6 +335,10 @@ class CycleState:
         """Plugins whose PreBindPreFlight answered Skip."""
         self.preemption_asked = False
         """Whether the attempt has come to preemption."""
+        self.without_victims = False
+        """Whether no victims are searched for, since that takes time which others have now."""
+        self.victims_searched = False
+        """Whether victims were searched for, or would have been with time for it."""
         self.bind_outcome_unknown = False
         """Whether a Bind plugin failed where the pod may be bound all the same."""
         self.point_runs: list[PointRun] = []

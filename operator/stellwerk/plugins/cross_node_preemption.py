@@ -313,6 +313,9 @@ class CrossNodePreemption(PostFilterPlugin):
             return PostFilterResult(unresolvable(_NAME, _PREFIX + reason))
         if not blocking.anywhere:
             return _no("no pod of lower priority is in the way from another node.")
+        state.victims_searched = True
+        if state.without_victims:
+            return _no("others have the time.")
         search = self._search(pod, blocking, diagnosis)
         if search.best is None:
             return _no(self._why_nothing(search))

@@ -72,6 +72,11 @@ def _of_claims(pod: PodInfo) -> str:
     return f"{pod.namespace}/claims"
 
 
+def _of_victims(pod: PodInfo) -> str:
+    """The name under which searches for victims are counted; no namespace has one like it."""
+    return f"{pod.namespace}/victims"
+
+
 def _places(decision: Decision | Failure) -> bool:
     return isinstance(decision, Decision) and bool(decision.node_name)
 
@@ -207,10 +212,12 @@ class ScheduleOne:
         """
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
-        world, extenders = self._world, profile.extenders
+        world, extenders, in_vain = self._world, profile.extenders, self.groups.submit.in_vain
         for slices_left in reversed(range(MOST_SLICES)):
             # What changes all the time is not waited for.
             state.slice_seconds = FILTER_SLICE_SECONDS if slices_left else None
+            if in_vain.spent:
+                state.without_victims = in_vain.waits(_of_victims(pod), pod.priority)
             world.cache.update_snapshot()
             if extenders is None:
                 decision = decide(world, pod, profile, state)
@@ -222,6 +229,8 @@ class ScheduleOne:
             with self._loader.unchanged():
                 await in_slices(state.unfinished, world.clock.monotonic)
             state.begin_anew()
+        if state.without_victims and state.victims_searched and not _places(decision):
+            return Failure.throttled(IN_VAIN)
         if decision.post_filter is not None and state.preemption_asked:
             self._metrics.preemption_attempts.labels().inc()
         return decision
@@ -354,8 +363,8 @@ class ScheduleOne:
         profile.activity.last_decision_seconds = attempt.decided_seconds
         seconds = attempt.decided_seconds - attempt.started_seconds
         self._algorithm_duration.observe(seconds)
-        if seconds > LONG_SECONDS and pod.spec.resource_claims and not _places(decision):
-            self.groups.submit.in_vain.took(_of_claims(pod), seconds)
+        if seconds > LONG_SECONDS and not _places(decision):
+            self._count_in_vain(attempt, decision, seconds)
         if profile.extenders is None and (
             seconds > SLOW_ATTEMPT_SECONDS or fairness.slow_specs.specs
         ):
@@ -367,6 +376,17 @@ class ScheduleOne:
                 logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
         if isinstance(decision, Decision) and logger.isEnabledFor(logging.DEBUG):
             log_decision(pod, profile.scheduler_name, decision)
+
+    def _count_in_vain(
+        self, attempt: _Attempt, decision: Decision | Failure, seconds: float
+    ) -> None:
+        """Count a long attempt without a node: for claims, or where no victims were found."""
+        pod, state, in_vain = attempt.queued.pod, attempt.state, self.groups.submit.in_vain
+        if pod.spec.resource_claims:
+            in_vain.took(_of_claims(pod), seconds)
+        found = isinstance(decision, Decision) and decision.candidate is not None
+        if state.victims_searched and not (state.without_victims or found):
+            in_vain.took(_of_victims(pod), seconds)
 
     def _show_shadows(self, attempt: _Attempt, decision: Decision) -> None:
         """Have shadow profiles decide, too.

@@ -35,6 +35,29 @@ def test_the_newest_about_a_topic_has_the_place_of_the_first() -> None:
     assert not queue.holds("web")
 
 
+def test_namespaces_take_turns_in_each_line() -> None:
+    queue: EventQueue[str] = EventQueue()
+    for number in range(100):
+        queue.put(number, f"many {number}", warning=True, namespace="many")
+    queue.put("b", "other", warning=True, namespace="other")
+    queue.put("c", "third", warning=True, namespace="third")
+    assert taken(queue)[:5] == ["many 0", "other", "third", "many 1", "many 2"]
+
+
+def test_a_full_queue_gives_up_the_newest_of_the_namespace_that_has_most() -> None:
+    queue: EventQueue[str] = EventQueue()
+    for number in range(3):
+        queue.put(number, f"many {number}", warning=number > 0, namespace="many")
+    assert queue.displace("many") is None
+    assert queue.displace("other") == "many 2"
+    queue.put("b", "other", warning=False, namespace="other")
+    assert queue.displace("other") is None  # it has one, and the one with most two
+    assert not queue.holds(2)
+    assert taken(queue) == ["many 0", "other", "many 1"]
+    queue.put("b", "other", warning=False, namespace="other")
+    assert queue.displace("third") is None
+
+
 def test_nothing_comes_out_of_an_empty_one() -> None:
     with pytest.raises(KeyError):
         EventQueue[str]().take()

@@ -692,9 +692,9 @@ async def test_two_files_are_read_at_a_time(
         assert len(waiting) == 2
         # Those that are late have no place any more: the third is tried, and good ones are read.
         assert await asyncio.wait_for(files.read(["good"]), 5) == [b"PEM"]
-        assert len(waiting) == 3
         for each in await asyncio.gather(*late, return_exceptions=True):
             assert "not read within 0.2 s" in str(each)
+        assert len(waiting) == 3
     finally:
         answer.set()
 

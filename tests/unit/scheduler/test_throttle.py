@@ -6,7 +6,10 @@ from contextlib import contextmanager
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.scheduler.throttle import SlowSpecs, VainAttempts
+from stellwerk.models.json_values import JsonObject
+from stellwerk.plugins.default_preemption.dry_run import DryRun, DryRunOutcome
+from stellwerk.scheduler.throttle import IN_VAIN, SlowSpecs, VainAttempts
+from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile, quiet, running
@@ -149,3 +152,45 @@ def test_namespaces_are_forgotten() -> None:
         vain.took(f"n{number}", 0.001)
         clock.advance(0.1)
     assert vain.namespaces <= 2 * 1025
+
+
+async def test_searches_for_victims_in_vain_give_way_to_the_pods_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = 0
+    async with running() as world:
+        run = DryRun.run
+
+        def slowly(dry_run: DryRun, rows: RowColumn) -> list[DryRunOutcome]:
+            nonlocal searched
+            searched += 1
+            world.clock.advance(0.02)
+            return run(dry_run, rows)
+
+        monkeypatch.setattr(DryRun, "run", slowly)
+        world.apply(make_node("n0", cpu="4"), make_profile("default-scheduler"))
+        world.apply(
+            make_pod("high", cpu="2", node_name="n0", priority=100),
+            make_pod("low", cpu="100m", node_name="n0", priority=1),
+        )
+
+        def greedy(name: str, priority: int) -> JsonObject:
+            """A pod that does not fit, even without the pod of lower priority."""
+            return make_pod(name, cpu="3", priority=priority)
+
+        world.apply(greedy("first", 10), greedy("second", 10))
+        await quiet(50)
+        assert searched == 2, "no other namespace has pods"
+        world.apply(make_pod("other", namespace="b", cpu="10m", priority=10))
+        await quiet(20)
+        world.apply(greedy("third", 10), greedy("higher", 11), make_pod("small", cpu="10m"))
+        await quiet(50)
+        assert world.condition("third") == ("Slow", IN_VAIN)
+        assert world.condition("higher") != ("Slow", IN_VAIN), "it waits for no lower priority"
+        assert searched == 3
+        assert world.node_of("small"), "who needs no victims waits for nobody"
+        world.clock.advance(60)
+        world.queue.flush_backoff(world.clock.monotonic())
+        await quiet(50)
+        assert searched == 4, "its time has come"
+        assert (world.condition("third") or ("",))[0] == "Unschedulable"

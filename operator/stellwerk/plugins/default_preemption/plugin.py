@@ -155,6 +155,9 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         rows = rows[snapshot.priorities.below(pod.spec.priority, snapshot.size)[rows]]
         if not len(rows):
             return _Findings((), {})
+        state.victims_searched = True
+        if state.without_victims:
+            return _Findings((), {})
         dry_run = DryRun(self._handle, state, pod, self._budgets, self._results, self._rule)
         row_of = snapshot.row_of
         nominated = {row_of.get(name) for name in self._handle.nominations.by_node}
