@@ -121,6 +121,6 @@ def test_an_explanation(loaded: Case, fields: dict[str, Any]) -> None:
     seconds = time.process_time() - began
     longest = max(steps)
     print(f"\n{seconds * 1e3:.0f} ms, longest step {longest * 1e3:.1f} ms of {len(steps)}")
-    assert result["wouldFit"]
+    assert result.would_fit
     assert seconds < EXPLANATION_SECONDS
     assert longest < STEP_SECONDS

@@ -117,17 +117,20 @@ def test_requeueing_and_rejecting_every_pod() -> None:
     driver.now += 60
     node = parse_node(make_node("new", cpu="200", labels={ZONE: "z9"}))
     started = time.process_time()
-    moved = driver.change(ClusterChange(Resource.NODE, Action.ADD, None, node))
+    driver.change(ClusterChange(Resource.NODE, Action.ADD, None, node))
+    while driver.queue.backlog.work_off():
+        pass
     moving = time.process_time() - started
-    started = time.process_time()
+    started, tried = time.process_time(), 0
     while (entry := driver.pop()) is not None:
         driver.fail(entry, *names)
+        tried += 1
     attempts = time.process_time() - started
     print(
-        f"\nwaking {moved} pods: {moving / moved * 1e6:.1f} µs a pod; "
-        f"popping and giving back: {attempts / moved * 1e6:.1f} µs a pod"
+        f"\nwaking {tried} pods: {moving / tried * 1e6:.1f} µs a pod; "
+        f"popping and giving back: {attempts / tried * 1e6:.1f} µs a pod"
     )
-    assert moved == PODS
+    assert tried == PODS
 
 
 def test_a_pods_way_through_the_queue() -> None:

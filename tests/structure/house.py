@@ -23,6 +23,8 @@ CAPABILITIES: Final = {
     "groups": re.compile(r"gang|group|coscheduling"),
 }
 """Words in the paths of modules that a capability is spread over."""
+READERS_OF_ANSWERS: Final = ("stellwerk.page", "stellwerk.commands", "stellwerk.demo")
+"""Packages that read what the operator answers, by attributes and not by string subscripts."""
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -76,6 +78,16 @@ class Module:
                 inside = {f"{node.module}.{alias.name}" for alias in node.names}
                 found.update(inside & known.keys() or {node.module})
         return (found & known.keys()) - {self.name}
+
+    def string_subscripts(self) -> list[str]:
+        """Its subscripts by a constant string, such as answer["node"]."""
+        return [
+            ast.unparse(node)
+            for node in self.nodes
+            if isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        ]
 
     def public_classes(self) -> list[str]:
         """The names of its classes that others may use."""
@@ -177,6 +189,12 @@ def lines(house: House) -> Iterator[str]:
     yield f"  {len(house.small(2))} of them with two importers"
     yield f"{len(house.names_that_recur())} names of modules occur twice or more"
     yield f"{len(house.classes_that_recur('stellwerk'))} names of public classes of stellwerk do"
+    subscripts = sum(
+        len(module.string_subscripts())
+        for module in modules
+        if module.name.startswith(READERS_OF_ANSWERS)
+    )
+    yield f"{subscripts} subscripts by a string in page, commands and demo"
     documented = [pair for module in modules for pair in module.docstrings()]
     asking = [node for node, text in documented if is_question(text)]
     of_modules = sum(isinstance(node, ast.Module) for node in asking)

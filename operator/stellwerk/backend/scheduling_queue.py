@@ -469,6 +469,7 @@ class SchedulingQueue:
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
         if not self._passes_pre_enqueue(entry, event):
             return
+        # After an error a pod waits in podErrorBackoffQ, which an idle activeQ does not empty.
         self._put(entry, Place.BACKOFF if entry.may_go_early else Place.ERROR_BACKOFF)
         self._note(entry, "backoff", event)
         self._push_backoff(entry)

@@ -260,20 +260,13 @@ def _preempted(key: str, victim: PreemptedBy) -> Steps[PodExplanation]:
     return PodExplanation(pod=key, state="preempted", preempted=victim)
 
 
-def explain_on(
-    world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
-) -> Steps[RecomputedExplanation]:
-    """The verdicts on a pod, recomputed on a fork, and where it would go or what would help."""
-    explanation, _ = yield from explain_attempt(world, pod, profile, live)
-    return explanation
-
-
 def explain_attempt(
     world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
 ) -> Steps[tuple[RecomputedExplanation, Attempt | None]]:
-    """The same, and the attempt that says it; None: a plugin failed.
+    """The verdicts on a pod, recomputed on a fork, and where it would go or what would help.
 
-    The pod has its node on the fork from then on. `live`: as for `attempt`.
+    With the attempt that says so; None: a plugin failed. The pod has its node on the fork from then
+    on. `live`: as for `attempt`.
     """
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
@@ -318,6 +311,14 @@ def explain_attempt(
         left_out=[*asked.left_out, *not_asked(profile, pod)] or None,
         stopped=stopped,
     ), tried
+
+
+def explain_on(
+    world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
+) -> Steps[RecomputedExplanation]:
+    """`explain_attempt` without the attempt."""
+    explanation, _ = yield from explain_attempt(world, pod, profile, live)
+    return explanation
 
 
 def _with_parts(

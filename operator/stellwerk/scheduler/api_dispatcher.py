@@ -40,7 +40,11 @@ _WRITERS: Final = 4
 
 
 class APICalls:
-    """The calls of plugins that are under way, a task each."""
+    """The calls of plugins that are under way, a task each.
+
+    While the API is away or throttles, a call is tried 30 times, 2 s apart; then it is given up
+    with a line in the log.
+    """
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client

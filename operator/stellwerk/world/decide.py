@@ -441,8 +441,9 @@ def undo_binding(
 ) -> Effects:
     """Unreserve, forget, wake and requeue after a binding that failed (`handleBindingCycleError`).
 
-    Plugins give back at once what they hold in memory (`unreserve`); what is in the API already,
-    such as reservations of claims, by calls that are tried again while it is away (`APICalls`).
+    Plugins give back at once what they hold in memory (`unreserve`, the last plugin first); what is
+    in the API already, such as reservations of claims, by calls that are tried again while it is
+    away (`APICalls`).
 
     The pods that the capacity may help are woken before the pod itself is back in the queue; a
     rejected one is back before that, and is not moved by its own end. `on_victim` is called with
