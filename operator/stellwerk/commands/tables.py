@@ -529,13 +529,13 @@ def _print_members(explanation: GroupExplanation, would: GroupForecast | None, t
 
 def print_shadow(answer: ShadowDiff, to: Console) -> None:
     """The counts of a shadow, and the newest differences."""
-    to.print(
-        Text(
-            f"{answer.profile} decides beside {answer.shadow_of}: {answer.differing} of "
-            f"{answer.compared} decisions differ; its own nodes score {answer.mean_gain} more on "
-            "the average"
+    found = "no decision was compared yet"
+    if answer.compared:
+        found = (
+            f"{answer.differing} of {answer.compared} decisions differ; its own nodes score "
+            f"{answer.mean_gain} more on the average"
         )
-    )
+    to.print(Text(f"{answer.profile} decides beside {answer.shadow_of}: {found}"))
     left_out = [
         f"{number} {what}"
         for number, what in ((answer.skipped, "skipped"), (answer.failed, "failed"))
