@@ -176,7 +176,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _kept(path: Path, found: bytes, *, force: bool) -> bytes | None:
-    """What stays of a file; None: nothing, it is one that such a command has left behind.
+    """The contents of a file that stay; None: none, such a command has left it behind.
 
     Raises:
         ConfigurationError: it may not be written.

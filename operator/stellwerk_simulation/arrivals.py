@@ -1,4 +1,4 @@
-"""Which pods arrive in a run, in which order, and the order of the nodes among which ties break.
+"""Arrivals of a run in their order, and the order of the nodes among which ties break.
 
 The protocol is that of the published experiment: the list is shuffled and then cut or filled up
 with pods drawn from it until it asks for a share of the cluster's GPUs. Invariant: everything

@@ -31,7 +31,7 @@ _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
 
 
 def not_read(objects: Iterable[JsonObject], of_plugins: frozenset[str] = frozenset()) -> str:
-    """What of the objects no simulation reads, such as "2 ConfigMap, 1 Job"; empty: nothing.
+    """Objects that no simulation reads, such as "2 ConfigMap, 1 Job"; empty: none.
 
     `of_plugins`: the kinds that plugins of the profiles read.
     """

@@ -218,7 +218,7 @@ def run(
 
 
 def _experiment(options: argparse.Namespace, live: LiveObjects, check: "Check") -> "Experiment":
-    """What the options name."""
+    """The experiment that the options name."""
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.simulation import SimulationOptions  # noqa: PLC0415 as what follows
     from stellwerk_simulation.sources import Objects, objects_of  # noqa: PLC0415
@@ -299,7 +299,7 @@ def _show(
 def _facts(
     options: argparse.Namespace, experiment: "Experiment", results: "Sequence[RunResult]"
 ) -> "list[tuple[str, str]]":
-    """What a reader needs to run it again."""
+    """Facts that a reader needs to run it again."""
     from stellwerk import __version__  # noqa: PLC0415
     from stellwerk.clock import SystemClock  # noqa: PLC0415
 

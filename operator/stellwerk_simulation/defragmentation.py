@@ -33,7 +33,7 @@ GPUS: Final = "gpus"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to become free."""
+    """The nodes or resources that are to become free."""
 
     kind: str
     """`nodes`: so many nodes more than now; `gpus`: so many whole GPUs on one node."""

@@ -34,7 +34,7 @@ def stays_with_its_node(pod: PodInfo, manifest: JsonObject) -> bool:
 def reason_to_stay(
     pod: PodInfo, manifest: JsonObject, rules: MoveRules, budgets: EvictionBudgets
 ) -> str:
-    """Why a pod is never moved; empty: it may be."""
+    """The reason why a pod is never moved; empty: it may be."""
     reasons = (
         (stays_with_its_node(pod, manifest), "belongs to a DaemonSet or is a mirror pod"),
         (pod.owner is None and not rules.bare_pods, "has no controller (--bare-pods)"),

@@ -89,7 +89,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What nodes alike offer."""
+    """The amounts and the GPU model of nodes that are alike."""
 
     amounts: frozenset[tuple[str, int]]
     model: str
@@ -234,7 +234,7 @@ class Experiment:
         return round(_FULL_PCT * demand / max(1, gpu_capacity(self.nodes)))
 
     def described(self) -> str:
-        """What is simulated, as a sentence."""
+        """The experiment in a sentence."""
         asked = "as listed" if self.share is None else f"inflated to {self.share:.0%} of all GPUs"
         come = "by the times of the trace" if self.run_options.timed else "one a second, and stay"
         fate = "wait in the queue" if self.run_options.queues else "are dropped"
@@ -244,7 +244,7 @@ class Experiment:
         )
 
     def remarks(self, profiles: Sequence[str] = ()) -> list[str]:
-        """What is odd about the trace, and what is done about it under these profiles."""
+        """Remarks on what is odd about the trace, and what these profiles do about it."""
         found = [*self.notes]
         read = frozenset[str]().union(*(watched_kinds(self._profile(each)) for each in profiles))
         if unread := not_read(self.others, read):
@@ -289,7 +289,7 @@ class Experiment:
         return replace(result, profile=profile)
 
     def check_profiles(self, profiles: Sequence[str]) -> list[str]:
-        """What is odd about profiles, and what is done about it.
+        """Remarks on what is odd about profiles, and what is done about it.
 
         Raises:
             ConfigurationError: a profile cannot be used.

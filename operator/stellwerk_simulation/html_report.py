@@ -109,7 +109,7 @@ def _where_they_part(lines: Mapping[str, Line], until_pct: int) -> int:
 
 
 class _Scale(NamedTuple):
-    """Where loads and values are in a panel."""
+    """The scales of loads and values in a panel."""
 
     begin: int
     until: int

@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 
 def made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Made:
-    """What is made of an object.
+    """The result of parsing an object.
 
     Raises:
         ConfigurationError: the object is wrong; names it and the source.
@@ -28,7 +28,7 @@ def made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Ma
 
 
 def some(found: list[Made], source: str, kind: str) -> list[Made]:
-    """What was found, at least one.
+    """The objects that were found, at least one.
 
     Raises:
         ConfigurationError: there is none; names what there is none of, and the source.

@@ -1,4 +1,4 @@
-"""How many nodes of which shape would hold some pods: at least cost, shown by a simulation.
+"""Numbers of nodes by shape that hold some pods at least cost, shown by a simulation.
 
 `stellwerk plan fit` calls it. Invariant: a plan that is returned was simulated, and every pod that
 any shape can take had a node there; what no shape takes is named beforehand.
@@ -171,7 +171,7 @@ def _kinds(
 
 
 def _fits(world: World, pod: PodInfo, shapes: Sequence[TraceNode]) -> tuple[tuple[bool, ...], str]:
-    """Which empty nodes pass the profile's filters, by shape, and why none does."""
+    """The shapes whose empty nodes pass the profile's filters, with the reason where none does."""
     profile = world.profiles.of(pod)
     if profile is None:
         raise LookupError(f"no profile serves {pod.key}")

@@ -106,7 +106,7 @@ class Recorded:
 
 
 def read_recording(path: Path) -> Recorded:
-    """What a recording shows, up to where it is damaged.
+    """The contents of a recording, up to where it is damaged.
 
     Raises:
         JournalError: it cannot be opened, or is of another format.

@@ -1,4 +1,4 @@
-"""What came of a replay: decisions that come out as recorded, and those that do not.
+"""The result of a replay: decisions that come out as recorded, and those that do not.
 
 Replays write it, the command prints it. Invariant: every decision is counted once; a group's is
 one.

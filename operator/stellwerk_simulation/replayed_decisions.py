@@ -91,7 +91,7 @@ class DecisionParts:
         self._between: list[Entry] = []
 
     def take(self, entry: Entry) -> Iterator[Part]:
-        """What can happen now that this entry is known."""
+        """Take an entry, and do what can happen now that it is known."""
         if self._begun is not None:
             if not _ends(self._begun, entry) and len(self._between) < _MOST_HELD:
                 self._between.append(entry)

@@ -69,7 +69,7 @@ _STALE_AFTER: Final = 1000
 
 @dataclass(slots=True)
 class _Assumption:
-    """What Unreserve needs."""
+    """An assumed pod, with what Unreserve needs."""
 
     framework: Framework
     state: CycleState
@@ -129,7 +129,7 @@ class Replay:
     def _state_changed(
         self, entry: Forgotten | Nominated | PluginState | PluginStateGone | InitialState
     ) -> None:
-        """What follows from no event and no decision that is in the journal."""
+        """Take a state of a plugin that follows from no event or decision in the journal."""
         match entry:
             case Forgotten(seconds, uid):
                 self._pass(seconds)
@@ -350,7 +350,7 @@ class Replay:
     def _note(
         self, records: dict[str, DecisionRecord], attempts: Mapping[str, int], decision: Decision
     ) -> None:
-        """What explains a member's decision: its columns are written anew for the next one."""
+        """Note what explains a member's decision: the next one writes its columns anew."""
         if decision.failure is None:
             made, uid = self.operator.explanations.records.made, decision.search.pod.uid
             records[uid] = made(decision, attempts[uid], self._clock.monotonic())
@@ -392,7 +392,7 @@ class Replay:
                 self._assumed[uid] = _Assumption(framework, verdict.state, verdict.assumed)
 
     def explain(self, namespace: str, name: str) -> PodExplanation:
-        """Why a pod is where it is, or waits, at this moment of the journal.
+        """Explain why a pod is where it is, or waits, at this moment of the journal.
 
         Raises:
             LookupError: there is no such pod at this moment.
@@ -419,7 +419,7 @@ class Replay:
     # --- what others decided --------------------------------------------------------------------
 
     def _compare_binding(self, event: WatchEvent) -> None:
-        """Where a pod is shown bound that waited here, ask whether its node is one of the best."""
+        """Count whether the node of a pod that others bound is one of the best for it."""
         node_name = (event.obj.get("spec") or {}).get("nodeName")
         uid = event.obj["metadata"].get("uid")
         entry = self.world.queue.entries.get(uid)

@@ -1,4 +1,4 @@
-"""What a simulation shows: a table of runs, and curves as CSV or JSON.
+"""The report of a simulation: a table of runs, and curves as CSV or JSON.
 
 The command prints and writes with it. Invariant: a file appears under its name when it is whole.
 """
@@ -53,7 +53,7 @@ def decided_as(releases: Iterable[str]) -> str:
 
 
 def comparison_table(results: Sequence[RunResult], first: str, second: str) -> Lines:
-    """What the second of two profiles is better at, and by how much."""
+    """The measures in which the second of two profiles is better, and by how much."""
     pairs = [[run for run in results if run.profile == name] for name in (first, second)]
     return comparison(first, second, differences(*pairs))
 
@@ -63,7 +63,7 @@ _EXAMPLES: Final = 3
 
 
 def left_out_lines(results: Sequence[RunResult]) -> Iterator[str]:
-    """Which pods each run left out, and why; those of one reason together."""
+    """The pods that each run left out, those of one reason together."""
     for run in results:
         if not run.left_out:
             continue
@@ -82,7 +82,7 @@ def left_out_lines(results: Sequence[RunResult]) -> Iterator[str]:
 
 
 def conclusions(results: Sequence[RunResult]) -> Iterator[str]:
-    """What the runs show of each profile beside the first, in sentences."""
+    """Conclusions from the runs on each profile beside the first, in sentences."""
     names = list(dict.fromkeys(run.profile for run in results))
     runs = {name: [run for run in results if run.profile == name] for name in names}
     first = names[0]

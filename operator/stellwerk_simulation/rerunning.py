@@ -115,7 +115,7 @@ class _NodesInUse:
 
 
 class AsRecorded:
-    """What the recording itself says of its pods; the yardstick of the others."""
+    """The recording's own figures on its pods; the others are compared with them."""
 
     def __init__(self, profiles: Sequence[JsonObject]) -> None:
         """`profiles`: whose pods count."""

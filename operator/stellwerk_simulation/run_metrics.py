@@ -159,7 +159,7 @@ class RunMetrics:
         self._why[pod.name] = "it was not tried"
 
     def note_load(self) -> None:
-        """What follows from the arrival is decided."""
+        """Note the load once an arrival and all that follows from it are decided."""
         self._loads.append((self._arrived, self._used, self._changes))
 
     def bound(self, pod: TracePod, requests: Mapping[str, int], node_name: str, now: float) -> None:
@@ -206,7 +206,7 @@ class RunMetrics:
         self._preempted += victims
 
     def result(self, now: float, measured: MeasuredNodes | None = None) -> RunResult:
-        """What came of it; `measured`: what nodes used."""
+        """The figures of the run; `measured`: usage of nodes."""
         used = measured if measured is not None and measured.readings else None
         fragmented = list(self._record.totals())
         cost = sum(self._prices[name] for name in self._in_use_since)

@@ -35,7 +35,7 @@ from stellwerk_simulation.virtual_time import VirtualTime
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """What a run does with time, and with pods that no node takes; the same for all of a trial."""
+    """Options of a run on time, and on pods that no node takes; the same for all of a trial."""
 
     timed: bool = False
     """Pods arrive and leave by the times of the trace; otherwise one by one, and stay."""

@@ -1,4 +1,4 @@
-"""Where nodes and pods of an experiment come from: CSV, manifests, a recording, a live cluster.
+"""Sources of an experiment's nodes and pods: CSV, manifests, a recording, a live cluster.
 
 Experiments read them. Invariant: a source is read once, whatever is asked of it.
 """

@@ -109,7 +109,7 @@ class _Fields:
         self._values = values
 
     def text(self, column: str) -> str:
-        """What stands there, without blanks around it."""
+        """The text of a cell, without blanks around it."""
         return self._values.get(column, "").strip()
 
     def name(self, column: str) -> str:
@@ -143,7 +143,7 @@ class _Fields:
         return float(text)
 
     def times(self, arrival: str, begin: str, end: str) -> tuple[float, float | None]:
-        """When a pod came, and how long it ran; None: it did not end."""
+        """The arrival of a pod, and its running time; None: it did not end."""
         if not self.text(arrival):
             return 0.0, None
         came = self.number(arrival)

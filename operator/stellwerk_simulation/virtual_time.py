@@ -88,7 +88,7 @@ class VirtualTime(Waits):
     # --- timers -----------------------------------------------------------------------------------
 
     def _next_timer(self) -> float:
-        """When a timer has something to do; inf: no pod waits for one."""
+        """The time at which a timer has something to do; inf: no pod waits for one."""
         world, now = self._world, self._clock.monotonic()
         due = inf
         for timer in TIMERS:
@@ -98,7 +98,7 @@ class VirtualTime(Waits):
         return due
 
     def _act_timers(self, now: float) -> None:
-        """What the operator's timers do when so many seconds have passed since its start."""
+        """Act as the operator's timers do when so many seconds have passed since its start."""
         world = self._world
         if not world.queue.entries:
             return

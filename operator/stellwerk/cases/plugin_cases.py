@@ -169,7 +169,7 @@ class _PluginCase:
         return max(0.0, float(min(times, default=0)))
 
     def _assigned(self) -> Mapping[str, float]:
-        """When the plugin saw pods bound, by key."""
+        """The times at which the plugin saw pods bound, by key."""
         given = self._case.get("assigned") or {}
         if not isinstance(given, Mapping):
             raise CaseError("assigned", "an object is expected")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -446,7 +446,7 @@ class EventQueue(Generic[Queued]):
         self._warnings: _Line[Queued] = OrderedDict()
         self._namespaces: dict[Hashable, str] = {}
         """By topic."""
-        self._waiting: Counter[str] = Counter()
+        self._waiting = _Counts()
         """By namespace."""
         self._taken = 0
 
@@ -468,16 +468,18 @@ class EventQueue(Generic[Queued]):
         events[topic] = event
         if before is None:
             self._namespaces[topic] = namespace
-            self._waiting[namespace] += 1
+            self._waiting.add(namespace)
         return before
 
     def displace(self, namespace: str) -> Queued | None:
         """Give up the newest event of the namespace that has most, in favour of another one.
 
-        None: the other one has as many, within one.
+        None: the other one has as many, within one, or none waits.
         """
-        most, count = self._waiting.most_common(1)[0]
-        if count <= self._waiting[namespace] + 1:
+        if not len(self):
+            return None
+        most = self._waiting.largest()
+        if self._waiting[most] <= self._waiting[namespace] + 1:
             return None
         line = self._warnings if most in self._warnings else self._normal
         return self._taken_from(line, most, last=True)
@@ -505,10 +507,54 @@ class EventQueue(Generic[Queued]):
         if not events:
             del line[namespace]
         del self._namespaces[topic]
-        self._waiting[namespace] -= 1
-        if not self._waiting[namespace]:
-            del self._waiting[namespace]
+        self._waiting.remove(namespace)
         return event
+
+
+class _Counts:
+    """Counts by name, of which the largest is known at once, however many names there are."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+        self._names: dict[int, dict[str, None]] = {}
+        """By count, above 0."""
+        self._largest = 0
+
+    def __getitem__(self, name: str) -> int:
+        return self._of.get(name, 0)
+
+    def add(self, name: str) -> None:
+        """Count one more."""
+        count = self._leave(name) + 1
+        self._enter(name, count)
+        self._largest = max(self._largest, count)
+
+    def remove(self, name: str) -> None:
+        """Count one less; there was one."""
+        count = self._leave(name) - 1
+        if count:
+            self._enter(name, count)
+        # Whatever was alone with the largest count has one less than that now.
+        if self._largest not in self._names:
+            self._largest = count
+
+    def largest(self) -> str:
+        """A name with the largest count; there is one."""
+        return next(iter(self._names[self._largest]))
+
+    def _leave(self, name: str) -> int:
+        """Take a name from those of its count, and return the count."""
+        count = self._of.pop(name, 0)
+        if count:
+            names = self._names[count]
+            del names[name]
+            if not names:
+                del self._names[count]
+        return count
+
+    def _enter(self, name: str, count: int) -> None:
+        self._of[name] = count
+        self._names.setdefault(count, {})[name] = None
 
 
 def _series_patch(event: _Event) -> dict[str, Any]:

@@ -320,7 +320,7 @@ class _Wire:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the session does not send with every request."""
+        """Headers of a request beside those that the session sends with each."""
         headers = {} if self.body is None else {"Content-Type": self.content_type}
         return headers | ({"Accept": self.accept} if self.accept else {})
 

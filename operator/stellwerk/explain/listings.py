@@ -185,7 +185,7 @@ def _api_server(world: World) -> ApiServerFields:
 
 @dataclass(frozen=True, slots=True)
 class NodesAsked:
-    """Which nodes are wanted, and in which order."""
+    """Filters and order of the nodes that are asked for."""
 
     text: str = ""
     """A part of the name; empty: any."""

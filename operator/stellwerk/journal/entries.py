@@ -112,7 +112,7 @@ class GroupBegun:
 
 @dataclass(slots=True)
 class Yielded:
-    """What follows came between two steps of the decision on a group."""
+    """A mark: the entries that follow came between two steps of the decision on a group."""
 
     steps: int
     """The number of steps so far: members' decisions, and moments that were left to others."""

@@ -290,7 +290,7 @@ class FeatureGates:
         return wanted
 
     def problems(self, release: Release) -> Iterator[str]:
-        """Why kube-scheduler of this release would refuse the gates, in its words."""
+        """Reasons, in its words, for which kube-scheduler of this release refuses the gates."""
         for name, value in self.given.items():
             if name in _ALL:
                 continue

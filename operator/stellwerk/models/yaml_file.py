@@ -118,7 +118,7 @@ def read_one_yaml(file: Path) -> object:
 
 
 def _place(error: yaml.YAMLError) -> str:
-    """Where a file is no YAML, and why."""
+    """The place at which a file is no YAML, with the reason."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f": not YAML: {' '.join(str(error).split())}"

@@ -94,7 +94,7 @@ class PreparedObject(Generic[Parsed]):
             self._failure = failure.with_traceback(None)
 
     def parsed(self) -> Parsed:
-        """What the object says.
+        """The object, parsed.
 
         Raises:
             ValueError: it is malformed.

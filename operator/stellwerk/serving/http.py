@@ -233,7 +233,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _gate_of(guard: Guard) -> Callable[[web.Request], Awaitable[str]]:
-    """What says who may ask for more than probes."""
+    """The rule by which a server lets callers ask for more than probes."""
 
     async def gate(request: web.Request) -> str:
         if guard.certificate is None:

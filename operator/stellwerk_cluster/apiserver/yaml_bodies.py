@@ -144,7 +144,7 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
 
 
 def _problem_of(error: yaml.MarkedYAMLError, content: bytes) -> str:
-    """What is wrong, in the words of Go's YAML.
+    """The error, in the words of Go's YAML.
 
     It counts a scanner's lines from one and a parser's from zero, and names no line zero.
     """

@@ -35,7 +35,7 @@ _DEVIATION: Final = "STD"
 
 
 class Usage:
-    """What is measured of nodes, checked and kept small while it is read."""
+    """Measured usage of nodes, checked and kept small while it is read."""
 
     def __init__(self, end: object) -> None:
         """`end`: of the measured window, in seconds since the epoch; 0 if it is no such number."""
@@ -76,7 +76,7 @@ class Usage:
 
 
 def checked_usage(answer: object) -> JsonObject:
-    """What load-watcher's JSON says of each node, in a form that is small and checked.
+    """Usage by node from load-watcher's JSON, in a form that is small and checked.
 
     Raises:
         ValueError: the answer is of another form.
@@ -234,7 +234,7 @@ class UsageTable:
         return self._handle.now().timestamp() - self.end_seconds
 
     def explained(self, nodes: Sequence[str]) -> str:
-        """Where the numbers are from, how old they are, and of how many nodes there are none."""
+        """Source and age of the numbers, and the number of nodes without any."""
         if not self.answered:
             return f"{self._name} has not answered: every node counts as without measurements"
         missing = [name for name in nodes if not self._is_measured(name)]

@@ -59,7 +59,7 @@ class RecentPods(Book):
             self._unseen[uid] = (row, pod)
 
     def look(self, reader: str, now_seconds: float, since_seconds: float) -> None:
-        """The time is this: what came since the last look came now.
+        """Take what came since the last look as come now.
 
         `reader` asks for nothing that came before `since_seconds`, now or later.
         """
@@ -104,7 +104,7 @@ class RecentPods(Book):
 
 
 def _started(pod: PodInfo) -> int | None:
-    """When the kubelet took the pod; None: nothing says."""
+    """The time at which the kubelet took the pod; None: unknown."""
     if not pod.start_time:
         return None
     return int(datetime.fromisoformat(pod.start_time).timestamp())

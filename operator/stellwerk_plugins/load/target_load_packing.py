@@ -110,7 +110,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        """What is expected of the pod and what is measured; pods are followed row by row."""
+        """Expected usage of the pod and the measurement; pods are followed row by row."""
         self._look()
         return (self._prediction(pod), self._usage.revision)
 

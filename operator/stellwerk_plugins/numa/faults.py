@@ -1,4 +1,4 @@
-"""What is wrong with NodeResourceTopology objects, said in their conditions and in events.
+"""Faults of NodeResourceTopology objects, shown in their conditions and in events.
 
 Run beside the cycle by the replica that leads, once for all profiles that have the plugin.
 Invariant: each fault is said once; where the definition that an exporter brought has no status, the

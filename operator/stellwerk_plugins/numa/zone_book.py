@@ -1,4 +1,4 @@
-"""What changes a node's zones between two reports of its exporter: pods, by row.
+"""Pods that change a node's zones between two reports of its exporter, by row.
 
 A book that every NodeResourceTopologyMatch of a scheduler reads. It holds the topology that counts
 for a row, the pods that were decided since that was written, and the pods of other schedulers that
@@ -58,7 +58,7 @@ class ZoneBook(Book):
         self.changes.append(row)
 
     def look(self) -> None:
-        """What came since the last look, is there to stay; outside of trials only."""
+        """Take what came since the last look as lasting; outside of trials only."""
         for uid, (row, pod) in self._came.items():
             if pod.spec.scheduler_name not in self.own_profiles:
                 self.foreign.setdefault(row, {})[uid] = pod

@@ -279,7 +279,7 @@ class CapacityScheduling(
         return f"quota {quota.namespace}: {', '.join(parts) or 'nothing used'}"
 
     def _borrowed(self, resource: str, quota: Quota, quotas: QuotaState) -> str:
-        """Who uses more of a resource than is guaranteed."""
+        """The namespaces that use more of a resource than is guaranteed, in words."""
         lent = [
             f"{amount_as_text(resource, over)} borrowed by {namespace}"
             for namespace, other in quotas.quotas.items()

@@ -41,7 +41,7 @@ _OVER_QUOTA: Final = unschedulable("", "global quota max exceeded")
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What one attempt asks of the quotas: what PreFilter has worked out."""
+    """The demand of one attempt on the quotas, as PreFilter has worked it out."""
 
     request: Amounts
     in_quota: Amounts

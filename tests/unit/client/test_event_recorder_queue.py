@@ -1,6 +1,10 @@
 """Which of the events that wait is written next, and which never."""
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stellwerk.client.event_recorder import WARNINGS_ONE_OF, EventQueue
 
@@ -56,6 +60,28 @@ def test_a_full_queue_gives_up_the_newest_of_the_namespace_that_has_most() -> No
     assert taken(queue) == ["many 0", "other", "many 1"]
     queue.put("b", "other", warning=False, namespace="other")
     assert queue.displace("third") is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=60))
+def test_the_one_with_most_is_found_whatever_came_and_went(
+    steps: list[tuple[str, bool]],
+) -> None:
+    queue: EventQueue[str] = EventQueue()
+    waiting: list[str] = []
+    for number, (namespace, comes) in enumerate(steps):
+        if comes or not waiting:
+            queue.put(number, namespace, warning=True, namespace=namespace)
+            waiting.append(namespace)
+        else:
+            waiting.remove(queue.take())
+        counts = Counter(waiting)
+        displaced = queue.displace("other")
+        most = max(counts.values(), default=0)
+        assert (displaced is not None) == (most > 1)
+        if displaced is not None:
+            assert counts[displaced] == most
+            waiting.remove(displaced)
+    assert len(queue) == len(waiting)
 
 
 def test_nothing_comes_out_of_an_empty_one() -> None:

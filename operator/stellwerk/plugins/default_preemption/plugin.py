@@ -216,7 +216,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
 
 
 def _told_of(candidate: Candidate) -> str:
-    """What v1.37 says of a candidate that is taken (#140180), always in the plural."""
+    """The message of v1.37 on a candidate that is taken (#140180), always in the plural."""
     return (
         f"preemption: found a potential placement for pod on node {candidate.node_name}, "
         f"preempting {len(candidate.victims)} victims"

@@ -171,7 +171,7 @@ class Selector:
         return answer
 
     def _projection(self, device: Device) -> Projection:
-        """What it reads of a device: the values at its paths, or everything but the name."""
+        """A device's values at the paths; all but its name where it is not known what is read."""
         if self.paths is not None:
             return tuple([read(device) for read in self._readers])
         traits = device.traits

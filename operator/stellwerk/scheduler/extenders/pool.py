@@ -24,7 +24,7 @@ from stellwerk.world.extenders import AnswerSink, Extenders, RecordedExtenders
 
 @dataclass(frozen=True, slots=True)
 class ExtenderLacks:
-    """What a profile's extenders could not be given, in words; empty where nothing is lacking."""
+    """Files and addresses that a profile's extenders could not be given, in words; empty: none."""
 
     files: str = ""
     addresses: str = ""
