@@ -9,24 +9,29 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from stellwerk.client.operator_port import NoAnswer
 from stellwerk.page.server import open_page
 from tests.support.builders import make_pod
+from tests.support.device_cases import device, held
+from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 from tests.support.hostile_answers import hostile_answers
-from tests.support.page_window import ScriptedPort
+from tests.support.in_process import quiet
+from tests.support.page_window import ScriptedPort, Through, accepted
+from tests.support.pod_groups import make_group, make_member
 from tests.support.processes import Process, fetch, running, server_of, until
 from tests.support.repository import ROOT
 
 try:
-    from playwright.async_api import Browser, Page, async_playwright, expect
+    import axe_playwright_python
+    from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 except ImportError:
     if os.environ.get("STELLWERK_REQUIRE_TOOLS"):
         raise
-    pytest.skip("playwright is not installed", allow_module_level=True)
+    pytest.skip("playwright or axe-core is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.long
 
@@ -39,10 +44,14 @@ PLACES = (
     "/nodes",
     "/profiles",
     "/what-if",
+    "/devices",
+    "/nodes/node-1",
+    "/profiles/stellwerk",
     "/pods/default/web",
     "/pods/default/large",
     "/pods/default/none",
 )
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 LEGIBILITY = ROOT / "tests" / "support" / "legibility.js"
 
 
@@ -229,6 +238,93 @@ async def focused(page: Page) -> str:
         "(document.activeElement)"
     )
     return name
+
+
+JUDGED = (
+    *PLACES[:5],
+    "/devices",
+    "/devices?state=held",
+    "/queue?queue=gated&q=gat",
+    "/decisions?node=small",
+    "/nodes?sort=cpu&label=zone",
+    "/nodes/small",
+    "/nodes/a",
+    "/claims/default/used",
+    "/groups/default/team",
+    "/owners/default/ReplicaSet/web",
+    "/profiles/stellwerk",
+    "/profiles/stellwerk?try=yes&NodeResourcesFit=9",
+    "/pods/default/web",
+    "/pods/default/large",
+    "/pods/default/holder",
+    "/pods/default/we",
+    "/what-if?drain=small&decide=yes",
+    "/what-if?drain=none&decide=yes",
+)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "light"), (1400, "dark")])
+async def test_axe_finds_nothing_on_any_page(
+    width: int, scheme: Literal["light", "dark"], require_tool: Callable[[str], str]
+) -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        devices = [device("gpu-0"), device("gpu-1")]
+        with_devices(operator, held("used", "gpu-1", by="holder"), devices=devices)
+        operator.world.apply(make_group("team", 2), make_member("member", "team"))
+        named = [{"name": "c", "resourceClaimName": "used"}]
+        operator.world.apply(make_pod("holder", cpu="1", node_name="a", resourceClaims=named))
+        gates = [{"name": "g"}]
+        operator.world.apply(make_pod("gated", scheduler_name="stellwerk", schedulingGates=gates))
+        await quiet(100)
+        viewport: ViewportSize = {"width": width, "height": 900}
+        async with (
+            open_page(Through(operator), history=accepted) as url,
+            browser(require_tool) as chromium,
+            window(chromium, url, viewport=viewport, color_scheme=scheme) as it,
+        ):
+            wrong = {}
+            for place in JUDGED:
+                await it.go(place)
+                assert await it.page.evaluate("document.documentElement.scrollWidth") <= width
+                await it.page.evaluate(AXE.read_text(encoding="utf-8"))
+                found = await it.page.evaluate("axe.run()")
+                assert len(found["passes"]) > 10, place
+                for each in found["violations"]:
+                    wrong[place, each["id"]] = [node["html"] for node in each["nodes"]]
+            assert wrong == {}
+
+
+async def test_what_goes_on_beyond_an_edge_shows_a_sign(require_tool: Callable[[str], str]) -> None:
+    port = ScriptedPort()
+    port.answers |= hostile_answers()
+    async with (
+        open_page(port) as url,
+        browser(require_tool) as chromium,
+        window(chromium, url, viewport={"width": 380, "height": 900}) as it,
+    ):
+        await it.go("/decisions")
+        table = it.page.get_by_role("region", name="Table of decisions")
+        await expect(table).to_have_attribute("data-more", "right")
+        assert "linear-gradient" in await table.evaluate("it => getComputedStyle(it).maskImage")
+        await table.evaluate("it => it.scrollBy(9999, 0)")
+        await expect(table).to_have_attribute("data-more", "left")
+        await it.page.set_viewport_size({"width": 1800, "height": 900})
+        await expect(it.page.locator("[data-more~=right]")).to_have_count(0)
+
+
+async def test_a_command_is_copied(require_tool: Callable[[str], str]) -> None:
+    async with (
+        open_page(ScriptedPort()) as url,
+        browser(require_tool) as chromium,
+        window(chromium, url, permissions=["clipboard-read", "clipboard-write"]) as it,
+    ):
+        await it.go("/queue")
+        await it.page.get_by_role("button", name="Copy as command").click()
+        await expect(it.page.locator("#news")).to_have_text("Copied.")
+        assert await it.page.evaluate("navigator.clipboard.readText()") == (
+            "stellwerk queue --all-namespaces"
+        )
 
 
 async def test_hostile_texts_run_nothing(require_tool: Callable[[str], str]) -> None:

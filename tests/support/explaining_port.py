@@ -12,10 +12,12 @@ import aiohttp
 
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import COMPUTED_SECONDS, SLICE_SECONDS, ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
 from tests.support.builders import make_node, make_pod, owned
+from tests.support.device_cases import case
 from tests.support.in_process import InProcess, make_profile, quiet, running
 
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -75,3 +77,16 @@ async def two_nodes(answers: ExplainingPort) -> None:
     world.apply(make_pod("large", cpu="4", scheduler_name="stellwerk"))
     world.apply(make_pod("other", cpu="1", scheduler_name="stelwerk"))
     await quiet(100)
+
+
+def with_devices(answers: ExplainingPort, *claims: JsonObject, devices: list[JsonObject]) -> None:
+    """Two nodes, of which `a` has devices, and claims."""
+    written = case(*claims, devices=devices)
+    answers.world.apply(*written["nodes"])
+    for kind, plural in (
+        ("DeviceClass", "deviceclasses"),
+        ("ResourceSlice", "resourceslices"),
+        ("ResourceClaim", "resourceclaims"),
+    ):
+        for each in written[plural]:
+            answers.world.operator.handlers.on_object(kind, None, each)

@@ -21,13 +21,32 @@ def hostile_answers() -> dict[str, Any]:
             "attempts": 1, "rejectedBy": [EVIL]}]},
         "/nodes": {"total": 999, "items": [{
             "name": EVIL, "allocatable": {EVIL: 4, "cpu": 1}, "requested": {EVIL: 9},
-            "labels": {EVIL: EVIL}, "unschedulable": True,
-            "taints": [{"key": EVIL, "value": EVIL, "effect": EVIL}]}]},
+            "labels": {EVIL: EVIL, "topology.kubernetes.io/zone": EVIL}, "unschedulable": True,
+            "taints": [{"key": EVIL, "value": EVIL, "effect": EVIL}]}],
+            "node": {"name": EVIL, "allocatable": {EVIL: 4}, "requested": {}, "labels": {},
+                     "taints": [], "unschedulable": False},
+            "running": 2, "pods": [EVIL], "fitting": [EVIL],
+            "turnedAway": [{"plugin": EVIL, "reasons": [EVIL], "pods": [EVIL], "count": 2}]},
+        "/explain/devices": {"total": 999, "held": 1, "items": [{
+            "device": EVIL, "node": EVIL, "attributes": {EVIL: EVIL}, "capacity": {EVIL: EVIL},
+            "taints": [{"key": EVIL, "value": EVIL, "effect": EVIL}], "claims": [EVIL]}]},
+        "/explain/a/resourceclaims/x": {
+            "claim": EVIL, "state": "allocated", "problem": EVIL, "devices": [EVIL],
+            "reservedFor": [EVIL], "waiting": [EVIL], "requests": [
+                {"request": EVIL, "deviceClass": EVIL, "count": 1, "selectors": [EVIL]}]},
+        "/explain/a/owners/Job/x": {
+            "owner": EVIL, "namespace": EVIL, "total": 1, "waiting": 1,
+            "items": [{"pod": EVIL, "node": EVIL, "queue": EVIL}]},
+        "/shadow/x": {
+            "profile": EVIL, "shadowOf": EVIL, "decisions": 1, "compared": 1, "differing": 1,
+            "skipped": 0, "failed": 0, "meanGain": EVIL, "meanGainPoints": 1.0, "differences": [{
+                "at": EVIL, "pod": EVIL, "node": EVIL, "shadowNode": EVIL, "total": 1,
+                "shadowTotal": 2, "plugin": EVIL, "reason": EVIL}]},
         "/profiles": {
-            "items": [{"name": EVIL, "schedulerName": EVIL, "generation": 1, "extenders": False,
+            "items": [{"name": "x", "schedulerName": EVIL, "generation": 1, "extenders": False,
                        "plugins": {EVIL: [EVIL]}, "weights": {EVIL: 1}, "scheduledPods": 1}],
             "refused": [{"schedulerName": EVIL, "reason": EVIL}],
-            "objects": [{"name": EVIL, "generation": 1, "conditions": [
+            "objects": [{"name": "x", "generation": 1, "conditions": [
                 {"type": EVIL, "status": "False", "reason": EVIL, "message": EVIL,
                  "lastTransitionTime": EVIL, "observedGeneration": 1}]}]},
         "/explain/a/bound": {

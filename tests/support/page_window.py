@@ -13,8 +13,10 @@ from typing_extensions import override
 
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.page.answers import Port
+from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
+from stellwerk.page.answers import HistoryReader, Port
 from stellwerk.page.server import open_page
+from tests.support.explaining_port import ExplainingPort
 
 NOW = "2026-11-22T10:00:00.000Z"
 
@@ -31,6 +33,7 @@ def empty_answers() -> dict[str, Any]:
         "/decisions": {"total": 0, "items": []},
         "/nodes": {"total": 0, "items": []},
         "/profiles": {"items": [], "refused": [], "objects": []},
+        "/explain/devices": {"total": 0, "held": 0, "items": []},
     }
 
 
@@ -59,6 +62,36 @@ class ScriptedPort(Port):
             raise answer
         result: dict[str, Any] = answer
         return result
+
+
+def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
+    """The answer, or the refusal that the client makes of it."""
+    if status != 200:
+        raise PortRefusal(status, f"{answer} {path}")
+    result: dict[str, Any] = answer
+    return result
+
+
+class Through(ScriptedPort):
+    """The port of an operator in process."""
+
+    def __init__(self, operator: ExplainingPort) -> None:
+        super().__init__()
+        self._operator = operator
+
+    @override
+    async def written(self, path: str, body: Any) -> dict[str, Any]:
+        asked = self._operator.get(path) if body is None else self._operator.post(path, body)
+        return expected(path, *await asked)
+
+
+async def accepted(name: str) -> ProfileHistory:
+    """The history of a profile with one spec."""
+    spec = {"schedulerName": name, "weights": {"NodeResourcesFit": 3}}
+    revision = AcceptedSpec(
+        revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
+    )
+    return ProfileHistory(profile=name, revisions=[revision])
 
 
 class Window:
@@ -95,11 +128,13 @@ class Window:
 
 
 @asynccontextmanager
-async def opened(port: Port | None = None, *, with_key: bool = True) -> AsyncIterator[Window]:
+async def opened(
+    port: Port | None = None, *, with_key: bool = True, history: HistoryReader | None = None
+) -> AsyncIterator[Window]:
     """Yield a window; without the key it was opened by a stranger."""
     jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address, too
     async with (
-        open_page(port or ScriptedPort()) as url,
+        open_page(port or ScriptedPort(), history=history) as url,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         window = Window(session, url)

@@ -7,10 +7,14 @@ whatever a browser asks for passes the page's guard first.
 import argparse
 import asyncio
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.arguments import port_number
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
+
+if TYPE_CHECKING:
+    from stellwerk.models.answers.profile_history import ProfileHistory
+    from stellwerk.page.answers import HistoryReader
 
 HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
 EXAMPLES: Final = (
@@ -25,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=port_number,
         default=0,
-        help="of the page, on 127.0.0.1 (default: a free one)",
+        help="of the page, on 127.0.0.1, whose key is kept for the next time (default: a free one)",
     )
     parser.add_argument("--open", action="store_true", help="open it in the default browser")
     add_port_arguments(parser)
@@ -36,6 +40,20 @@ def run(options: argparse.Namespace) -> int:
     """Serve until interrupted."""
     asyncio.run(_serve(port_address(options), options.port, in_browser=options.open))
     return 0
+
+
+def profile_history(kubeconfig: str | None, context: str | None, namespace: str) -> "HistoryReader":
+    """Read histories of profiles from the API server, with the user's own credentials."""
+    from stellwerk.client.profile_revisions import read_history  # noqa: PLC0415
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+
+    async def read(name: str) -> "ProfileHistory":
+        found = await with_client(
+            kubeconfig, context, lambda client: read_history(client, namespace, name)
+        )
+        return found.answer()
+
+    return read
 
 
 async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None:
@@ -53,7 +71,8 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
     async with LeaderPort(address) as leader:
         # A mistake in the arguments is said now, and not in the browser.
         await leader.get("/profiles", ProfilesPage)
-        async with open_page(leader, number) as url:
+        history = profile_history(address.kubeconfig, address.context, address.lease_namespace)
+        async with open_page(leader, number, history) as url:
             sys.stdout.write(f"Page: {url}\n")
             sys.stdout.write("It asks the operator with your credentials. Stop: Ctrl-C\n")
             sys.stdout.flush()

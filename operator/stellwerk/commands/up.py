@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--page-port",
         type=port_number,
         default=0,
-        help="of the page, on 127.0.0.1 (default: a free one)",
+        help="of the page, on 127.0.0.1, whose key is kept for the next time (default: a free one)",
     )
     parser.add_argument(
         "--operator-port",
@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     with waiting_for("loading the cluster and its scheduler"):
         import uvloop  # noqa: PLC0415
 
-        from stellwerk.demo.sandbox import run_up  # noqa: PLC0415
+        from stellwerk.commands.page import profile_history  # noqa: PLC0415
+        from stellwerk.demo.sandbox import PageOptions, run_up  # noqa: PLC0415
         from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
     features = api_features(
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             options.nodes,
             options.port,
             kubeconfig_file(options),
-            options.page_port,
+            PageOptions(options.page_port, profile_history),
             features,
             options.devices,
             options.operator_port,

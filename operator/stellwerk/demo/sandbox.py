@@ -7,7 +7,7 @@ import asyncio
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.page.answers import HistoryReader
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
 from stellwerk.waiting_line import waiting_for
@@ -138,11 +139,23 @@ async def _stop(operator: "asyncio.Task[None]") -> None:
     await asyncio.wait({operator})
 
 
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """The page of a sandbox."""
+
+    port: int = 0
+    history_of: Callable[[str, str, str], HistoryReader] | None = None
+    """Reads histories of profiles, by kubeconfig, context and namespace."""
+
+
+ANY_PORT: Final = PageOptions()
+
+
 async def run_up(
     nodes: str,
     port: int,
     file: KubeconfigFile,
-    page_port: int = 0,
+    page: PageOptions = ANY_PORT,
     features: ApiFeatures | None = None,
     devices: Sequence[str] = (),
     operator_port: int = 0,
@@ -150,7 +163,7 @@ async def run_up(
 ) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
-    for each in (page_port, operator_port):
+    for each in (page.port, operator_port):
         _check_free(each)
     async with AsyncExitStack() as stack:
         with waiting_for("starting the cluster and its scheduler"):
@@ -158,8 +171,10 @@ async def run_up(
                 open_sandbox(nodes, file, port, features, devices, operator_port)
             )
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        page = await stack.enter_async_context(
-            open_page(OperatorPort(session, sandbox.url), page_port)
+        of = page.history_of
+        history = None if of is None else of(str(file.path), CONTEXT, _NAMESPACE)
+        page_url = await stack.enter_async_context(
+            open_page(OperatorPort(session, sandbox.url), page.port, history)
         )
         command = own_command()
         context = f" --context {sandbox.context}" if sandbox.context else ""
@@ -167,7 +182,7 @@ async def run_up(
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
         print(f"Kubeconfig: {file.path}", file=output)
         print(f"Scheduler:  {sandbox.url}", file=output)
-        print(f"Page:       {page}", file=output)
+        print(f"Page:       {page_url}", file=output)
         print("\nTry, in another terminal:", file=output)
         print(f"  export KUBECONFIG={quote(str(file.path))}", file=output)
         image = "registry.k8s.io/pause:3.10"

@@ -6,17 +6,17 @@ entries as were asked for.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from math import inf
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final, TypeAlias
 
-from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.errors import ConfigurationError
 from stellwerk.explain.queue_facts import QUEUES, at
-from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.explain.steps import OutOfTime, Steps
 from stellwerk.framework.types import Feasibility, PluginFailure, Status
 from stellwerk.models.answers.listings import (
@@ -27,6 +27,9 @@ from stellwerk.models.answers.listings import (
     NodeFields,
     NodeQuantities,
     NodesPage,
+    NodeTotals,
+    OwnedPod,
+    OwnedPods,
     PendingPod,
     PodsTurnedAway,
     ProfileObject,
@@ -50,6 +53,7 @@ from stellwerk.world.world import World
 MOST: Final = 5000
 DEFAULT: Final = 500
 _AT_ONCE: Final = 200
+_MATCHED_AT_ONCE: Final = 2000
 _MOST_NAMES: Final = 100
 """So many different names are looked at."""
 
@@ -62,8 +66,55 @@ class Page:
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PodsAsked:
+    """Which pods of a list are wanted."""
+
+    text: str = ""
+    """A part of NAMESPACE/NAME; empty: any."""
+    queue: str = ""
+    """The queue that they wait in, as counts name it; empty: any."""
+    plugin: str = ""
+    """One that turned them away; empty: any."""
+    node: str = ""
+    """The node that they got; empty: any."""
+
+    def __post_init__(self) -> None:
+        """Check the queue.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+        """
+        if self.queue and self.queue not in _WAITING:
+            raise ConfigurationError(f'a queue is one of {", ".join(_WAITING)}, not "{self.queue}"')
+
+    def waits(self, entry: QueuedPod) -> bool:
+        """Whether a pod that waits is wanted."""
+        return (
+            self.text in entry.newest.key
+            and (not self.queue or entry.place in _WAITING[self.queue])
+            and (not self.plugin or self.plugin in entry.rejector_plugins)
+        )
+
+    def got(self, record: DecisionRecord) -> bool:
+        """Whether a pod that got a node is wanted."""
+        return self.text in record.key and self.node in {"", record.node_name}
+
+
+_WAITING: Final[Mapping[str, frozenset[Place]]] = {
+    "active": frozenset({Place.ACTIVE}),
+    "backoff": frozenset({Place.BACKOFF, Place.ERROR_BACKOFF}),
+    "unschedulable": frozenset({Place.UNSCHEDULABLE}),
+    "gated": frozenset({Place.GATED}),
+}
+ALL_PODS: Final = PodsAsked()
+
+
 def queue_page(
-    world: World, page: Page, without_profile: Iterable[PodInfo] = ()
+    world: World,
+    page: Page,
+    without_profile: Iterable[PodInfo] = (),
+    asked: PodsAsked = ALL_PODS,
 ) -> Steps[QueuePage]:
     """Pending pods, in the order in which they would be tried within each queue.
 
@@ -71,6 +122,14 @@ def queue_page(
     """
     entries = list(world.queue.entries.values())
     yield
+    if asked != ALL_PODS:
+        wanted = []
+        for number, entry in enumerate(entries):
+            if number % _MATCHED_AT_ONCE == 0:
+                yield
+            if asked.waits(entry):
+                wanted.append(entry)
+        entries = wanted
     entries.sort(key=_order)
     yield
     shown = entries[page.offset : page.offset + page.limit]
@@ -120,11 +179,24 @@ def _queued(world: World, entry: QueuedPod) -> PendingPod:
     )
 
 
-def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps[DecisionsPage]:
+def decisions_page(
+    world: World, records: DecisionRecords, page: Page, asked: PodsAsked = ALL_PODS
+) -> Steps[DecisionsPage]:
     """Pods that got a node, the last decision first, as many as are kept."""
     yield
+    total = len(records)
+    if asked == ALL_PODS:
+        shown = list(records.newest(page.offset, page.limit))
+    else:
+        found = []
+        for number, record in enumerate(list(records.newest(0, total))):
+            if number % _MATCHED_AT_ONCE == 0:
+                yield
+            if asked.got(record):
+                found.append(record)
+        total, shown = len(found), found[page.offset : page.offset + page.limit]
     items = []
-    for number, record in enumerate(records.newest(page.offset, page.limit)):
+    for number, record in enumerate(shown):
         if number % _AT_ONCE == 0:
             yield
         items.append(
@@ -140,7 +212,7 @@ def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps[
                 compatibility=str(record.release),
             )
         )
-    return DecisionsPage(total=len(records), items=items)
+    return DecisionsPage(total=total, items=items)
 
 
 def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[ProfilesPage]:
@@ -193,6 +265,8 @@ class NodesAsked:
     """KEY or KEY=VALUE; empty: any."""
     sort: str = ""
     """`name`, numbers in it as such, or a resource, the most used first; empty: by arrival."""
+    totals: bool = False
+    """The sums over all of them are wanted, too."""
 
     def __post_init__(self) -> None:
         """Check the label.
@@ -219,6 +293,10 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
     """
     yield
     snapshot = world.cache.snapshot
+    totals = None
+    if asked is not None and asked.totals:
+        totals = yield from _totals(snapshot, asked)
+        asked = replace(asked, totals=False)
     if asked is None or asked == NodesAsked():
         total = len(snapshot.row_of)
         names = list(islice(snapshot.row_of, page.offset, page.offset + page.limit))
@@ -233,7 +311,27 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
             # It went while others had their turn.
             continue
         items.append(_node(snapshot, row))
-    return NodesPage(total=total, items=items)
+    return NodesPage(total=total, items=items, totals=totals)
+
+
+def _totals(snapshot: Snapshot, asked: NodesAsked) -> Steps[NodeTotals]:
+    """The sums over the nodes that are wanted, of resources that have a column."""
+    wanted = snapshot.alive.copy()
+    if asked.text or asked.label:
+        wanted[:] = False
+        for number, name in enumerate(list(snapshot.row_of)):
+            if number % _MATCHED_AT_ONCE == 0:
+                yield
+            row = snapshot.row_of.get(name)
+            # Rows may have come while others had their turn.
+            if row is not None and row < len(wanted):
+                wanted[row] = asked.matches(snapshot.node_at(row))
+    offered = snapshot.allocatable[:, : len(wanted)][:, wanted].sum(axis=1).tolist()
+    requested = snapshot.requested[:, : len(wanted)][:, wanted].sum(axis=1).tolist()
+    return NodeTotals(
+        allocatable={name: offered[index] for name, index in snapshot.resource_row.items()},
+        requested={name: requested[index] for name, index in snapshot.resource_row.items()},
+    )
 
 
 def _found(snapshot: Snapshot, asked: NodesAsked, page: Page) -> Steps[tuple[int, list[str]]]:
@@ -379,6 +477,9 @@ def _explained(world: World, name: str) -> Steps[NodeExplanation]:
     return NodeExplanation(
         node=_node(snapshot, row),
         running=len(snapshot.pods[row]),
+        pods=sorted((pod.key for pod in snapshot.pods[row].values()), key=natural_order)[
+            :_MOST_PODS
+        ],
         fitting=fitting,
         turned_away=[
             PodsTurnedAway(
@@ -399,3 +500,43 @@ def _status(profile: ServedProfile, found: Feasibility, pod: PodInfo, row: int) 
     diagnosis = profile.framework.filtering.diagnose(found, pod)
     statuses = dict(zip(diagnosis.rows, diagnosis.statuses, strict=True))
     return statuses.get(row, found.pre_filter)
+
+
+def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
+    """The pods that a controller, KIND/NAME, made in a namespace, those that wait first."""
+    waiting, placed = list[OwnedPod](), list[OwnedPod]()
+    entries = list(world.queue.entries.items())
+    yield
+    for number, (uid, entry) in enumerate(entries):
+        if number % _MATCHED_AT_ONCE == 0:
+            yield
+        pod = entry.newest
+        # A pod that is being bound is on its node already.
+        if _is_of(pod, namespace, owner) and world.cache.pod(uid) is None:
+            waiting.append(OwnedPod(pod=pod.key, queue=QUEUES.get(entry.place, "none")))
+    for number, pod in enumerate(list(world.cache.pods())):
+        if number % _MATCHED_AT_ONCE == 0:
+            yield
+        if _is_of(pod, namespace, owner):
+            placed.append(OwnedPod(pod=pod.key, node=pod.node_name))
+    shown = waiting[:_MOST_PODS]
+    shown += sorted(placed, key=lambda each: natural_order(each.pod))[: _MOST_PODS - len(shown)]
+    return OwnedPods(
+        owner=owner,
+        namespace=namespace,
+        total=len(waiting) + len(placed),
+        waiting=len(waiting),
+        items=shown,
+    )
+
+
+def _is_of(pod: PodInfo, namespace: str, owner: str) -> bool:
+    return pod.namespace == namespace and pod.owner is not None and owner_of(pod) == owner
+
+
+def owner_of(pod: PodInfo) -> str:
+    """KIND/NAME of the controller that made a pod; empty: none did."""
+    if pod.owner is None:
+        return ""
+    kind, name, _ = pod.owner
+    return f"{kind.rpartition(' ')[2]}/{name}"

@@ -16,6 +16,7 @@ import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked
+from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
@@ -252,6 +253,7 @@ class Explanations:
             state="terminating" if pod.terminating else state,
             selected_by=None if selecting is None else selecting.loaded.name,
             pod_group=None if pod.group is None else pod.group.shown,
+            owner=owner_of(pod) or None,
         )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.models.answers.answer import Kind
+    from stellwerk.models.answers.profile_history import ProfileHistory
 
 FRESH_SECONDS: Final = 1.0
 KEPT: Final = 32
@@ -34,6 +35,13 @@ class Port(Protocol):
 
     async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
         """The answer to a body."""
+
+
+class HistoryReader(Protocol):
+    """The accepted specs of profiles, as the API server has them."""
+
+    async def __call__(self, name: str, /) -> ProfileHistory:
+        """Those of one profile; raises SchedulerError."""
 
 
 class Answers:
@@ -78,6 +86,10 @@ class Answers:
     async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
         """The answer to a body; raises as `get`."""
         return await self._ask(lambda: self._port.post(path, body, kind))
+
+    async def ask(self, question: Callable[[], Awaitable[Kind]]) -> Kind:
+        """The answer to a question that is not the port's; raises as `get`."""
+        return await self._ask(question)
 
     async def _ask(self, question: Callable[[], Awaitable[Kind]]) -> Kind:
         if self._waiting >= _WAITING:

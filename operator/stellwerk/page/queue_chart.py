@@ -6,7 +6,7 @@ sample of each stretch is one of them: a short peak is not lost.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -24,11 +24,17 @@ class QueueChart:
 
     highest: int
     """Pods at the upper edge."""
+    marks: Sequence[tuple[int, float]]
+    """Figures of the axis: pods, and the height of their line in the SVG, the highest first."""
+    middle: str
+    """The moment in the middle."""
     since: str
     """The moment at the left edge."""
     until: str
     areas: Mapping[str, str]
     """Queue → the path of its area."""
+    edges: Mapping[str, str]
+    """Queue → the path of the upper edge of its area, which parts it from the next."""
     latest: Mapping[str, int]
     scheduled: int
     """Since the process started."""
@@ -54,12 +60,21 @@ def queue_chart(samples: Sequence[QueueSample]) -> QueueChart:
         queue: _area(across, heights[number], heights[number + 1], highest)
         for number, queue in enumerate(QUEUES)
     }
+    edges = {
+        queue: f"M{' L'.join(_edge(across, heights[number + 1], highest))}"
+        for number, queue in enumerate(QUEUES)
+        if heights[number] != heights[number + 1]
+    }
+    middle = datetime.fromtimestamp((times[0] + times[-1]) / 2, UTC).isoformat()
     every = max(1, len(samples) // 12)
     return QueueChart(
         highest,
+        _marks(highest),
+        middle,
         first.at,
         last.at,
         areas,
+        edges,
         dict(zip(QUEUES, _waiting(last), strict=True)),
         last.scheduled,
         _rate(samples, times),
@@ -94,12 +109,24 @@ def _round_up(value: int) -> int:
     return max(5, -(-value // size) * size)
 
 
-def _area(across: Sequence[float], below: Sequence[int], above: Sequence[int], highest: int) -> str:
-    def point(x: float, value: int) -> str:
-        return f"{x:.1f},{HEIGHT - value / highest * HEIGHT:.1f}"
+def _marks(highest: int) -> list[tuple[int, float]]:
+    """The upper edge, the ground, and quarters or halves between them that are whole numbers."""
+    parts = next(parts for parts in (4, 2, 5, 3, 1) if highest % parts == 0)
+    return [
+        (highest * part // parts, HEIGHT - HEIGHT * part / parts) for part in range(parts, -1, -1)
+    ]
 
-    edge = [point(x, value) for x, value in zip(across, above, strict=True)]
-    back = [point(x, value) for x, value in zip(across, below, strict=True)]
+
+def _edge(across: Sequence[float], heights: Sequence[int], highest: int) -> list[str]:
+    """The points of a line."""
+    return [
+        f"{x:.1f},{HEIGHT - value / highest * HEIGHT:.1f}"
+        for x, value in zip(across, heights, strict=True)
+    ]
+
+
+def _area(across: Sequence[float], below: Sequence[int], above: Sequence[int], highest: int) -> str:
+    edge, back = _edge(across, above, highest), _edge(across, below, highest)
     return f"M{' L'.join(edge)} L{' L'.join(reversed(back))} Z"
 
 

@@ -8,6 +8,7 @@ an answer.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from typing import Final
@@ -17,6 +18,8 @@ from aiohttp import web
 from yarl import URL
 
 KEY: Final = "key"
+_KEPT_SECONDS: Final = 30 * 24 * 3600
+"""A browser keeps the key of a page that has a port of its own so long."""
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -39,9 +42,12 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 class RequestGuard:
     """Lets requests pass that carry the key, and gives the key to those that come with it."""
 
-    def __init__(self) -> None:
-        self.key = secrets.token_urlsafe(24)
-        self._cookie = f"stellwerk-{secrets.token_hex(4)}"
+    def __init__(self, key: str = "") -> None:
+        """With a key that was kept, so that windows and bookmarks of before go on; or a new one."""
+        self.key = key or secrets.token_urlsafe(24)
+        self._is_kept = bool(key)
+        own = hashlib.sha256(self.key.encode()).hexdigest()[:8]
+        self._cookie = f"stellwerk-{own}"
         """A name of its own: browsers send cookies to every port of a host."""
 
     def let_in(self, request: web.Request) -> None:
@@ -59,7 +65,14 @@ class RequestGuard:
         if shown is not None and self._is_key(shown):
             rest = [(name, text) for name, text in request.query.items() if name != KEY]
             welcome = web.HTTPSeeOther(URL.build(path=f"/{request.path.lstrip('/')}", query=rest))
-            welcome.set_cookie(self._cookie, self.key, httponly=True, samesite="Lax", path="/")
+            welcome.set_cookie(
+                self._cookie,
+                self.key,
+                httponly=True,
+                samesite="Lax",
+                path="/",
+                max_age=_KEPT_SECONDS if self._is_kept else None,
+            )
             raise welcome
         if not self._is_key(request.cookies.get(self._cookie, "")):
             raise web.HTTPForbidden(

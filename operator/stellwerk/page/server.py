@@ -16,6 +16,7 @@ from stellwerk.clock import SystemClock
 from stellwerk.errors import cannot_listen
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.page.answers import Answers
+from stellwerk.page.kept_key import kept_key
 from stellwerk.page.request_guard import KEY, RequestGuard, add_headers
 from stellwerk.page.supposition_form import MOST_BYTES
 from stellwerk.page.views import Views
@@ -23,7 +24,7 @@ from stellwerk.page.views import Views
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from stellwerk.page.answers import Port
+    from stellwerk.page.answers import HistoryReader, Port
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -42,13 +43,17 @@ _FILES: Final = {
 
 
 @asynccontextmanager
-async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
+async def open_page(
+    port: Port, number: int = 0, history: HistoryReader | None = None
+) -> AsyncIterator[str]:
     """Serve the page inside; yields its address, which holds the key to it.
 
+    A page on a port of its own keeps its key. `history` reads that of a profile.
+
     Raises:
-        ConfigurationError: the port is taken.
+        ConfigurationError: the port is taken, or the key cannot be kept.
     """
-    guard, use = RequestGuard(), PortUse(_LIMITS)
+    guard, use = RequestGuard(kept_key(number) if number else ""), PortUse(_LIMITS)
 
     async def whoever_has_the_key(request: web.Request) -> str:
         guard.let_in(request)
@@ -57,7 +62,7 @@ async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
     before = [within_limits(use, whoever_has_the_key)]
     application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
     application.on_response_prepare.append(add_headers)
-    application.add_routes(Views(Answers(port, SystemClock())).routes)
+    application.add_routes(Views(Answers(port, SystemClock()), history).routes)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)

@@ -13,11 +13,14 @@ import orjson
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import API_VERSION, KIND
 
 MOST_BYTES: Final = 256 << 10
 """Of a whole form."""
 _DEEPEST: Final = 50
 _MOST_COUNT: Final = 1000
+_MOST_WEIGHT: Final = 100
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -46,6 +49,46 @@ def supposition(form: Mapping[str, str]) -> dict[str, Any]:
     if not body:
         raise ConfigurationError("nothing is supposed yet: fill one of the fields in")
     return _as_json(body)
+
+
+def with_weights(spec: JsonObject, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """The profile of a spec with other weights, which are written as numbers, by Score plugin.
+
+    Raises:
+        ConfigurationError: a weight is no number from 1 to 100, or none is named.
+    """
+    weights = dict(spec.get("weights") or {})
+    for plugin, text in wanted.items():
+        if not (_COUNT.fullmatch(text.strip()) and int(text) <= _MOST_WEIGHT):
+            raise ConfigurationError(f"{plugin}: a weight is a number from 1 to {_MOST_WEIGHT}")
+        weights[plugin] = int(text)
+    if not wanted:
+        raise ConfigurationError("no weight is another one")
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": {**spec, "weights": weights},
+    }
+
+
+def as_shadow(profile: JsonObject) -> str:
+    """A manifest of the same profile beside itself, which decides nothing, as YAML."""
+    name = profile["metadata"]["name"]
+    left_out = {"schedulerName", "selector", "namespaces"}
+    spec = {key: value for key, value in profile["spec"].items() if key not in left_out}
+    shadow = {
+        **profile,
+        "metadata": {"name": f"{name[:248]}-next"},
+        "spec": {"shadowOf": name, **spec},
+    }
+    return as_yaml(shadow)
+
+
+def as_yaml(obj: JsonObject) -> str:
+    """An object as a manifest has it."""
+    text: str = yaml.safe_dump(obj, sort_keys=False, default_flow_style=False)
+    return text
 
 
 def _as_json(body: dict[str, Any]) -> dict[str, Any]:

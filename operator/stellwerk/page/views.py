@@ -17,32 +17,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
+import orjson
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.answers.answer import PortAnswer, codec
+from stellwerk.models.answers.devices import ClaimExplanation, DevicesPage
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     DecisionsPage,
     NodeExplanation,
     NodeFields,
     NodesPage,
+    OwnedPods,
     ProfilesPage,
     QueueHistoryPage,
     QueuePage,
 )
-from stellwerk.models.answers.pod import PodExplanation, RecomputedVerdicts, ScoreFields
+from stellwerk.models.answers.pod import (
+    PodExplanation,
+    RecomputedVerdicts,
+    ScoreFields,
+    read_names_near,
+)
+from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.untrusted_text import printable
+from stellwerk.models.untrusted_text import printable, printable_lines
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
-from stellwerk.page.supposition_form import FIELDS, supposition
+from stellwerk.page.sharing import command, file_name, what_if_command
+from stellwerk.page.supposition_form import FIELDS, as_shadow, as_yaml, supposition, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from stellwerk.page.answers import Answers
+    from stellwerk.models.answers.profile_history import ProfileHistory
+    from stellwerk.page.answers import Answers, HistoryReader
 
     View = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -130,7 +143,7 @@ def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
     return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
 
 
-Listing = TypeVar("Listing", QueuePage, DecisionsPage, NodesPage)
+Listing = TypeVar("Listing", QueuePage, DecisionsPage, NodesPage, DevicesPage)
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _PER_PAGE: Final = 50
@@ -139,6 +152,9 @@ _SORTS: Final = ("name", "cpu", "memory", "pods")
 _LONGEST: Final = 320
 """Characters of a filter: a label's key and value."""
 _FEW: Final = 12
+_NOT_FOUND: Final = 404
+_LONGEST_QUERY: Final = 6000
+"""Of an address; what is longer is answered without one."""
 _MOST_PAGES: Final = 1_000_000
 _MOST_RESOURCES: Final = 10
 FOLLOW_SECONDS: Final = 2
@@ -150,8 +166,10 @@ _COMPUTED: Final = frozenset({"waiting", "scheduling"})
 class Views:
     """Handlers of every page."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, history: HistoryReader | None = None) -> None:
+        """`history` reads the accepted specs of a profile; None: nothing does."""
         self._answers = answers
+        self._history = history
         self._templates = _environment()
         self.routes = [
             web.get("/", self._shown(self._overview)),
@@ -159,8 +177,12 @@ class Views:
             web.get("/decisions", self._shown(self._decisions)),
             web.get("/nodes", self._shown(self._nodes)),
             web.get("/nodes/{name}", self._shown(self._node)),
+            web.get("/devices", self._shown(self._devices)),
+            web.get("/claims/{namespace}/{name}", self._shown(self._claim)),
             web.get("/groups/{namespace}/{name}", self._shown(self._group)),
+            web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
+            web.get("/profiles/{name}", self._shown(self._profile)),
             web.get("/pods", self._look_up),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
             web.get("/what-if", self._shown(self._form)),
@@ -171,67 +193,210 @@ class Views:
 
     async def _overview(self, request: web.Request) -> web.Response:
         ask = self._answers.get
-        history, decisions, waiting = await asyncio.gather(
+        history, decisions, waiting, nodes = await asyncio.gather(
             ask("/queue/history", QueueHistoryPage),
             ask(f"/decisions?limit={_FEW}", DecisionsPage),
             ask(f"/queue?limit={_FEW}", QueuePage),
+            ask("/nodes?limit=1&totals=yes", NodesPage),
         )
         return self._page(
             request,
             "overview.html",
+            answer=history,
             chart=queue_chart(history.items),
             decisions=decisions,
             waiting=waiting,
+            nodes=nodes,
         )
 
     async def _queue(self, request: web.Request) -> web.Response:
-        return await self._list(request, "queue.html", "/queue", QueuePage)
+        asked = _words_of(request, "q", "queue", "plugin")
+        if asked["queue"] not in QUEUES:
+            asked["queue"] = ""
+        words = ("stellwerk", "queue", "--all-namespaces")
+        return await self._list(request, "queue.html", QueuePage, asked, command(*words))
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        return await self._list(request, "decisions.html", "/decisions", DecisionsPage)
+        asked = _words_of(request, "q", "node")
+        words = ("stellwerk", "decisions", "--all-namespaces")
+        return await self._list(request, "decisions.html", DecisionsPage, asked, command(*words))
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        asked = {key: request.query.get(key, "").strip()[:_LONGEST] for key in ("q", "label")}
-        sort = request.query.get("sort", "name")
-        asked["sort"] = sort if sort in _SORTS else "name"
-        return await self._list(request, "nodes.html", "/nodes", NodesPage, asked)
+        asked = _words_of(request, "q", "label", "sort")
+        asked["sort"] = asked["sort"] if asked["sort"] in _SORTS else "name"
+        words = ("stellwerk", "nodes", asked["label"] and f"--selector={asked['label']}")
+        extra = {"totals": "yes"}
+        return await self._list(
+            request, "nodes.html", NodesPage, asked, command(*words), extra=extra
+        )
+
+    async def _devices(self, request: web.Request) -> web.Response:
+        asked = _words_of(request, "q", "node", "state")
+        if asked["state"] not in {"held", "free"}:
+            asked["state"] = ""
+        words = command("kubectl", "get", "resourceslices")
+        return await self._list(
+            request, "devices.html", DevicesPage, asked, words, path="/explain/devices"
+        )
 
     async def _node(self, request: web.Request) -> web.Response:
-        path = f"/nodes?explain={quote(request.match_info['name'], '')}"
-        explanation = await self._answers.get(path, NodeExplanation)
-        return self._page(request, "node.html", follow=FOLLOW_SLOWLY_SECONDS, explained=explanation)
+        name = request.match_info["name"]
+        explanation, devices = await asyncio.gather(
+            self._answers.get(f"/nodes?explain={quote(name, '')}", NodeExplanation),
+            self._answers.get(f"/explain/devices?limit={_FEW}&node={quote(name, '')}", DevicesPage),
+        )
+        return self._page(
+            request,
+            "node.html",
+            follow=FOLLOW_SLOWLY_SECONDS,
+            answer=explanation,
+            command=command("stellwerk", "explain", f"node/{name}"),
+            explained=explanation,
+            devices=devices,
+        )
+
+    async def _claim(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        path = f"/explain/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
+        explanation = await self._answers.get(path, ClaimExplanation)
+        return self._page(
+            request,
+            "claim.html",
+            answer=explanation,
+            command=command("kubectl", "describe", "resourceclaim", name, "-n", namespace),
+            claim=explanation,
+        )
 
     async def _group(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         path = f"/explain/{quote(namespace, '')}/podgroups/{quote(name, '')}"
         explanation = await self._answers.get(path, GroupExplanation)
-        return self._page(request, "group.html", follow=FOLLOW_SLOWLY_SECONDS, group=explanation)
+        return self._page(
+            request,
+            "group.html",
+            follow=FOLLOW_SLOWLY_SECONDS,
+            answer=explanation,
+            command=command("stellwerk", "explain", f"podgroup/{name}", "-n", namespace),
+            group=explanation,
+        )
+
+    async def _owner(self, request: web.Request) -> web.Response:
+        found = request.match_info
+        namespace, kind, name = found["namespace"], found["kind"], found["name"]
+        path = "/".join(quote(each, "") for each in (namespace, "owners", kind, name))
+        pods = await self._answers.get(f"/explain/{path}", OwnedPods)
+        explains = kind in {"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"}
+        words = ("stellwerk", "explain") if explains else ("kubectl", "describe")
+        return self._page(
+            request,
+            "owner.html",
+            answer=pods,
+            command=command(*words, f"{kind.lower()}/{name}", "-n", namespace),
+            owned=pods,
+        )
 
     async def _list(
         self,
         request: web.Request,
         template: str,
-        path: str,
         kind: type[Listing],
-        asked: Mapping[str, str] = _NOTHING,
+        asked: Mapping[str, str],
+        words: str,
+        *,
+        path: str = "",
+        extra: Mapping[str, str] = _NOTHING,
     ) -> web.Response:
         """One page of a list; the number of the page and the filters are in the address."""
         number = _page_number(request)
         filters = {key: value for key, value in asked.items() if value}
-        query = urlencode(
-            {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE, **filters}, quote_via=quote
-        )
-        listed = await self._answers.get(f"{path}?{query}", kind)
+        part = {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE}
+        query = urlencode({**part, **filters, **extra}, quote_via=quote)
+        listed = await self._answers.get(f"{path or request.path}?{query}", kind)
         last = max(1, -(-listed.total // _PER_PAGE))
-        kept = f"&{urlencode(filters, quote_via=quote)}" if filters else ""
         return self._page(
-            request, template, listed=listed, number=number, last=last, asked=asked, kept=kept
+            request,
+            template,
+            answer=listed,
+            command=words,
+            listed=listed,
+            number=number,
+            last=last,
+            asked=asked,
+            filters=filters,
+            kept=f"&{urlencode(filters, quote_via=quote)}" if filters else "",
         )
 
     async def _profiles(self, request: web.Request) -> web.Response:
         listed = await self._answers.get("/profiles", ProfilesPage)
         serving = {each.name: each for each in listed.items}
-        return self._page(request, "profiles.html", listed=listed, serving=serving)
+        words = command("kubectl", "get", "schedulerprofiles")
+        return self._page(
+            request, "profiles.html", answer=listed, command=words, listed=listed, serving=serving
+        )
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        """A profile with its shadow's differences, its history, and a trial of other weights."""
+        name = request.match_info["name"]
+        listed, shadow, (history, no_history) = await asyncio.gather(
+            self._answers.get("/profiles", ProfilesPage),
+            self._shadow_of(name),
+            self._read_history(name),
+        )
+        profile = next((each for each in listed.objects if each.name == name), None)
+        if profile is None:
+            raise PortRefusal(404, f'there is no SchedulerProfile "{name}" here')
+        served = next((each for each in listed.items if each.name == name), None)
+        wanted = {
+            plugin: request.query[plugin]
+            for plugin, weight in (served.weights.items() if served is not None else ())
+            if request.query.get(plugin, f"{weight}").strip() != f"{weight}"
+        }
+        answer, mistake, changed = None, "", None
+        newest = history.revisions[0] if history is not None and history.revisions else None
+        if "try" in request.query and newest is not None and newest.spec is not None:
+            try:
+                changed = with_weights(newest.spec, name, wanted)
+                answer = await self._answers.post("/what-if", {"profile": changed}, WhatIf)
+            except (ConfigurationError, PortRefusal) as error:
+                mistake = f"{error}"
+        return self._page(
+            request,
+            "profile.html",
+            status=422 if mistake else 200,
+            follow=0,
+            answer=answer or history or listed,
+            command=command("stellwerk", "profile", "history", name),
+            profile=profile,
+            served=served,
+            shadow=shadow,
+            history=history,
+            no_history=no_history,
+            wanted=wanted,
+            can_try=newest is not None and newest.spec is not None,
+            tried=answer,
+            as_shadow="" if changed is None or answer is None else as_shadow(changed),
+            mistake=mistake,
+        )
+
+    async def _shadow_of(self, name: str) -> ShadowDiff | None:
+        """What a profile would have decided otherwise; None: it decides itself."""
+        try:
+            return await self._answers.get(f"/shadow/{quote(name, '')}", ShadowDiff)
+        except PortRefusal as refusal:
+            # An older role does not give the right to ask that.
+            if refusal.status in {403, 404}:
+                return None
+            raise
+
+    async def _read_history(self, name: str) -> tuple[ProfileHistory | None, str]:
+        """The accepted specs of a profile, or the reason why they cannot be read."""
+        read = self._history
+        if read is None:
+            return None, "this page has no way to the API server"
+        try:
+            return await self._answers.ask(lambda: read(name)), ""
+        except SchedulerError as error:
+            return None, f"{error}"
 
     async def _look_up(self, request: web.Request) -> web.Response:
         """From what was typed into the search field to the pod's own page."""
@@ -244,25 +409,48 @@ class Views:
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         path = f"/explain/{quote(namespace, '')}/{quote(name, '')}"
-        explanation = await self._answers.get(path, PodExplanation)
+        try:
+            explanation = await self._answers.get(path, PodExplanation)
+        except PortRefusal as refusal:
+            if refusal.status != _NOT_FOUND:
+                raise
+            near = [f"{namespace}/{each}" for each in read_names_near(f"{refusal}")]
+            error = f"{refusal}".partition("; ")[0]
+            return self._page(
+                request, "error.html", status=_NOT_FOUND, error=error, near=near, typed=name
+            )
         computed = explanation.state in _COMPUTED
         return self._page(
             request,
             "pod.html",
             follow=FOLLOW_SLOWLY_SECONDS if computed else FOLLOW_SECONDS,
+            answer=explanation,
+            command=command("stellwerk", "explain", f"pod/{name}", "-n", namespace),
             pod=explanation,
+            namespace=namespace,
             held_back=explanation.queue is not None and explanation.queue.gated_by is not None,
             scores=score_map(explanation),
             rejections=rejection_map(explanation.verdicts),
         )
 
     async def _form(self, request: web.Request) -> web.Response:
+        """The form, or with `decide` in the address the answer to what stands there."""
         form = {field: request.query.get(field, "") for field in FIELDS}
-        return self._supposed(request, form)
+        if "decide" not in request.query:
+            return self._supposed(request, form)
+        return await self._decided(request, form)
 
     async def _what_if(self, request: web.Request) -> web.Response:
+        """The answer at an address of its own, where the question is short enough for one."""
         posted = await request.post()
         form = {field: str(posted.get(field, "")) for field in FIELDS}
+        filled = {field: text for field, text in form.items() if text.strip()}
+        query = urlencode({**filled, "decide": "yes"}, quote_via=quote, errors="replace")
+        if len(query) <= _LONGEST_QUERY:
+            raise web.HTTPSeeOther(f"/what-if?{query}")
+        return await self._decided(request, form)
+
+    async def _decided(self, request: web.Request, form: Mapping[str, str]) -> web.Response:
         try:
             # Reading YAML takes long enough to be done beside the loop.
             body = await asyncio.to_thread(supposition, form)
@@ -287,8 +475,9 @@ class Views:
             "what_if.html",
             status=status,
             follow=0,
-            form=form,
             answer=answer,
+            command=what_if_command(form) if answer is not None else "",
+            form=form,
             mistake=mistake,
             pod=explanation,
             held_back=False,
@@ -305,11 +494,14 @@ class Views:
                 return await view(request)
             except PortRefusal as refusal:
                 status = refusal.status if refusal.status in {401, 403, 404, 422, 429} else 502
-                return self._page(request, "error.html", status=status, error=f"{refusal}")
+                return self._failed(request, status, f"{refusal}")
             except SchedulerError as error:
-                return self._page(request, "error.html", status=503, error=f"{error}")
+                return self._failed(request, 503, f"{error}")
 
         return handler
+
+    def _failed(self, request: web.Request, status: int, error: str) -> web.Response:
+        return self._page(request, "error.html", status=status, error=error, near=[], typed="")
 
     def _page(
         self,
@@ -318,11 +510,28 @@ class Views:
         *,
         status: int = 200,
         follow: int = FOLLOW_SECONDS,
+        answer: PortAnswer | None = None,
+        command: str = "",
         **shown: Any,
     ) -> web.Response:
-        """A rendered template; 304 where the browser has the same already."""
+        """A rendered template; 304 where the browser has the same already.
+
+        `answer`: what it shows, which is the whole response where the address asks for JSON.
+        `command`: the same question in a terminal.
+        """
+        if answer is not None and request.query.get("format") == "json":
+            return _download(request, answer)
+        own = [(name, text) for name, text in request.query.items() if name != "format"]
+        is_at_its_address = answer is not None and request.method == "GET"
         text = self._templates.get_template(template).render(
-            path=request.path, follow=follow, **shown
+            path=request.path,
+            follow=follow,
+            answer=answer,
+            command=command,
+            as_json=f"?{urlencode([*own, ('format', 'json')], quote_via=quote, errors='replace')}"
+            if is_at_its_address
+            else "",
+            **shown,
         )
         tag = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
         if status == 200 and request.headers.get("If-None-Match") == f'"{tag}"':  # noqa: PLR2004 OK
@@ -344,7 +553,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    environment.filters |= {"amount": amount, "local_time": local_time, "segment": _segment}
+    environment.filters |= {
+        "amount": amount,
+        "local_time": local_time,
+        "segment": _segment,
+        "lines": _lines,
+        "yaml": as_yaml,
+    }
     environment.globals |= {
         "version": __version__,
         "share": share,
@@ -352,8 +567,31 @@ def _environment() -> Environment:
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
+        "zone_label": "topology.kubernetes.io/zone",
+        "shell": command,
     }
     return environment
+
+
+def _lines(text: str) -> Markup:
+    """A text of several lines, which stay apart."""
+    return escape(printable_lines(text))
+
+
+def _download(request: web.Request, answer: PortAnswer) -> web.Response:
+    """The answer itself, as a file."""
+    written = orjson.dumps(codec(type(answer)).as_json(answer), option=orjson.OPT_INDENT_2)
+    name = file_name(request.path)
+    return web.Response(
+        body=written,
+        content_type="application/json",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _words_of(request: web.Request, *keys: str) -> dict[str, str]:
+    """What stands in the address under some keys; empty: nothing."""
+    return {key: request.query.get(key, "").strip()[:_LONGEST] for key in keys}
 
 
 def _segment(text: str) -> str:

@@ -22,15 +22,18 @@ import orjson
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.explain.devices import DevicesAsked, devices_page, explain_claim
 from stellwerk.explain.listings import (
     DEFAULT,
     MOST,
     NodesAsked,
     Page,
+    PodsAsked,
     decisions_page,
     explain_node,
     natural_order,
     nodes_page,
+    owned_pods,
     profiles_page,
     queue_page,
 )
@@ -39,15 +42,17 @@ from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
 from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
+from stellwerk.models.answers.pod import names_near
 from stellwerk.models.answers.what_if import Supposition, WhatIf
 from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Result, Steps
+    from stellwerk.models.answers.devices import ClaimExplanation
     from stellwerk.models.answers.group import GroupExplanation
     from stellwerk.models.answers.listings import NodeExplanation
     from stellwerk.models.answers.pod import PodExplanation
@@ -137,6 +142,9 @@ class ExplanationRoutes:
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
         self.table.get("/explain/{namespace}/podgroups/{group}")(self._explain_group)
+        self.table.get("/explain/{namespace}/resourceclaims/{claim}")(self._explain_claim)
+        self.table.get("/explain/{namespace}/owners/{kind}/{owner}")(self._owned)
+        self.table.get("/explain/devices")(self._devices)
         self.table.get("/queue")(self._queue)
         self.table.get("/queue/history")(self._history)
         self.table.get("/decisions")(self._decisions)
@@ -176,9 +184,7 @@ class ExplanationRoutes:
                 count += 1
         said = f'there is no pod "{namespace}/{name}" here'
         if count:
-            shown = nsmallest(_NEAR, near, key=natural_order)
-            said += f"; {count} {'name begins' if count == 1 else 'names begin'} so: "
-            said += ", ".join(shown) + (", …" if count > _NEAR else "")
+            said += names_near(nsmallest(_NEAR, near, key=natural_order), count)
         raise web.HTTPNotFound(text=said + "\n")
 
     async def _explain_group(self, request: web.Request) -> web.Response:
@@ -192,11 +198,35 @@ class ExplanationRoutes:
 
         return await self._answer(request, steps)
 
+    async def _explain_claim(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["claim"]
+
+        def steps() -> Steps[ClaimExplanation]:
+            found = explain_claim(self._explanations.world, namespace, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no claim "{namespace}/{name}" here\n')
+            return found
+
+        return await self._answer(request, steps)
+
+    async def _owned(self, request: web.Request) -> web.Response:
+        namespace, world = request.match_info["namespace"], self._explanations.world
+        owner = f"{request.match_info['kind']}/{request.match_info['owner']}"
+        return await self._answer(request, lambda: owned_pods(world, namespace, owner))
+
+    async def _devices(self, request: web.Request) -> web.Response:
+        page, world = _page(request), self._explanations.world
+        wanted = DevicesAsked(*_asked(request, "q", "node", "state"))
+        return await self._answer(request, lambda: devices_page(world, page, wanted))
+
     async def _queue(self, request: web.Request) -> web.Response:
-        page = _page(request)
-        asked = self._explanations
+        page, asked = _page(request), self._explanations
+        words = _asked(request, "q", "queue", "plugin")
         return await self._answer(
-            request, lambda: queue_page(asked.world, page, asked.without_profile().values())
+            request,
+            lambda: queue_page(
+                asked.world, page, asked.without_profile().values(), PodsAsked(*words)
+            ),
         )
 
     async def _history(self, request: web.Request) -> web.Response:
@@ -204,7 +234,11 @@ class ExplanationRoutes:
 
     async def _decisions(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
-        return await self._answer(request, lambda: decisions_page(asked.world, asked.records, page))
+        text, node = _asked(request, "q", "node")
+        wanted = PodsAsked(text, node=node)
+        return await self._answer(
+            request, lambda: decisions_page(asked.world, asked.records, page, wanted)
+        )
 
     async def _profiles(self, request: web.Request) -> web.Response:
         asked = self._explanations
@@ -227,11 +261,10 @@ class ExplanationRoutes:
     async def _nodes(self, request: web.Request) -> web.Response:
         world, page, name = self._explanations.world, _page(request), request.query.get("explain")
         if name is None:
-            text, label, sort = (
-                request.query.get(key, "").strip() for key in ("q", "label", "sort")
-            )
+            text, label, sort, totals = _asked(request, "q", "label", "sort", "totals")
             return await self._answer(
-                request, lambda: nodes_page(world, page, NodesAsked(text, label, sort))
+                request,
+                lambda: nodes_page(world, page, NodesAsked(text, label, sort, bool(totals))),
             )
 
         def steps() -> Steps[NodeExplanation]:
@@ -302,6 +335,11 @@ class ExplanationRoutes:
     @property
     def _out_of_time(self) -> str:
         return f"the answer ends here: it has taken {self._computed_seconds:g} s of computing"
+
+
+def _asked(request: web.Request, *keys: str) -> Iterator[str]:
+    """What stands in the query under some keys; empty: nothing."""
+    return (request.query.get(key, "").strip() for key in keys)
 
 
 def _page(request: web.Request) -> Page:

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from stellwerk import __version__
 from stellwerk.models.answers.answer import PortAnswer, schemas
+from stellwerk.models.answers.devices import ClaimExplanation, DevicesPage
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     DecisionsPage,
     NodeExplanation,
     NodesPage,
+    OwnedPods,
     ProfilesPage,
     QueueHistoryPage,
     QueuePage,
@@ -29,10 +31,12 @@ Kind = type[PortAnswer]
 
 TEXT: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer"}
-_EXPLANATIONS: Final = (PodExplanation, GroupExplanation)
+_EXPLANATIONS: Final = (PodExplanation, GroupExplanation, ClaimExplanation)
 _OF_NODES: Final = (NodesPage, NodeExplanation)
 _ANSWERS: Final = (
     *_EXPLANATIONS,
+    OwnedPods,
+    DevicesPage,
     QueuePage,
     QueueHistoryPage,
     DecisionsPage,
@@ -42,14 +46,6 @@ _ANSWERS: Final = (
     WhatIf,
     Supposition,
 )
-_PATH_PARAMETERS: Final = [
-    {"name": name, "in": "path", "required": True, "schema": TEXT} for name in ("namespace", "pod")
-]
-_PROFILE_PARAMETER: Final = {"name": "profile", "in": "path", "required": True, "schema": TEXT}
-_GROUP_PARAMETERS: Final = [
-    {"name": name, "in": "path", "required": True, "schema": TEXT}
-    for name in ("namespace", "group")
-]
 _PAGE_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": NUMBER} for name in ("limit", "offset")
 ]
@@ -66,6 +62,13 @@ def openapi_document() -> Schema:
             "/explain/{namespace}/podgroups/{group}": _get(
                 GroupExplanation, "what a group of pods waits for, and what would make it fit"
             ),
+            "/explain/{namespace}/resourceclaims/{claim}": _get(
+                ClaimExplanation, "what a resource claim asks for and has, and whose it is"
+            ),
+            "/explain/{namespace}/owners/{kind}/{owner}": _get(
+                OwnedPods, "the pods that a controller made"
+            ),
+            "/explain/devices": _get(DevicesPage, "devices, and the claims that hold them"),
             "/queue": _get(QueuePage, "pods that wait"),
             "/queue/history": _get(QueueHistoryPage, "how many pods waited over the last hour"),
             "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
@@ -95,17 +98,31 @@ def _nodes() -> Schema:
     either = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in _OF_NODES]
     operation["responses"]["200"]["content"] = {"application/json": {"schema": {"anyOf": either}}}
     operation["responses"]["404"] = {"description": "there is no node of that name"}
-    for name in ("explain", "q", "label", "sort"):
-        parameter = {"name": name, "in": "query", "schema": TEXT}
-        operation["parameters"] = [*operation["parameters"], parameter]
+    operation["parameters"] = [
+        *operation["parameters"],
+        *_words("explain", "q", "label", "sort", "totals"),
+    ]
     return found
+
+
+def _words(*names: str) -> list[Schema]:
+    return [{"name": name, "in": "query", "schema": TEXT} for name in names]
+
+
+def _path_parameters(*names: str) -> list[Schema]:
+    return [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in names]
 
 
 def _get(answer: Kind, summary: str) -> Schema:
     named: dict[Kind, list[Schema]] = {
-        PodExplanation: _PATH_PARAMETERS,
-        GroupExplanation: _GROUP_PARAMETERS,
-        ShadowDiff: [_PROFILE_PARAMETER],
+        PodExplanation: _path_parameters("namespace", "pod"),
+        GroupExplanation: _path_parameters("namespace", "group"),
+        ClaimExplanation: _path_parameters("namespace", "claim"),
+        OwnedPods: _path_parameters("namespace", "kind", "owner"),
+        DevicesPage: [*_PAGE_PARAMETERS, *_words("q", "node", "state")],
+        QueuePage: [*_PAGE_PARAMETERS, *_words("q", "queue", "plugin")],
+        DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
+        ShadowDiff: _path_parameters("profile"),
         ProfilesPage: [],
         QueueHistoryPage: [],
     }

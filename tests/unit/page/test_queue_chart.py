@@ -1,10 +1,15 @@
 """The chart of the queues: no peak lost, no more points than are seen."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
-from stellwerk.models.answers.listings import QueueSample
-from stellwerk.page.queue_chart import HEIGHT, queue_chart
+import pytest
 
+from stellwerk.models.answers.listings import QueueSample
+from stellwerk.page.queue_chart import HEIGHT, QUEUES, queue_chart
+from tests.support.repository import ROOT
+
+STYLES = (ROOT / "operator/stellwerk/page/static/page.css").read_text()
 BEGIN = datetime(2026, 11, 22, 10, tzinfo=UTC)
 
 
@@ -50,3 +55,40 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
 
 def test_a_count_that_fell_is_no_rate() -> None:
     assert queue_chart([sample(0, scheduled=9), sample(1)]).pods_per_second == 0
+
+
+@pytest.mark.parametrize(
+    ("pods", "figures"),
+    [(3, [5, 4, 3, 2, 1, 0]), (8, [8, 6, 4, 2, 0]), (10, [10, 5, 0]), (7, [7, 0])],
+)
+def test_the_axis_has_whole_numbers_at_even_distances(pods: int, figures: list[int]) -> None:
+    marks = queue_chart([sample(0, active=pods)]).marks
+    assert [value for value, _ in marks] == figures
+    assert (marks[0][1], marks[-1][1]) == (0, HEIGHT)
+
+
+def test_an_area_has_an_edge_where_it_has_pods() -> None:
+    chart = queue_chart([sample(0, active=2, gated=3)])
+    assert list(chart.edges) == ["active", "gated"]
+    assert heights(chart.edges["active"]) == [HEIGHT * 0.6] * 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_area_stands_out_from_the_ground_which_parts_it_from_the_next(scheme: str) -> None:
+    tables = re.findall(r":root \{(.*?)\}", STYLES, re.DOTALL)
+    table = tables[scheme == "dark"]
+    colours = dict(re.findall(r"--([a-z]+): #([0-9a-f]{6})", table))
+    ground = luminance(colours["ground"])
+    for queue in QUEUES:
+        lighter, darker = sorted((luminance(colours[queue]), ground), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 3, queue
+    assert ".edge-line { fill: none; stroke: var(--ground); stroke-width: 2.5;" in STYLES
+
+
+def luminance(colour: str) -> float:
+    """As WCAG defines it."""
+    shares = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

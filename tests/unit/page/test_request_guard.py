@@ -1,7 +1,12 @@
 """The page's guard lets its own windows on this machine through, and nothing else."""
 
+import socket
+from pathlib import Path
+
+import aiohttp
 import pytest
 
+from stellwerk.page.server import open_page
 from tests.support.page_window import ScriptedPort, opened
 
 
@@ -115,3 +120,23 @@ async def test_the_key_leaves_the_address_and_no_script_can_read_it() -> None:
             assert answer.headers["Location"] == "/nodes?page=2&q=a%26b+c"
         assert "HttpOnly" in cookie
         assert "SameSite=Lax" in cookie
+
+
+async def test_a_page_on_a_port_of_its_own_keeps_its_key_and_its_bookmarks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(cookie_jar=jar) as session:
+        async with open_page(ScriptedPort(), number) as first, session.get(first) as answer:
+            assert answer.status == 200
+            assert "Max-Age=2592000" in answer.history[0].headers["Set-Cookie"]
+        async with open_page(ScriptedPort(), number) as again:
+            assert again == first
+            # A window or a bookmark of before, and one with the key in it.
+            for place in ("/nodes?q=a&page=2", f"/nodes?q=a&page=2&key={first.partition('=')[2]}"):
+                async with session.get(f"http://127.0.0.1:{number}{place}") as answer:
+                    assert (answer.status, answer.url.query_string) == (200, "q=a&page=2")

@@ -1,11 +1,15 @@
 """What-if forms: what they say, and what is refused before it costs anything."""
 
 import re
+from typing import Any
 
 import pytest
+import yaml
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.page.supposition_form import MOST_BYTES, supposition
+from stellwerk.models.profile import load_profile
+from stellwerk.page.supposition_form import MOST_BYTES, as_shadow, supposition, with_weights
+from stellwerk.plugins.registry import known_plugins
 
 NODE = "kind: Node\nmetadata: {name: big}\n"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\n"
@@ -61,3 +65,27 @@ def test_the_largest_form_is_read() -> None:
     text = "metadata:\n  annotations:\n" + "".join(f"    a{n}: b\n" for n in range(15_000))
     assert len(text) < MOST_BYTES
     assert len(supposition({"pod": text})["pod"]["metadata"]["annotations"]) == 15_000
+
+
+def test_other_weights_are_written_beside_those_of_the_spec() -> None:
+    weights = {"ImageLocality": 2, "NodeResourcesFit": 3}
+    spec = {"schedulerName": "s", "weights": weights}
+    profile = with_weights(spec, "packing", {"NodeResourcesFit": "9"})
+    assert profile["spec"]["weights"] == {"ImageLocality": 2, "NodeResourcesFit": 9}
+    assert weights == {"ImageLocality": 2, "NodeResourcesFit": 3}
+    shadow: Any = yaml.safe_load(as_shadow(profile))
+    assert shadow["metadata"] == {"name": "packing-next"}
+    assert shadow["spec"] == {"shadowOf": "packing", "weights": profile["spec"]["weights"]}
+    loaded = load_profile({**shadow, "metadata": {"name": "n", "uid": "u"}}, known_plugins())
+    assert loaded.plugins.weights["NodeResourcesFit"] == 9
+
+
+@pytest.mark.parametrize("text", ["", "0", "101", "-1", "1.5", "x", "1000"])
+def test_a_weight_is_a_number_that_a_profile_may_have(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="a weight is a number from 1 to 100"):
+        with_weights({}, "packing", {"NodeResourcesFit": text})
+
+
+def test_no_other_weight_is_nothing_to_try() -> None:
+    with pytest.raises(ConfigurationError, match="no weight is another one"):
+        with_weights({}, "packing", {})

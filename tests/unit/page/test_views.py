@@ -2,22 +2,26 @@
 
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import quote
 
+import orjson
 import pytest
 from typing_extensions import override
 
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk.models.answers.listings import NodeFields
+from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.page import answers
 from stellwerk.page.views import amount, local_time, resources_of, share, step
-from tests.support.builders import make_node, make_pod
-from tests.support.explaining_port import explaining_port, two_nodes
+from tests.support.builders import make_node, make_pod, owned
+from tests.support.device_cases import device, held
+from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 from tests.support.hostile_answers import EVIL, hostile_answers
-from tests.support.in_process import quiet
-from tests.support.page_window import NOW, ScriptedPort, Window, opened
+from tests.support.in_process import make_profile, quiet
+from tests.support.page_window import NOW, ScriptedPort, Through, Window, accepted, opened
 from tests.support.pod_groups import make_group, make_member
 
-PAGES = ("/", "/queue", "/decisions", "/nodes", "/profiles", "/what-if")
+PAGES = ("/", "/queue", "/decisions", "/nodes", "/devices", "/profiles", "/what-if")
 
 
 class Markup(HTMLParser):
@@ -42,10 +46,13 @@ class Markup(HTMLParser):
 
 async def test_no_text_of_the_operator_becomes_markup() -> None:
     port = ScriptedPort()
-    port.answers |= hostile_answers()
-    async with opened(port) as window:
+    async with opened(port, history=evil_history) as window:
+        port.answers |= hostile_answers()
         texts = [await shown(window, path) for path in PAGES]
         texts += [await shown(window, f"/pods/a/{it}") for it in ("bound", "waiting", "failed")]
+        texts += [await shown(window, path) for path in ("/claims/a/x", "/owners/a/Job/x")]
+        texts += [await shown(window, f"/{path}/x") for path in ("nodes", "profiles")]
+        texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9"))
         texts.append((await window.get("/pods/a/%3Cscript%3Ealert(1)%3C%2Fscript%3E"))[1])
         typed = EVIL.replace("\u202e", "")
         evil_form = dict.fromkeys(("nodes", "pod", "profile", "count", "drain"), typed)
@@ -59,11 +66,19 @@ async def test_no_text_of_the_operator_becomes_markup() -> None:
         assert {name for name, _ in page.attributes if name.startswith("on")} == set()
         assert "style" not in {name for name, _ in page.attributes}
         addresses = [value for name, value in page.attributes if name in {"href", "src", "action"}]
-        assert all(each.startswith(("/", "?page=", "#")) for each in addresses)
+        assert all(each.startswith(("/", "?", "#")) for each in addresses)
         assert not any(each.startswith("//") for each in addresses)
         assert "\u202e" not in text, "no text turns others round"
         assert not any("49" in each for each in page.texts), "no template in a text is evaluated"
     assert sum("<script>alert('x')</script>" in t for p in texts for t in Markup(p).texts) > 20
+
+
+async def evil_history(_: str) -> ProfileHistory:
+    spec = {"weights": {EVIL: 1}, EVIL: EVIL}
+    accepted = AcceptedSpec(
+        revision=1, generation=1, accepted_at=EVIL, scheduled_pods=1, spec=spec, replaced_at=EVIL
+    )
+    return ProfileHistory(profile=EVIL, revisions=[accepted])
 
 
 async def shown(window: Window, path: str) -> str:
@@ -78,13 +93,7 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
         operator.world.apply(make_group("team", 2), make_member("member", "team"))
         await quiet(100)
 
-        class Through(ScriptedPort):
-            @override
-            async def written(self, path: str, body: Any) -> dict[str, Any]:
-                asked = operator.get(path) if body is None else operator.post(path, body)
-                return expected(path, *await asked)
-
-        async with opened(Through()) as window:
+        async with opened(Through(operator)) as window:
             overview = await shown(window, "/")
             assert "default/web" in overview
             assert "default/large" in overview
@@ -99,7 +108,7 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             assert "/pods/default/member" in group
             assert "/groups/default/team" in await shown(window, "/pods/default/member")
             _, near = await window.get("/pods/default/we")
-            assert "1 name begins so: web" in near
+            assert '<a class="name" href="/pods/default/web">default/web</a>' in near
             profiles = await shown(window, "/profiles")
             assert 'chip good">✓ Accepted: True' in profiles
             assert "Overlapping: True" not in profiles
@@ -120,6 +129,118 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
                 "/what-if", {"pod": str(make_pod("big", cpu="99", scheduler_name="stellwerk"))}
             )
             assert "What would make it fit" in text
+
+
+async def test_devices_claims_and_controllers_have_their_pages() -> None:
+    async with explaining_port() as operator:
+        devices = [device("gpu-0"), device("gpu-1")]
+        with_devices(operator, held("used", "gpu-1", by="holder"), devices=devices)
+        operator.world.apply(make_profile("stellwerk"))
+        named = [{"name": "c", "resourceClaimName": "used"}]
+        pod = make_pod("holder", cpu="1", node_name="a", resourceClaims=named)
+        operator.world.apply(owned(pod, kind="Job"))
+        await quiet(100)
+        async with opened(Through(operator)) as window:
+            listed = await shown(window, "/devices")
+            assert "2 devices, 1 held by claims" in listed
+            assert 'href="/claims/default/used"' in listed
+            assert "gpu-1" not in await shown(window, "/devices?state=free")
+            claim = await shown(window, "/claims/default/used")
+            assert 'href="/pods/default/holder"' in claim
+            assert "/devices?q=gpu.example.com%2Fa%2Fgpu-1" in claim
+            pod_page = await shown(window, "/pods/default/holder")
+            assert 'href="/owners/default/Job/web"' in pod_page
+            assert 'href="/claims/default/used"' in pod_page
+            node = await shown(window, "/nodes/a")
+            assert 'href="/pods/default/holder"' in node
+            assert 'held by <a class="name" href="/claims/default/used">' in node
+            assert 'href="/pods/default/holder"' in await shown(window, "/owners/default/Job/web")
+            assert (await window.get("/claims/default/none"))[0] == 404
+
+
+async def test_a_profile_shows_its_history_and_tries_weights() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator), history=accepted) as window:
+            page = await shown(window, "/profiles/stellwerk")
+            assert "stellwerk profile rollback stellwerk" in page
+            assert 'name="NodeResourcesFit" value="1"' in page
+            tried = await shown(window, "/profiles/stellwerk?try=yes&NodeResourcesFit=9")
+            assert "With NodeResourcesFit at 9" in tried
+            assert 'href="/pods/default/large"' in tried
+            assert "\n  shadowOf: stellwerk\n" in tried
+            assert "NodeResourcesFit: 9" in tried
+            for weight in ("0", "x"):
+                status, text = await window.get(
+                    f"/profiles/stellwerk?try=y&NodeResourcesFit={weight}"
+                )
+                assert (status, "a weight is a number" in text) == (422, True)
+            status, text = await window.get("/profiles/stellwerk?try=yes&NodeResourcesFit=1")
+            assert (status, "no weight is another one" in text) == (422, True)
+            assert (await window.get("/profiles/nobody"))[0] == 404
+        async with opened(Through(operator)) as window:
+            page = await shown(window, "/profiles/stellwerk")
+            assert "no way to the API server" in page
+            assert 'name="try"' not in page
+
+
+async def test_a_shadow_shows_what_it_would_have_decided() -> None:
+    port = ScriptedPort()
+    hostile = hostile_answers()
+    port.answers |= {"/profiles": hostile["/profiles"], "/shadow/x": hostile["/shadow/x"]}
+    async with opened(port) as window:
+        page = await shown(window, "/profiles/x")
+        assert "1 of 1 compared decisions differ" in page
+        assert "stellwerk promote x" in page
+
+
+async def test_an_answer_has_an_address_a_command_and_a_file() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator)) as window:
+            sent = window.plain().post(
+                f"{window.origin}/what-if",
+                data={"drain": "small", "count": "1"},
+                headers={"Origin": window.origin},
+                allow_redirects=False,
+            )
+            async with sent as answer:
+                place = answer.headers["Location"]
+                assert (answer.status, place) == (303, "/what-if?count=1&drain=small&decide=yes")
+            text = await shown(window, place)
+            assert "If <span" in text
+            assert "stellwerk what-if --drain small" in text
+            long = {"pod": f"# {'x' * 7000}\n{make_pod('big', scheduler_name='stellwerk')}"}
+            status, text = await window.post("/what-if", long)
+            assert (status, "What would happen" in text, "Download JSON" in text) == (
+                200,
+                True,
+                False,
+            )
+            for path, command in {
+                "/pods/default/web": "stellwerk explain pod/web -n default",
+                "/nodes/small": "stellwerk explain node/small",
+                "/nodes?label=a%3Db": "stellwerk nodes --selector=a=b",
+                "/queue": "stellwerk queue --all-namespaces",
+                "/decisions?q=web": "stellwerk decisions --all-namespaces",
+            }.items():
+                assert command in await shown(window, path)
+            _, expected_answer = await operator.get("/explain/default/web")
+            status, text, headers = await window.whole("/pods/default/web?format=json")
+            assert (status, orjson.loads(text)) == (200, expected_answer)
+            assert headers["Content-Disposition"] == 'attachment; filename="pods-default-web.json"'
+            assert 'href="?q=web&amp;format=json"' in await shown(window, "/decisions?q=web")
+
+
+async def test_tiles_lead_to_their_queues_and_the_cluster_has_its_sums() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator)) as window:
+            overview = await shown(window, "/")
+            assert 'href="/queue?queue=unschedulable"' in overview
+            assert "10% · 1 of 10" in overview
+            assert "default/large" in await shown(window, "/queue?queue=unschedulable")
+            assert "No pod that waits is like that" in await shown(window, "/queue?queue=gated")
 
 
 @pytest.mark.parametrize(
@@ -167,14 +288,6 @@ async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None
     assert 'PodGroup: off</span> <span class="quiet">the API serves &lt;none&gt;' in text
 
 
-def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
-    """The answer, or the refusal that the client makes of it."""
-    if status != 200:
-        raise PortRefusal(status, f"{answer} {path}")
-    result: dict[str, Any] = answer
-    return result
-
-
 @pytest.mark.parametrize(
     ("failure", "status"),
     [
@@ -186,8 +299,8 @@ def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
 )
 async def test_where_there_is_no_answer_the_page_says_why(failure: Exception, status: int) -> None:
     port = ScriptedPort()
-    port.answers["/nodes"] = failure
     async with opened(port) as window:
+        port.answers["/nodes"] = failure
         got, text = await window.get("/nodes")
         assert (got, f"{failure}" in text) == (status, True)
 

@@ -13,7 +13,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes
 from tests.support.in_process import make_profile, quiet
 from tests.support.json_schema import violations
@@ -37,6 +37,9 @@ async def test_answers_have_the_described_shape() -> None:
             "/decisions": "DecisionsPage",
             "/profiles": "ProfilesPage",
             "/nodes": "NodesPage",
+            "/nodes?totals=yes": "NodesPage",
+            "/explain/devices": "DevicesPage",
+            "/explain/default/owners/ReplicaSet/web": "OwnedPods",
         }.items():
             status, answer = await answers.get(path)
             assert (status, list(violations(answer, schemas()[schema], schemas()))) == (200, []), (
@@ -308,6 +311,66 @@ async def test_nodes_are_found_by_name_and_label_and_put_in_an_order(
         ):
             status, said = await answers.get(f"/nodes?{query}")
             assert (status, complaint in said) == (422, True)
+
+
+async def test_pods_that_wait_and_decisions_are_found_by_what_stands_in_the_address() -> None:
+    async with explaining_port() as answers:
+        await two_nodes(answers)
+        answers.world.apply(
+            make_pod("gated", schedulingGates=[{"name": "g"}], scheduler_name="stellwerk")
+        )
+        await quiet(100)
+
+        async def pods(query: str) -> list[str]:
+            status, found = await answers.get(query)
+            assert status == 200
+            assert found["total"] == len(found["items"])
+            return [each["pod"] for each in found["items"]]
+
+        assert await pods("/queue?queue=unschedulable") == ["default/large"]
+        assert await pods("/queue?queue=gated") == ["default/gated"]
+        assert await pods("/queue?queue=active") == []
+        assert await pods("/queue?q=lar") == ["default/large"]
+        assert await pods("/queue?plugin=TaintToleration") == ["default/large"]
+        assert await pods("/queue?plugin=NodePorts") == []
+        assert await pods("/decisions?node=small") == ["default/web"]
+        assert await pods("/decisions?node=tainted") == []
+        assert await pods("/decisions?q=default/w") == ["default/web"]
+        status, said = await answers.get("/queue?queue=none")
+        assert (status, "a queue is one of active, backoff" in said) == (422, True)
+
+
+async def test_the_sums_of_nodes_are_those_of_all_that_were_asked_for() -> None:
+    async with explaining_port() as answers:
+        await two_nodes(answers)
+        _, whole = await answers.get("/nodes?limit=1&totals=yes")
+        assert whole["totals"]["allocatable"]["cpu"] == 10_000
+        assert whole["totals"]["requested"]["cpu"] == 1000
+        _, one = await answers.get("/nodes?q=taint&totals=yes")
+        assert (one["total"], one["totals"]["allocatable"]["cpu"]) == (1, 8000)
+        _, without = await answers.get("/nodes")
+        assert "totals" not in without
+
+
+async def test_a_node_names_its_pods_and_a_controller_its_own() -> None:
+    async with explaining_port() as answers:
+        await two_nodes(answers)
+        waiting = owned(make_pod("web-2", cpu="64", scheduler_name="stellwerk"))
+        job = owned(make_pod("run", cpu="64", scheduler_name="stellwerk"), kind="Job")
+        answers.world.apply(waiting, job)
+        await quiet(100)
+        _, node = await answers.get("/nodes?explain=small")
+        assert node["pods"] == ["default/web"]
+        _, pod = await answers.get("/explain/default/web")
+        assert pod["owner"] == "ReplicaSet/web"
+        _, of_web = await answers.get("/explain/default/owners/ReplicaSet/web")
+        assert (of_web["total"], of_web["waiting"]) == (2, 1)
+        assert of_web["items"] == [
+            {"pod": "default/web-2", "queue": "unschedulablePods"},
+            {"pod": "default/web", "node": "small"},
+        ]
+        _, none = await answers.get("/explain/other/owners/ReplicaSet/web")
+        assert none["total"] == 0
 
 
 async def test_names_that_begin_so_are_told_where_there_is_no_such_pod() -> None:

@@ -185,11 +185,21 @@ class NodeFields(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTotals(PortAnswer):
+    """The sums over several nodes, by resource."""
+
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodesPage(PortAnswer):
     """Nodes, in the order of their arrival."""
 
     total: int
     items: Sequence[NodeFields]
+    totals: NodeTotals | None = None
+    """Of all nodes that were asked for, on this page or not; absent: they were not wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +220,8 @@ class NodeExplanation(PortAnswer):
     node: NodeFields
     running: int
     """Pods on it."""
+    pods: Sequence[str] = ()
+    """Some of them."""
     fitting: Sequence[str]
     """Waiting pods that it would take."""
     turned_away: Sequence[PodsTurnedAway]
@@ -242,3 +254,25 @@ class WorkloadExplanation(PortAnswer):
     with_node: int
     waiting: Sequence[PodsWaitingAlike]
     """The reason that concerns most pods first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedPod(PortAnswer):
+    """A pod of a controller, on a node or in a queue."""
+
+    pod: str
+    node: str | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedPods(PortAnswer):
+    """The pods that one controller made, those that wait first."""
+
+    owner: str
+    """KIND/NAME."""
+    namespace: str
+    total: int
+    waiting: int
+    items: Sequence[OwnedPod]
+    """Some of them."""

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 from stellwerk.models.answers.answer import PortAnswer, Time
 from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.answers.suggestion import Suggestion
+from stellwerk.models.name_syntax import is_subdomain
 
 _MOST_REASONS: Final = 6
 _MOST_EXAMPLES: Final = 2
@@ -424,6 +425,8 @@ class PodExplanation(Recomputed, PodFacts):
 
     pod_group: str | None = None
     """namespace/name of the group that it is a member of."""
+    owner: str | None = None
+    """KIND/NAME of the controller that made it, in its namespace."""
     note: str | None = None
     decision: DecisionFields | None = None
 
@@ -435,3 +438,19 @@ class RecomputedExplanation(Recomputed):
     verdicts: RecomputedVerdicts
     stopped: str | None = None
     """The reason why no more changes were tried that would make it fit; absent: all were."""
+
+
+_BEGIN_SO: Final = " so: "
+
+
+def names_near(names: Sequence[str], count: int) -> str:
+    """The sentence about pods whose names begin as one that is not there; some of `count`."""
+    more = ", …" if count > len(names) else ""
+    begin = "name begins" if count == 1 else "names begin"
+    return f"; {count} {begin}{_BEGIN_SO}{', '.join(names)}{more}"
+
+
+def read_names_near(message: str) -> list[str]:
+    """The names in a message that has that sentence; empty: it has none."""
+    _, _, names = message.partition(_BEGIN_SO)
+    return [name for name in names.split("\n")[0].split(", ") if is_subdomain(name)]

@@ -17,6 +17,30 @@ function say(text) {
 // The place of an element among the links and fields of its part, to find it again after a change.
 const FOCUSABLE = "a[href], button, input, textarea, summary, [tabindex]";
 
+// A table that goes on beyond an edge says so.
+function markEdges() {
+  for (const each of document.querySelectorAll(".scroll")) {
+    const left = each.scrollLeft > 1 ? "left" : "";
+    const right = each.scrollLeft + each.clientWidth < each.scrollWidth - 1 ? "right" : "";
+    const more = [left, right].filter(Boolean).join(" ");
+    if ((each.dataset.more || "") !== more) each.dataset.more = more;
+  }
+}
+
+// Buttons that copy a command: there are none where the browser cannot.
+function offerCopies() {
+  for (const each of document.querySelectorAll("[data-copy]")) each.hidden = !navigator.clipboard;
+}
+
+async function copy(name) {
+  try {
+    await navigator.clipboard.writeText(document.getElementById(name).textContent);
+    say("Copied.");
+  } catch {
+    say("The browser did not allow to copy it: mark the text instead.");
+  }
+}
+
 function replace(part, fresh) {
   if (part.innerHTML === fresh.innerHTML) return;
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
@@ -56,6 +80,7 @@ async function look() {
       if (answer.status !== 304) {
         tag = answer.headers.get("ETag") || "";
         update(await answer.text());
+        markEdges();
       }
       say(answer.ok || answer.status === 304 ? "" : "The operator does not answer; asking again.");
     } catch {
@@ -77,3 +102,12 @@ if (period > 0) {
   timer = setTimeout(look, period);
 }
 document.getElementById("answer")?.focus();
+
+document.addEventListener("scroll", markEdges, { capture: true, passive: true });
+addEventListener("resize", markEdges);
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (button) copy(button.dataset.copy);
+});
+offerCopies();
+markEdges();
