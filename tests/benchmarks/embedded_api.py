@@ -21,7 +21,7 @@ import uvloop
 from stellwerk.garbage import collect_seldom
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
-from tests.benchmarks.workloads import posted_node
+from stellwerk_simulation.workloads import posted_node
 
 _START_SECONDS: Final = 30.0
 

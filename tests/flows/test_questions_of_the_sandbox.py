@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from stellwerk.demo.sandbox import open_sandbox
+from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.builders import make_pod
@@ -30,7 +31,10 @@ def pod(name: str, cpu: str) -> dict[str, Any]:
 
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "1"}}}]
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}
+    template: JsonObject = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": containers},
+    }
     if kind == "Job":
         template["spec"]["restartPolicy"] = "Never"
     group = "batch/v1" if kind == "Job" else "apps/v1"
