@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from stellwerk.demo.sandbox import open_sandbox
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.builders import make_pod
@@ -31,7 +30,7 @@ def pod(name: str, cpu: str) -> dict[str, Any]:
 
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "1"}}}]
-    template: JsonObject = {
+    template: dict[str, Any] = {
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": containers},
     }
