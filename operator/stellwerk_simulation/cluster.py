@@ -19,7 +19,7 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock, VirtualClock
-from stellwerk.framework.services import NumberSources
+from stellwerk.framework.services import ClusterClient, NumberSources
 from stellwerk.framework.worker import PendingResult, Worker
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.json_values import JsonObject
@@ -27,6 +27,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.registry import watched_kinds
+from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.loop import ActiveQ
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World, offline_profile
@@ -65,8 +66,8 @@ PODS_PER_NODE = 1001
 
 _OF_THE_PAST = frozenset({"annotations", "resourceVersion"})
 """What the metadata of a manifest says about the pod's life in another cluster."""
-_OF_A_LIFE = frozenset({"nodeName", "resourceClaims"})
-"""What its specification does: where the pod ran, and with devices of which claims."""
+_OF_A_LIFE = frozenset({"nodeName"})
+"""What its specification does: where the pod ran."""
 
 
 class ActivePods(ActiveQ):
@@ -88,7 +89,7 @@ class ActivePods(ActiveQ):
         return heapq.heappop(self._items)
 
 
-def make_world(
+def make_world(  # noqa: PLR0913 - what a World begins with, and what is special
     nodes: Sequence[TraceNode],
     profile: LoadedProfile,
     seed: int,
@@ -97,11 +98,13 @@ def make_world(
     clock: VirtualClock | None = None,
     plan_seconds: float = 0.0,
     sources: Callable[[World], NumberSources] | None = None,
+    *,
+    client: ClusterClient | None = None,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
 
     `cluster_objects`: what else there is; `plan_seconds`: how long the work of plugins takes there;
-    `sources` makes what reads numbers for plugins.
+    `sources` makes what reads numbers for plugins; `client`: what they write to, if to anything.
 
     Raises:
         ConfigurationError: one of these objects is wrong.
@@ -109,8 +112,9 @@ def make_world(
     """
     profiles, nominator = Profiles(), Nominator()
     clock = clock or VirtualClock()
+    cluster_cache = Cache()
     world = World(
-        cache=Cache(),
+        cache=cluster_cache,
         objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
@@ -118,6 +122,9 @@ def make_world(
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(Random(seed)),
+        pod_groups=PodGroupBook(
+            lambda name: name in profiles.served, profiles.profile_name, cluster_cache.assumed_pods
+        ),
     )
     for node in nodes:
         world.cache.set_node(parse_node(node.manifest or node_manifest(node)))
@@ -130,8 +137,10 @@ def make_world(
         nominator,
         world.random,
         world.clock,
+        world.pod_groups,
         worker=VirtualWorker(clock, plan_seconds),
         sources=None if sources is None else sources(world),
+        client=client,
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()
@@ -158,7 +167,9 @@ class PodMaker:
     """Pods of a trace as the scheduler sees them; those that ask the same are parsed once."""
 
     def __init__(
-        self, scheduler_name: str, resolve_priority: ResolvePriority | None = None
+        self,
+        scheduler_name: str,
+        resolve_priority: ResolvePriority | None = None,
     ) -> None:
         """`resolve_priority`: the priority of a class, for pods whose manifests name one."""
         self._name = scheduler_name
@@ -174,15 +185,38 @@ class PodMaker:
         made.name = made.uid = pod.name
         return made
 
+    def with_claims(
+        self, pod: TracePod, claims_for: Callable[[JsonObject], Sequence[JsonObject]]
+    ) -> PodInfo | None:
+        """The pod, once its claims are made; None: none has to be made for it.
+
+        `claims_for` makes them and returns the pod's resourceClaimStatuses.
+        """
+        manifest = pod.manifest
+        if manifest is None or not manifest["spec"].get("resourceClaims"):
+            return None
+        bare = self._bare(manifest)
+        identified = {**bare["metadata"], "uid": pod.name}
+        own = {**bare, "metadata": identified, "status": manifest.get("status")}
+        statuses = claims_for(own)
+        if not statuses:
+            return None
+        return self._parse(pod, {**bare, "status": {"resourceClaimStatuses": statuses}})
+
     def _own(self, pod: TracePod, manifest: JsonObject) -> PodInfo:
         """A pod with a manifest of its own, as it was before it had a node."""
+        return self._parse(pod, self._bare(manifest))
+
+    def _bare(self, manifest: JsonObject) -> JsonObject:
         spec = {key: value for key, value in manifest["spec"].items() if key not in _OF_A_LIFE}
         metadata = {
             key: value for key, value in manifest["metadata"].items() if key not in _OF_THE_PAST
         }
-        bare = {"metadata": metadata, "spec": spec | {"schedulerName": self._name}}
+        return {"metadata": metadata, "spec": spec | {"schedulerName": self._name}}
+
+    def _parse(self, pod: TracePod, bare: JsonObject) -> PodInfo:
         made = parse_pod(bare, self._resolve_priority)
-        made.uid, made.group = pod.name, None
+        made.uid = pod.name
         return made
 
 

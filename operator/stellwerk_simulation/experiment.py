@@ -26,6 +26,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import terminal
 from stellwerk.plugins.registry import watched_kinds
 from stellwerk_simulation.arrivals import (
@@ -249,6 +250,17 @@ class Experiment:
         read = frozenset[str]().union(*(watched_kinds(self._profile(each)) for each in profiles))
         if unread := not_read(self.others, read):
             found.append(f"simulated without {unread}")
+        groups = any(GANG_SCHEDULING in self._profile(each).plugins.names for each in profiles)
+        lacking = {
+            pod.name: what
+            for pod in self.pods
+            if pod.manifest is not None
+            if (what := self.cluster_objects.lacking(pod.manifest, groups=groups))
+        }
+        if lacking:
+            name, what = next(iter(lacking.items()))
+            named = f"name what is not there and wait for it, such as {name} for {what}"
+            found.append(f"{len(lacking)} of {len(self.pods)} pods {named}")
         never_fit = pods_that_never_fit(self.pods, self.nodes)
         if never_fit:
             names = ", ".join(pod.name for pod in never_fit[:_NAMED])

@@ -7,20 +7,29 @@ operator, and takes no time.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.framework.interface import APICall
+from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import (
+    Decision,
     Effects,
     Eviction,
+    Failure,
     VictimOutcome,
     clear_lower_nominations,
     open_gate,
+    undo_binding,
     wake_preemptor,
 )
 from stellwerk.world.pod_status import NominatingMode, Report
 from stellwerk.world.world import World
+from stellwerk_simulation.instant_claims import InstantClaims
 
 
 class Pods(Protocol):
@@ -47,25 +56,51 @@ class Pods(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A pod that is assumed on its node and reserved there, to be bound."""
+
+    queued: QueuedPod
+    assumed: PodInfo
+    framework: Framework
+    state: CycleState
+
+
 class InstantCluster:
     """Carries out the Effects of decisions."""
 
-    def __init__(self, world: World, pods: Pods) -> None:
-        self._world, self._pods = world, pods
+    def __init__(self, world: World, pods: Pods, claims: InstantClaims) -> None:
+        self._world, self._pods, self._claims = world, pods, claims
         self._due: deque[Callable[[], None]] = deque()
         """What is decided, and has not happened yet."""
 
-    def carry_out(self, pod: PodInfo, effects: Effects) -> None:
+    def carry_out(self, queued: QueuedPod, decision: Decision, effects: Effects) -> None:
         """Have the effects of a decision on a pod happen."""
-        if effects.bind is not None:
-            self._due.append(partial(self._bind, effects.bind))
+        if effects.bind is None:
+            self.put_back(queued.pod, effects)
             return
+        search = decision.search
+        binding = Binding(queued, effects.bind, search.profile.framework, search.found.state)
+        self._due.append(partial(self._bind_together, [binding], 1))
+
+    def bind_together(self, bindings: Sequence[Binding], needed: int) -> None:
+        """Bind the members of a group, so many of them or none."""
+        self._due.append(partial(self._bind_together, bindings, needed))
+
+    def put_back(self, pod: PodInfo, effects: Effects) -> None:
+        """Have the effects happen of a decision by which a pod was requeued."""
         if effects.evict is not None:
             self._due.append(partial(self._evict, effects.evict))
         else:
             self._due.append(partial(self._pods.refuse, pod.uid))
+        if effects.api_call is not None:
+            self.write(effects.api_call)
         if effects.patch is not None:
             self._due.append(partial(self._write, effects.patch))
+
+    def write(self, api_call: APICall) -> None:
+        """Have happen what a plugin wants done in the cluster."""
+        self._due.append(partial(self._claims.carry_out, api_call))
 
     def happen(self) -> bool:
         """Let happen what is due by now; returns whether anything was."""
@@ -74,10 +109,29 @@ class InstantCluster:
             act()
         return bool(due)
 
-    def _bind(self, assumed: PodInfo) -> None:
-        # From Permit on nothing calls the pod unschedulable.
-        self._world.queue.done(assumed.uid)
-        self._pods.bind(assumed)
+    def _bind_together(self, bindings: Sequence[Binding], needed: int) -> None:
+        """Write the claims of pods and bind them, if enough of them can be."""
+        failures: list[Failure | None] = []
+        for each in bindings:
+            # From Permit on nothing calls the pod unschedulable.
+            self._world.queue.done(each.assumed.uid)
+            status = self._claims.bound(each.framework, each.state, each.assumed)
+            failures.append(None if status.ok else Failure.not_bound(status))
+        why = next((each for each in failures if each is not None), None)
+        if why is not None and failures.count(None) < min(needed, len(failures)):
+            failures = [each or why for each in failures]
+        for binding, failure in zip(bindings, failures, strict=True):
+            if failure is None:
+                self._pods.bind(binding.assumed)
+            else:
+                self._undo(binding, failure)
+
+    def _undo(self, binding: Binding, failure: Failure) -> None:
+        reserved = binding.framework, binding.state
+        undone = undo_binding(
+            self._world, binding.queued, reserved, binding.assumed, failure, lambda _: None
+        )
+        self.put_back(binding.queued.pod, undone)
 
     def _write(self, report: Report) -> None:
         """Let the pod's status show the nomination, or that it has none any more."""

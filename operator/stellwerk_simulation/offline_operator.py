@@ -12,6 +12,7 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import Offline
+from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
@@ -26,14 +27,17 @@ logger = logging.getLogger(__name__)
 
 
 def offline_operator(
-    head: Head, numbers: Callable[[int | None], RandomNumbers]
+    head: Head, numbers: Callable[[int | None], RandomNumbers], client: ClusterClient | None = None
 ) -> tuple[Operator, VirtualClock]:
-    """An operator as the one that recorded, and its clock; needs a running event loop."""
+    """An operator as the one that recorded, and its clock; needs a running event loop.
+
+    `client`: what plugins write to; None: nothing may be written.
+    """
     offline, clock = Offline(), VirtualClock(datetime.fromisoformat(head.started_at))
     options = RunOptions()
     if head.max_pod_complexity:
         options = RunOptions(max_pod_complexity=head.max_pod_complexity)
-    operator = Operator(offline, offline, Metrics(), clock, options, numbers=numbers)
+    operator = Operator(client or offline, offline, Metrics(), clock, options, numbers=numbers)
     operator.loader.follow(_compatibility(head))
     return operator, clock
 

@@ -99,6 +99,11 @@ class Recorded:
             if over:
                 return
             life = self._lives[uid] = _Life({**obj, "kind": "Pod"}, seconds)
+        claims = (obj.get("status") or {}).get("resourceClaimStatuses")
+        if claims:
+            # They are made after the pod has come.
+            status = {**(life.obj.get("status") or {}), "resourceClaimStatuses": claims}
+            life.obj = {**life.obj, "status": status}
         if over:
             life.ended = seconds if life.ended is None else life.ended
         elif life.bound is None and obj["spec"].get("nodeName"):

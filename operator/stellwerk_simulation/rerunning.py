@@ -6,18 +6,17 @@ recording only arrivals, ends and the cluster's other objects count, none of its
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Final
 
 from typing_extensions import override
 
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.cases.profile_manifests import ProfileManifests
-from stellwerk.explain.steps import finished
 from stellwerk.journal.entries import (
     Decided,
     Entry,
@@ -28,23 +27,13 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.models.profile import KIND
-from stellwerk.world.decide import Effects, Failure, apply, decide, requeue
-from stellwerk.world.gangs.group_attempt import answered
-from stellwerk.world.gangs.group_decision import (
-    GroupDecision,
-    RemainingMembers,
-    decide_group,
-    member_failures,
-    reserve_nodes,
-    try_with_reservation_once_more,
-)
-from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
-from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible, requeue_untried
-from stellwerk.world.pod_status import NominatingInfo
-from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.decide import apply, decide
+from stellwerk_simulation.instant_claims import InstantClaims
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
+from stellwerk_simulation.instant_groups import InstantGroups
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.virtual_time import VirtualTime
 
@@ -159,10 +148,12 @@ class Rerun(Pods):
 
     def __init__(self, head: Head, profiles: Sequence[JsonObject], seed: int) -> None:
         """Serve these profiles alone; needs a running event loop."""
+        self._claims = InstantClaims(IndexedObjectStore(), self._show_claim)
         self._operator, self._clock = offline_operator(
-            head, lambda own: Random(seed if own is None else own)
+            head, lambda own: Random(seed if own is None else own), self._claims
         )
         self._handlers, self.world = self._operator.handlers, self._operator.world
+        self._claims.objects = self.world.objects
         for profile in profiles:
             self._handlers.on_object(KIND, None, profile)
         self.refusals = dict(self.world.profiles.refusals)
@@ -170,9 +161,12 @@ class Rerun(Pods):
         self._whose = _profiles_of(profiles)
         self._others: dict[str, JsonObject] = {}
         """Pods that a selector may have later, by uid."""
-        self._cluster = InstantCluster(self.world, self)
+        self._cluster = InstantCluster(self.world, self, self._claims)
         self._time = VirtualTime(
             self.world, self._clock, self._operator.active, self._schedule_one, self._cluster
+        )
+        self._groups = InstantGroups(
+            self.world, self._cluster, self._time, lambda *_: None, self._arrive_late
         )
         self._origin_seconds: float | None = None
         self._has_begun = False
@@ -182,8 +176,6 @@ class Rerun(Pods):
         self._placed: dict[str, JsonObject] = {}
         self._arrived: dict[str, float] = {}
         self._evicted: set[str] = set()
-        self._reserved_until: dict[str, float] = {}
-        """When nodes are reserved no longer, by group."""
         self._use = _NodesInUse()
         self.outcomes = Outcomes()
 
@@ -205,8 +197,23 @@ class Rerun(Pods):
         if entry.kind == "Pod":
             with skipping_malformed(entry):
                 self._pod(entry)
+        elif entry.kind == RESOURCE_CLAIM and entry.event_type != "DELETED":
+            with skipping_malformed(entry):
+                claim = self._claims.as_seen(entry.obj, self._decides_devices_of)
+                if claim is not None:
+                    deliver(self._handlers, replace(entry, obj=claim))
         else:
             deliver(self._handlers, entry)
+
+    def _decides_devices_of(self, uid: str) -> bool:
+        """Whether a pod, or a group, by uid, gets its devices here and not as recorded."""
+        if uid in self._pending or uid in self._placed:
+            return True
+        groups = self.world.pod_groups.groups.values()
+        return any(each.group is not None and each.group.uid == uid for each in groups)
+
+    def _show_claim(self, event_type: str, claim: JsonObject) -> None:
+        self._handlers.on_object(RESOURCE_CLAIM, event_type, claim)
 
     def _begins(self, entry: Entry) -> bool:
         """Whether all first lists were there when this was recorded.
@@ -248,8 +255,15 @@ class Rerun(Pods):
             self._handlers.on_pod(event.event_type, obj)
 
     def _is_arrival(self, event: WatchEvent) -> bool:
-        """Whether it shows a pod that waits for a node for the first time."""
+        """Whether it shows a pod that waits for a node for the first time, or claims made for it.
+
+        The controller of claims holds up none that came with the pod, nor do conditions of groups.
+        """
+        if event.kind in GROUP_KINDS or event.kind == RESOURCE_CLAIM:
+            return event.event_type != "DELETED"
         uid = _uid(event.obj)
+        if uid in self._pending:
+            return _claims(event.obj) != _claims(self._pending[uid])
         is_known = uid in self._pending or uid in self._placed or uid in self._evicted
         return not (event.kind != "Pod" or is_known or _node_name(event.obj) or _is_over(event))
 
@@ -265,6 +279,7 @@ class Rerun(Pods):
         self._placed.pop(uid, None)
         self._use.gone(uid, self._clock.monotonic())
         self._handlers.on_pod("DELETED", obj)
+        self._claims.given_up(uid)
 
     # --- decisions ------------------------------------------------------------------------------
 
@@ -277,111 +292,19 @@ class Rerun(Pods):
         self._arrive_late(pod.uid)
         self.outcomes.releases[str(profile.compatibility.release)] = None
         if pod.group is not None and profile.places_groups:
-            self._schedule_group(queued, profile)
+            self._groups.schedule(queued, profile)
             return
         if pod.terminating or pod.uid in world.cache.assumed_pods:
             world.queue.done(pod.uid)
             return
         world.cache.update_snapshot()
         decision = decide(world, pod, profile, profile.new_state(pod))
-        self._cluster.carry_out(pod, apply(world, queued, decision))
+        self._cluster.carry_out(queued, decision, apply(world, queued, decision))
 
     def _arrive_late(self, uid: str) -> None:
         """The labels of the pod's namespace are others now."""
         if uid in self._others:
             self._arrive(uid, self._others[uid])
-
-    # --- groups -----------------------------------------------------------------------------------
-
-    def _schedule_group(self, queued: QueuedPod, profile: ServedProfile) -> None:
-        """Take up, decide and carry out the group of a member that was popped."""
-        world = self.world
-        members = world.pod_groups.of_member(queued.pod.uid)
-        if members is None:
-            world.queue.done(queued.pod.uid)
-            return
-        taken = TakenGroup(members, profile, {queued.pod.uid: queued})
-        for _ in take_members(world, taken):
-            pass
-        if not taken.queued:
-            return
-        match why_untried(world, taken):
-            case None:
-                request = taken.request(world)
-                self._carry_out(taken, finished(answered(decide_group(world, profile, request))))
-                after_attempt(world, members)
-            case Untried.PROFILES_DIFFER, message:
-                for each in taken.queued.values():
-                    self._requeue(each, Failure.error(message))
-            case Untried.TOO_FEW, _:
-                for each in taken.queued.values():
-                    requeue_untried(world, each)
-            case Untried.INADMISSIBLE, _:
-                requeue_inadmissible(world, members, taken.queued.values())
-
-    def _carry_out(self, taken: TakenGroup, decision: GroupDecision) -> None:
-        """Bind the members that have a node, and requeue the others with their nominations."""
-        if decision.placed:
-            remaining = RemainingMembers(decision)
-            for each in decision.attempt.results:
-                if each.assumed is not None:
-                    self._arrive_late(each.pod.uid)
-                    self._cluster.carry_out(each.pod, Effects(each.assumed))
-                elif each.pod.uid not in remaining.uids:
-                    self._requeue(taken.queued[each.pod.uid], each.failure)
-            self._try_remaining(taken, remaining)
-            return
-        preemption = decision.preemption
-        victims = preemption.victims if preemption is not None else ()
-        if victims:
-            # Before the members are requeued: they are gated until their victims are gone.
-            self.world.preempting.update(taken.queued)
-        nodes = self._reserve(taken, decision)
-        for uid, failure in member_failures(decision).items():
-            self._requeue(taken.queued[uid], failure, nodes.get(uid, ""))
-        if victims:
-            pods = [each.pod for each in taken.queued.values()]
-            self._cluster.evict_for_group(pods, victims)
-
-    def _try_remaining(self, taken: TakenGroup, remaining: RemainingMembers) -> None:
-        """Try the members by themselves, preemption included, that were left by a quorum."""
-        world, profile = self.world, taken.profile
-        for each in remaining.results:
-            pod, queued = each.pod, taken.queued[each.pod.uid]
-            if not remaining.is_refused(pod):
-                world.cache.update_snapshot()
-                decision = decide(world, pod, profile, profile.new_state(pod))
-                if remaining.helps(decision):
-                    self._cluster.carry_out(pod, apply(world, queued, decision))
-                    continue
-            self._requeue(queued, each.failure)
-
-    def _reserve(self, taken: TakenGroup, decision: GroupDecision) -> Mapping[str, str]:
-        """The nodes to which members are nominated while room is made, for a limited time."""
-        key = taken.members.key
-        self._reserved_until.pop(key.shown, None)
-        reservation = reserve_nodes(self.world, taken.profile, taken.members, decision)
-        if reservation is None:
-            return {}
-        if reservation.left_seconds > 0:
-            until = self._clock.monotonic() + reservation.left_seconds
-            self._reserved_until[key.shown] = until
-            self._time.call_at(
-                until, key.shown, partial(self._try_with_reservation_once_more, key, until)
-            )
-        return reservation.nodes
-
-    def _try_with_reservation_once_more(self, key: PodGroupKey, until: float, _: str) -> None:
-        if self._reserved_until.get(key.shown) == until:
-            del self._reserved_until[key.shown]
-            try_with_reservation_once_more(self.world, key)
-
-    def _requeue(self, queued: QueuedPod, failure: Failure | None, nominated_to: str = "") -> None:
-        """Requeue a member; the nomination that it had is replaced or taken away."""
-        failure = failure or Failure.error("no verdict")
-        if failure.rejected:
-            failure = replace(failure, nomination=NominatingInfo(nominated_to))
-        self._cluster.carry_out(queued.pod, requeue(self.world, queued, failure))
 
     # --- what becomes of pods -------------------------------------------------------------------
 
@@ -429,6 +352,10 @@ class Rerun(Pods):
 
 def _uid(obj: JsonObject) -> str:
     return str(obj["metadata"].get("uid") or "")
+
+
+def _claims(obj: JsonObject) -> object:
+    return (obj.get("status") or {}).get("resourceClaimStatuses")
 
 
 def _node_name(obj: JsonObject) -> str:

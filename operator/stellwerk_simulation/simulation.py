@@ -13,19 +13,25 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
+from stellwerk.plugins.dynamic_resources.claims import why_not_ready
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
-from stellwerk.world.decide import apply, decide
+from stellwerk.world.decide import Failure, apply, decide
+from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.world import World
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
+from stellwerk_simulation.instant_claims import InstantClaims
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
+from stellwerk_simulation.instant_groups import InstantGroups
 from stellwerk_simulation.manifest_errors import made
 from stellwerk_simulation.node_usage import PERIOD_SECONDS, NodeUsages
 from stellwerk_simulation.run_metrics import RunMetrics, RunResult
@@ -62,6 +68,7 @@ class Simulation(Pods):
     ) -> None:
         self._options = run_options or SimulationOptions()
         active, self._clock = ActivePods(), VirtualClock()
+        self._claims = InstantClaims(IndexedObjectStore(), self._show_claim)
         self._world = make_world(
             arrivals.nodes,
             profile,
@@ -71,10 +78,17 @@ class Simulation(Pods):
             self._clock,
             self._options.plan_seconds,
             self._make_usages,
+            client=self._claims,
         )
-        self._cluster = InstantCluster(self._world, self)
+        self._claims.objects = self._world.objects
+        self._cluster = InstantCluster(self._world, self, self._claims)
         self._time = VirtualTime(
             self._world, self._clock, active, self._schedule_one, self._cluster
+        )
+        self._groups = InstantGroups(self._world, self._cluster, self._time, self._note_refused)
+        self._gates = GroupGates(self._world)
+        self._shared_claims = arrivals.cluster_objects.load_groups(
+            self._world, self._gates, self._claims
         )
         self._budgets = Budgets(self._world, arrivals.cluster_objects.source)
         self._pods = PodMaker(profile.scheduler_name, self._world.priority_classes.resolve)
@@ -112,6 +126,7 @@ class Simulation(Pods):
         while (next_end := self._time.next_event()) < inf:
             self._time.pass_until(next_end)
             self._time.run()
+        self._note_gated()
         [served] = self._world.profiles.served.values()
         result = self._metrics.result(self._clock.monotonic(), self.usages.measured)
         return replace(result, compatibility=str(served.compatibility.release))
@@ -146,7 +161,17 @@ class Simulation(Pods):
             self._arrived[made.uid] = pod
             self._metrics.arrived(pod, now)
             self._budgets.arrived(made)
+            if made.group is not None:
+                # Before the queue: its members count when PreEnqueue is asked.
+                self._gates.put_pod(made)
             self._world.queue.add(made, now)
+        for pod in pods:
+            # The controller of claims follows the pods; those that come together do not wait.
+            claimed = self._pods.with_claims(pod, self._claims_for)
+            if claimed is not None:
+                if claimed.group is not None:
+                    self._gates.put_pod(claimed)
+                self._world.queue.update(claimed, now)
         self._time.run()
         for _ in pods:
             self._metrics.note_load()
@@ -157,12 +182,55 @@ class Simulation(Pods):
         profile = world.profiles.of(pod)
         if profile is None:
             raise LookupError(f"no profile of the simulation serves {pod.key}")
-        world.cache.update_snapshot()
         self.usages.read_what_is_due()
+        if pod.group is not None and profile.places_groups:
+            self._groups.schedule(queued, profile)
+            return
+        world.cache.update_snapshot()
         decision = decide(world, pod, profile)
-        if decision.failure is not None and pod.uid in self._arrived:
-            self._metrics.refused(self._arrived[pod.uid], decision.failure.message)
-        self._cluster.carry_out(pod, apply(world, queued, decision))
+        if decision.failure is not None:
+            self._note_refused(queued, decision.failure)
+        self._cluster.carry_out(queued, decision, apply(world, queued, decision))
+
+    def _note_refused(self, queued: QueuedPod, failure: Failure) -> None:
+        if queued.pod.uid in self._arrived:
+            self._metrics.refused(self._arrived[queued.pod.uid], failure.message)
+
+    def _note_gated(self) -> None:
+        """Say of pods that were never tried what they wait for."""
+        world = self._world
+        for queued in world.queue.entries.values():
+            pod = queued.pod
+            if queued.place is Place.GATED:
+                shared = world.pod_groups.claims_with(pod)
+                reason = world.pod_groups.why_gated(pod) or why_not_ready(
+                    world.objects, pod, shared
+                )
+                self._metrics.refused(
+                    self._arrived[pod.uid], reason or f"{queued.gating_plugin} keeps it back"
+                )
+
+    # --- claims for devices -----------------------------------------------------------------------
+
+    def _claims_for(self, pod: JsonObject) -> list[JsonObject]:
+        """The resourceClaimStatuses of a pod that comes, once its claims are made."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        group = (spec.get("schedulingGroup") or {}).get("podGroupName") or ""
+        shared = self._shared_claims.get((metadata.get("namespace") or "default", group), {})
+        return self._claims.made_for(pod, shared=shared)
+
+    def _show_claim(self, event_type: str, claim: JsonObject) -> None:
+        """Show a claim to the scheduler, as its watch does."""
+        world, metadata = self._world, claim["metadata"]
+        objects, namespace = world.objects, metadata.get("namespace") or ""
+        before = objects.get(RESOURCE_CLAIM, namespace, metadata["name"])
+        gone = event_type == "DELETED"
+        if gone:
+            objects.remove(RESOURCE_CLAIM, claim)
+        else:
+            objects.set(RESOURCE_CLAIM, claim)
+        now = self._clock.monotonic()
+        world.wake_after_object(RESOURCE_CLAIM, before, None if gone else claim, now)
 
     # --- what becomes of pods ---------------------------------------------------------------------
 
@@ -173,6 +241,8 @@ class Simulation(Pods):
         bound = assumed.with_node(assumed.node_name)
         # As kubelets write it: whole seconds.
         bound.start_time = world.clock.now().isoformat(timespec="seconds")
+        if bound.group is not None:
+            self._gates.put_pod(bound)
         world.cache.set_pod(bound)
         world.queue.delete(bound.uid)
         world.cache.update_snapshot()
@@ -205,9 +275,12 @@ class Simulation(Pods):
     def _end(self, uid: str) -> None:
         """A pod leaves its node, if it is on one."""
         world = self._world
-        removed = world.cache.remove_pod(uid)
+        removed = world.cache.pod(uid)
         if removed is None:
             return
+        if removed.group is not None:
+            self._gates.take_pod(uid)
+        world.cache.remove_pod(uid)
         world.cache.update_snapshot()
         arrived = self._arrived.pop(uid)
         self._budgets.gone(removed)
@@ -215,11 +288,14 @@ class Simulation(Pods):
         self.usages.left(uid, node_name)
         self._metrics.left(arrived, removed.amounts.requests, node_name, now)
         self._changed(Action.DELETE, removed)
+        self._claims.given_up(uid)
 
     @override
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         shown = pod.with_node("")
         shown.nominated_node_name = node_name
+        if shown.group is not None:
+            self._gates.put_pod(shown)
         self._world.queue.update(shown, self._clock.monotonic())
         self._nomination_changed(pod)
 
@@ -232,6 +308,9 @@ class Simulation(Pods):
         """Give up a pod that no node takes, where none waits in the queue."""
         pending = None if self._options.queues else self._world.queue.delete(uid)
         if pending is not None:
+            if pending.group is not None:
+                self._gates.take_pod(uid)
+            self._claims.given_up(uid)
             self._budgets.gone(pending)
             del self._arrived[uid]
             self._nomination_changed(pending)

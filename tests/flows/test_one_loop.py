@@ -1,7 +1,7 @@
 """The operator, a simulation and a rerun drive one scheduling loop: the same nodes, the same times.
 
 Each story is told three times: by the operator on a virtual loop, by a simulation, and by a rerun
-of what the operator recorded; those of groups by all but the simulation, which has no groups.
+of what the operator recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.apimachinery.feature_gates import GANGS
+from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_simulation.manifests import ARRIVES, RUNS
 from tests.support.builders import make_node, make_pod
 from tests.support.pod_groups import make_group
@@ -207,7 +207,7 @@ GROUP_STORIES = [
 
 
 @pytest.mark.parametrize(("groups", "pods", "story"), GROUP_STORIES)
-def test_operator_and_rerun_tell_the_same_story_of_groups(
+def test_each_driver_tells_the_same_story_of_groups(
     groups: Sequence[JsonObject], pods: Sequence[JsonObject], story: Sequence[str]
 ) -> None:
     room = {"maxNodes": "100%", "maxSeconds": 100_000}
@@ -224,7 +224,137 @@ def test_operator_and_rerun_tell_the_same_story_of_groups(
         {"spec": spec},
         feature_gates=GANGS,
     )
+    simulation, _ = simulated(workload)
     operator, rerun = operated_and_rerun(workload, UNTIL_SECONDS)
     assert sorted(operator) == story
+    assert sorted(simulation) == story
     # In the end the pods that wait are deleted, one after the other.
+    assert sorted(each for each in rerun if float(each.split()[0]) < UNTIL_SECONDS) == story
+
+
+DRIVER = "gpu.example.com"
+
+
+def devices(node: str, count: int) -> JsonObject:
+    """What the driver of a node's devices publishes."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+        },
+    }
+
+
+def asked(count: int) -> JsonObject:
+    exactly = {"deviceClassName": DRIVER, "count": count}
+    return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+
+
+def template(name: str, count: int) -> JsonObject:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": asked(count)},
+    }
+
+
+def claim(name: str, count: int) -> JsonObject:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": asked(count),
+    }
+
+
+def of_template(pods: Sequence[JsonObject], name: str) -> list[JsonObject]:
+    for each in pods:
+        reference = {"name": "gpus", "resourceClaimTemplateName": name}
+        each["spec"]["resourceClaims"] = [reference]
+    return list(pods)
+
+
+def of_claim(pods: Sequence[JsonObject], name: str) -> list[JsonObject]:
+    for each in pods:
+        each["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
+    return list(pods)
+
+
+DEVICES: Sequence[JsonObject] = [
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": DRIVER},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+    },
+    devices("n1", 2),
+    devices("n2", 1),
+    template("one", 1),
+    template("two", 2),
+    claim("shared", 2),
+]
+
+CLAIM_STORIES = [
+    pytest.param(
+        [
+            *of_template([pod("a", runs=3, cpu="1"), pod("b", 0.25, cpu="1")], "two"),
+            *of_template([pod("c", 0.5, cpu="1"), pod("d", 0.75, cpu="1")], "one"),
+        ],
+        ["0.0000 a on n1", "0.5000 c on n2", "3.0000 b on n1"],
+        id="claims from templates hold devices until their pods have gone",
+    ),
+    pytest.param(
+        of_claim([pod(f"p{n}", n / 2, runs=2, cpu="1") for n in range(3)], "shared"),
+        ["0.0000 p0 on n1", "0.5000 p1 on n1", "1.0000 p2 on n1"],
+        id="pods that share a claim share a node",
+    ),
+    pytest.param(
+        [
+            *of_template([pod("low", cpu="4", priority=1, node="n1")], "one"),
+            *of_template([pod("high", 1.5, 1, cpu="4", priority=10, node="n1")], "one"),
+            *of_template([pod("late", 2, cpu="1", node="n1")], "two"),
+        ],
+        ["0.0000 low on n1", "1.5000 high on n1", "1.5000 low preempted", "2.5000 late on n1"],
+        id="a victim gives its devices back",
+    ),
+    pytest.param(
+        [
+            *of_template([pod("a", runs=3, cpu="1")], "two"),
+            *of_template(gang("g", 3, 0.5), "one"),
+        ],
+        ["0.0000 a on n1", "3.0000 g0 on n1", "3.0000 g1 on n2", "3.0000 g2 on n1"],
+        id="a gang whose members each ask for a device waits for all of them",
+    ),
+    pytest.param(
+        [
+            *of_template([pod("a", runs=3, cpu="1")], "two"),
+            *of_template(gang("s", 3, 0.5), "two"),
+        ],
+        ["0.0000 a on n1", *(f"3.0000 s{n} on n1" for n in range(3))],
+        id="a gang shares the claim that is made for it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pods", "story"), CLAIM_STORIES)
+def test_each_driver_tells_the_same_story_of_claims(
+    pods: Sequence[JsonObject], story: Sequence[str]
+) -> None:
+    nodes = [make_node("n1", cpu="4"), make_node("n2", cpu="4")]
+    spec = {"schedulerName": "gangs", "gangScheduling": True, "tieBreak": "NodeRank"}
+    reference = {"name": "gpus", "resourceClaimTemplateName": "two"}
+    groups = [group("g", 3), group("s", 3, resourceClaims=[reference])]
+    others = [*CLASSES, *groups, *DEVICES]
+    gates = GANGS | {CLAIMS}
+    workload = Workload(nodes, pods, others, {"spec": spec}, feature_gates=gates)
+    simulation, _ = simulated(workload)
+    operator, rerun = operated_and_rerun(workload, UNTIL_SECONDS)
+    assert sorted(operator) == story
+    assert sorted(simulation) == story
     assert sorted(each for each in rerun if float(each.split()[0]) < UNTIL_SECONDS) == story

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.cli import main
+from stellwerk.commands.live_objects import read_objects_to_simulate
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
@@ -98,6 +99,16 @@ async def test_who_may_list_may_simulate(
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(warned) == left_out, warned
     assert all(each.startswith("decided without any Namespace, Service") for each in warned)
+
+
+async def test_groups_and_claims_are_read_as_far_as_the_cluster_has_them(tmp_path: Path) -> None:
+    async with cluster_of_pods() as cluster:
+        classes = cluster.api.kinds.resource("deviceclasses", "resource.k8s.io")
+        cluster.api.create(classes, "", {"metadata": {"name": "gpu"}, "spec": {}})
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", rules(("*", ["*"])))
+        objects = await asyncio.to_thread(read_objects_to_simulate, kubeconfig, None)
+    (found,) = [each for each in objects if each["kind"] == "DeviceClass"]
+    assert (found["metadata"]["name"], found["apiVersion"]) == ("gpu", "resource.k8s.io/v1")
 
 
 async def test_who_may_not_list_pods_is_refused_in_one_line(

@@ -49,6 +49,12 @@ SEED = 7
 _MOMENT_SECONDS = 1 / 4096
 """Between two things that happen one after the other; nothing else does meanwhile."""
 _PLAN_SECONDS = 5.0
+CONTROLLERS = (
+    "disruption-controller",
+    "resourceclaim-controller",
+    "garbage-collector-controller",
+)
+"""What a simulation does at once: budgets, and claims that are made, given up and deleted."""
 _GPU_RIGHT = frozenset({("", "pods", "patch")})
 
 
@@ -104,7 +110,7 @@ def operated(
             seed=1,
             heartbeats=False,
             kubelet=None,
-            chosen_controllers=("disruption-controller",),
+            chosen_controllers=CONTROLLERS,
             feature_gates=workload.feature_gates,
         )
         worker = _OperatorsWorker(clock, _PLAN_SECONDS)

@@ -11,6 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from stellwerk.client.kubernetes import KubernetesClient
     from stellwerk.models.json_values import JsonObject
 
@@ -34,6 +36,18 @@ _PATHS: Final = {
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
+_DEVICES: Final = ("v1", "v1beta2", "v1beta1")
+_GROUPS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+_VERSIONED: Final = {
+    "DeviceClass": ("resource.k8s.io", _DEVICES, "deviceclasses"),
+    "ResourceSlice": ("resource.k8s.io", _DEVICES, "resourceslices"),
+    "ResourceClaim": ("resource.k8s.io", _DEVICES, "resourceclaims"),
+    "ResourceClaimTemplate": ("resource.k8s.io", _DEVICES, "resourceclaimtemplates"),
+    "PodGroup": ("scheduling.k8s.io", _GROUPS, "podgroups"),
+    "CoschedulingPodGroup": ("scheduling.x-k8s.io", ("v1alpha1",), "podgroups"),
+}
+"""Kinds that clusters serve in one of several versions, or not at all."""
+_NONE: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {}
 _INDISPENSABLE: Final = frozenset({"Node", "Pod"})
 
 
@@ -51,7 +65,27 @@ def read_live_objects(kubeconfig: str | None, context: str | None) -> list[JsonO
     return asyncio.run(with_client(kubeconfig, context, _read))
 
 
-async def _read(client: KubernetesClient) -> list[JsonObject]:
+def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> list[JsonObject]:
+    """The same, with groups of pods and claims for devices as far as the cluster has them.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured.
+        ApiError: a list failed.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415 as above
+
+    return asyncio.run(with_client(kubeconfig, context, _read_to_simulate))
+
+
+async def _read_to_simulate(client: KubernetesClient) -> list[JsonObject]:
+    return await _read(client, _VERSIONED)
+
+
+async def _read(
+    client: KubernetesClient, versioned: Mapping[str, tuple[str, Sequence[str], str]] = _NONE
+) -> list[JsonObject]:
     from stellwerk.errors import Forbidden, NotFound  # noqa: PLC0415
     from stellwerk.models.profile import API_VERSION, KIND, PLURAL  # noqa: PLC0415 pydantic
 
@@ -68,6 +102,18 @@ async def _read(client: KubernetesClient) -> list[JsonObject]:
                 absent.append(kind)
             continue
         found += ({**item, "kind": kind} for item in items)
+    for kind, (group, versions, plural) in versioned.items():
+        for version in versions:
+            try:
+                items, _ = await client.list(f"/apis/{group}/{version}/{plural}")
+            except NotFound:
+                continue
+            except Forbidden:
+                absent.append(kind)
+                break
+            served = {"kind": kind, "apiVersion": f"{group}/{version}"}
+            found += ({**item, **served} for item in items)
+            break
     if absent:
         why = "the cluster lacks them, or this user may not list them"
         logger.warning("decided without any %s: %s", ", ".join(absent), why)

@@ -7,7 +7,7 @@ import argparse
 from functools import partial
 from typing import Final
 
-from stellwerk.commands.live_objects import read_live_objects
+from stellwerk.commands.live_objects import read_objects_to_simulate
 from stellwerk.commands.port_arguments import add_output_arguments
 
 HELP: Final = "run a trace against profiles, in virtual time"
@@ -28,7 +28,9 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    return simulate(options, read_live_objects, _replay, show_answer, partial(check, counts=False))
+    return simulate(
+        options, read_objects_to_simulate, _replay, show_answer, partial(check, counts=False)
+    )
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -39,39 +39,13 @@ from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.series import Histogram
-from stellwerk.world.world import World
+from stellwerk.world.world import World, is_of_plugins
 
 logger = logging.getLogger(__name__)
 Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
 
 _UNOBSERVED: Final = nullcontext()
-
-_RESOURCES: Final = {
-    "Namespace": Resource.NAMESPACE,
-    "PersistentVolume": Resource.PERSISTENT_VOLUME,
-    "PersistentVolumeClaim": Resource.PERSISTENT_VOLUME_CLAIM,
-    "StorageClass": Resource.STORAGE_CLASS,
-    "CSINode": Resource.CSI_NODE,
-    "CSIDriver": Resource.CSI_DRIVER,
-    "CSIStorageCapacity": Resource.CSI_STORAGE_CAPACITY,
-    "VolumeAttachment": Resource.VOLUME_ATTACHMENT,
-    "ResourceClaim": Resource.RESOURCE_CLAIM,
-    "ResourceSlice": Resource.RESOURCE_SLICE,
-    "DeviceTaintRule": Resource.RESOURCE_SLICE,
-    "DeviceClass": Resource.DEVICE_CLASS,
-}
-_SILENT: Final = frozenset(
-    {
-        "PodDisruptionBudget",
-        "ReplicaSet",
-        "ReplicationController",
-        "Service",
-        "StatefulSet",
-    }
-)
-"""Kinds whose changes end no rejection; those of plugins have events of their own name."""
-"""Kinds whose changes can wake pods; the others are only kept."""
 
 
 class PreparedObject(Generic[Parsed]):
@@ -459,15 +433,7 @@ class EventHandlers(WatchHandlers):
             world.cache.set_namespace(name, labels)
             if labels is None or before is None or labels != _labels(before):
                 self.loader.moves.namespace_changed(name)
-        resource: Resource | str = _RESOURCES.get(kind, kind)
-        if resource not in _SILENT and not (gone and before is None):
-            action = (
-                Action.DELETE if gone else Action.ADD if before is None else Action.UPDATE_OTHER
-            )
-            if kind == "DeviceTaintRule":  # however it changed, it did so to slices
-                action = Action.UPDATE_OTHER
-            change = ClusterChange(resource, action, before, None if gone else obj)
-            world.queue.move_all_to_active_or_backoff(change, now)
+        world.wake_after_object(kind, before, None if gone else obj, now)
 
     @override
     def on_synced(self, kind: str) -> None:
@@ -475,7 +441,7 @@ class EventHandlers(WatchHandlers):
         if kind == "PriorityClass":
             uids = self.world.priority_classes.synced()
             self._priorities_known(uids, self.world.clock.monotonic())
-        if _RESOURCES.get(kind, kind) == kind and kind not in _SILENT:
+        if is_of_plugins(kind):
             self.on_own_kind(kind)
             change = ClusterChange(kind, Action.ADD)
             self.world.queue.move_all_to_active_or_backoff(change, self.world.clock.monotonic())

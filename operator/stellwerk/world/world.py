@@ -8,7 +8,7 @@ decision on it can be thought through without anything happening.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
@@ -21,10 +21,11 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard, Unaccounted
-from stellwerk.framework.services import NumberSources, PodGroups
+from stellwerk.framework.services import ClusterClient, NumberSources, PodGroups
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
@@ -33,6 +34,37 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.snapshot.trial import Trial
 from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
+
+_RESOURCES: Final = {
+    "Namespace": Resource.NAMESPACE,
+    "PersistentVolume": Resource.PERSISTENT_VOLUME,
+    "PersistentVolumeClaim": Resource.PERSISTENT_VOLUME_CLAIM,
+    "StorageClass": Resource.STORAGE_CLASS,
+    "CSINode": Resource.CSI_NODE,
+    "CSIDriver": Resource.CSI_DRIVER,
+    "CSIStorageCapacity": Resource.CSI_STORAGE_CAPACITY,
+    "VolumeAttachment": Resource.VOLUME_ATTACHMENT,
+    RESOURCE_CLAIM: Resource.RESOURCE_CLAIM,
+    "ResourceSlice": Resource.RESOURCE_SLICE,
+    "DeviceTaintRule": Resource.RESOURCE_SLICE,
+    "DeviceClass": Resource.DEVICE_CLASS,
+}
+"""Kinds whose changes wake pods under a name of kube-scheduler."""
+_SILENT: Final = frozenset(
+    {
+        "PodDisruptionBudget",
+        "ReplicaSet",
+        "ReplicationController",
+        "Service",
+        "StatefulSet",
+    }
+)
+"""Kinds whose changes end no rejection; those of plugins have events of their own name."""
+
+
+def is_of_plugins(kind: str) -> bool:
+    """Whether changes of a kind wake pods under its own name: only plugins know it."""
+    return kind not in _RESOURCES and kind not in _SILENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +101,21 @@ class World:
             self.clock.monotonic(),
             except_uid=assumed.uid if except_itself else "",
         )
+
+    def wake_after_object(
+        self, kind: str, before: JsonObject | None, after: JsonObject | None, now: float
+    ) -> None:
+        """An object that is neither pod nor node has come, changed or gone: move the pods it helps.
+
+        None: it was not there before, or is not there any more.
+        """
+        if kind in _SILENT or before is after is None:
+            return
+        action = Action.UPDATE_OTHER
+        if kind != "DeviceTaintRule":  # however one changed, it did so to slices
+            action = Action.DELETE if after is None else Action.ADD if before is None else action
+        change = ClusterChange(_RESOURCES.get(kind, kind), action, before, after)
+        self.queue.move_all_to_active_or_backoff(change, now)
 
     def misses(self, kind: str) -> bool:
         """Whether pods name objects of a kind that cannot be seen."""
@@ -162,11 +209,13 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     compatibility: Compatibility = AS_RECORDED,
     guard: PluginGuard = UNLIMITED,
     sources: NumberSources | None = None,
+    client: ClusterClient | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
     `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`; `guard`
-    limits the time of plugins that do not come with Stellwerk; `sources`: None reads nothing.
+    limits the time of plugins that do not come with Stellwerk; `sources`: None reads nothing;
+    `client`: None: what plugins write is refused.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
@@ -178,6 +227,8 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
         services = replace(services, guard=guard)
     if sources is not None:
         services = replace(services, sources=sources)
+    if client is not None:
+        services = replace(services, client=client)
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)

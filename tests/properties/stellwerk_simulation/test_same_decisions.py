@@ -1,7 +1,8 @@
 """The operator on the embedded cluster, a simulation and a rerun, given the same arrivals, agree.
 
 Which node each pod gets, when and in which order, which pods are preempted for which, and so which
-pods never get a node: on random small clusters, under several profiles.
+pods never get a node: on random small clusters, under several profiles, with groups of pods and
+claims for devices, too.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_simulation.manifests import ARRIVES, RUNS
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
+from tests.support.pod_groups import make_group
 from tests.support.same_workload import Workload, operated, operated_and_rerun, simulated
 
 ZONE = "topology.kubernetes.io/zone"
@@ -183,10 +186,99 @@ def workloads(
     )
 
 
-def the_same_happens(workload: Workload) -> None:
+DRIVER = "gpu.example.com"
+
+
+def device_slice(node: str, count: int) -> JsonObject:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+        },
+    }
+
+
+def claim_of(kind: str, name: str, spec: JsonObject) -> JsonObject:
+    version = "resource.k8s.io/v1"
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def devices(count: int) -> JsonObject:
+    exactly = {"deviceClassName": DRIVER, "count": count}
+    return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+
+
+CLAIMS: list[JsonObject] = [
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": DRIVER},
+        "spec": {},
+    },
+    claim_of("ResourceClaimTemplate", "one", {"spec": devices(1)}),
+    claim_of("ResourceClaimTemplate", "two", {"spec": devices(2)}),
+    claim_of("ResourceClaim", "shared", devices(1)),
+]
+REFERENCES = st.sampled_from(
+    [
+        {},
+        {},
+        {"resourceClaimTemplateName": "one"},
+        {"resourceClaimTemplateName": "two"},
+        {"resourceClaimName": "shared"},
+    ]
+)
+GROUPS = st.sampled_from(["", "g0", "g1"])
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[JsonObject]:
+    made = []
+    for name in ("g0", "g1"):
+        whole: dict[str, Any] = {"disruptionMode": "PodGroup"} if draw(st.booleans()) else {}
+        group = make_group(name, draw(st.integers(0, 4)), **whole)
+        del group["metadata"]["uid"]
+        made.append(group)
+    return made
+
+
+@st.composite
+def groups_and_claims(draw: st.DrawFn) -> Workload:
+    """Pods of two groups and of none, some with claims for the devices of some nodes.
+
+    No two come together: whether claims are made for one before the other is decided is chance.
+    """
+    of_nodes, of_pods = draw(nodes(gpus=False)), draw(pods(gpus=False, apart=True))
+    for number, pod in enumerate(of_pods):
+        pod["metadata"]["annotations"][ARRIVES] = str(number * 11 / 16)
+        group, reference = draw(GROUPS), draw(REFERENCES)
+        if group:
+            pod["spec"]["schedulingGroup"] = {"podGroupName": group}
+        if reference:
+            pod["spec"]["resourceClaims"] = [{"name": "gpus", **reference}]
+    slices = [
+        device_slice(node["metadata"]["name"], count)
+        for node in of_nodes
+        if (count := draw(st.integers(0, 3)))
+    ]
+    classes = [priority_class(name) for name in CLASSES]
+    profile = profile_of_user(draw(st.sampled_from(["NodeRank", "Random"])), packs=True)
+    profile["spec"]["gangScheduling"] = True
+    others = [*classes, *draw(groups()), *CLAIMS, *slices]
+    return Workload(of_nodes, of_pods, others, profile, feature_gates=GANGS)
+
+
+def the_same_happens(workload: Workload, *, in_order: bool = True) -> None:
+    """`in_order`: also of what happens at the same time."""
     notes, ended_seconds = simulated(workload)
     operator, rerun = operated_and_rerun(workload, ended_seconds)
-    assert operator == notes
+    assert (operator if in_order else sorted(operator)) == (notes if in_order else sorted(notes))
     assert sorted(rerun) == sorted(notes)
 
 
@@ -206,6 +298,20 @@ def test_pods_that_wait_are_preempted_and_leave(workload: Workload) -> None:
 @given(workloads(gpus=True, queues=False))
 def test_pods_of_a_gpu_policy_that_are_given_up(workload: Workload) -> None:
     the_same_happens(workload)
+
+
+@FEW
+@given(groups_and_claims())
+def test_groups_and_pods_with_claims(workload: Workload) -> None:
+    # Members that write claims are bound later than others, though at the same time.
+    the_same_happens(workload, in_order=False)
+
+
+@pytest.mark.long
+@MANY
+@given(groups_and_claims())
+def test_groups_and_pods_with_claims_often(workload: Workload) -> None:
+    the_same_happens(workload, in_order=False)
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from stellwerk_simulation.cluster import ActivePods, make_world
 from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
 from stellwerk_simulation.ready_profiles import profile_of
 from tests.support.builders import make_node, make_pod
+from tests.support.pod_groups import make_group
 
 
 def named(kind: str, name: str, **fields: Any) -> JsonObject:
@@ -40,9 +41,8 @@ def test_kinds_that_no_decision_reads_are_named() -> None:
     objects = [*jobs, named("ConfigMap", "b"), named("Pod", "d"), {}]
     assert not_read(objects) == "1 ConfigMap, 2 CronJob, 1 object without a kind"
     assert not_read([named("Node", "n"), named("Service", "s")]) == ""
-    assert not_read([named("ResourceClaim", "c"), named("PodGroup", "g")]) == (
-        "1 PodGroup, 1 ResourceClaim"
-    )
+    kinds = ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "PodGroup", "Workload")
+    assert not_read([named(kind, "x") for kind in kinds]) == ""
 
 
 def test_they_are_named_on_the_command_line(
@@ -126,26 +126,104 @@ def test_namespaces_are_selected_by_their_name(
     assert placed(capsys.readouterr().out) == 1
 
 
-def test_pods_of_groups_and_with_claims_are_placed_one_by_one_as_if_any_node_had_devices(
+GANGS = (
+    "kind: SchedulerProfile\nmetadata: {name: gangs}\n"
+    "spec: {schedulerName: gangs, gangScheduling: true}\n"
+)
+
+
+def member(name: str, **spec: Any) -> JsonObject:
+    return make_pod(name, schedulingGroup={"podGroupName": "g"}, **spec)
+
+
+def asking(source: str, name: str) -> dict[str, Any]:
+    return {"resourceClaims": [{"name": "gpu", source: name}]}
+
+
+def devices(count: int) -> list[JsonObject]:
+    """A node's devices, their class, a template for one, and a claim for one that another has."""
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    wanted = {"deviceClassName": "gpu.example.com", "count": 1}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": wanted}]}}
+    taken = named(
+        "ResourceClaim",
+        "taken",
+        spec=spec,
+        status={"allocation": {}, "reservedFor": [{"uid": "another"}]},
+    )
+    template = named("ResourceClaimTemplate", "one", spec={"spec": spec})
+    for each in (taken, template):
+        each["metadata"]["namespace"] = "default"
+    return [
+        taken,
+        template,
+        named("DeviceClass", "gpu.example.com", spec={}),
+        named(
+            "ResourceSlice",
+            "n",
+            spec={
+                "driver": "gpu.example.com",
+                "nodeName": "n",
+                "pool": pool,
+                "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+            },
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("members", "placed_pods"), [(3, 3), (2, 0)])
+def test_members_of_a_group_are_placed_together_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], members: int, placed_pods: int
+) -> None:
+    profile = tmp_path / "gangs.yaml"
+    profile.write_text(GANGS)
+    pods = [member(f"p{number}") for number in range(members)]
+    group = make_group("g", 3)
+    assert simulate(tmp_path, make_node("n"), *pods, group, profile=str(profile)) == 0
+    assert placed(capsys.readouterr().out) == placed_pods
+    # Without gangScheduling they are pods like others.
+    assert simulate(tmp_path, make_node("n"), *pods, group) == 0
+    assert placed(capsys.readouterr().out) == members
+
+
+@pytest.mark.parametrize(("source", "name"), [("TemplateName", "one"), ("Name", "taken")])
+def test_pods_get_the_devices_of_their_claims_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, name: str
+) -> None:
+    pods = [make_pod(f"p{number}", **asking(f"resourceClaim{source}", name)) for number in range(3)]
+    assert simulate(tmp_path, make_node("n"), *pods, *devices(2)) == 0
+    # Each has a claim of its own, or all share one.
+    assert placed(capsys.readouterr().out) == (2 if name == "one" else 3)
+
+
+def test_what_is_not_there_is_named_with_the_pod_that_waits_for_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    claims = [{"name": "gpu", "resourceClaimName": "taken"}]
-    pods = [
-        make_pod("claims", resourceClaims=claims),
-        make_pod("member", schedulingGroup={"podGroupName": "g"}),
-    ]
-    taken = named("ResourceClaim", "taken", status={"reservedFor": [{"uid": "another"}]})
     profile = tmp_path / "gangs.yaml"
-    profile.write_text(
-        "kind: SchedulerProfile\nmetadata: {name: gangs}\nspec:\n  schedulerName: gangs\n"
-        "  plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}\n"
-    )
-    assert simulate(tmp_path, make_node("n"), *pods, taken, profile=str(profile)) == 0
+    profile.write_text(GANGS)
+    pods = [member("a"), make_pod("b", **asking("resourceClaimTemplateName", "two"))]
+    assert simulate(tmp_path, make_node("n"), *pods, *devices(2), profile=str(profile)) == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        "stellwerk: simulated without 1 ResourceClaim\nstellwerk: decided as Kubernetes 1.36\n"
+        "stellwerk: 2 of 2 pods name what is not there and wait for it, such as default/a for "
+        "PodGroup g\nstellwerk: decided as Kubernetes 1.36\n"
     )
-    assert placed(printed.out) == 2
+    assert "waiting for the pod group" in printed.out
+    assert placed(printed.out) == 0
+
+
+def test_claims_that_were_made_for_pods_are_made_anew_where_their_template_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, of_class, of_node = devices(1)
+    generated = devices(1)[0]
+    generated["metadata"] |= {"name": "p-gpu-x", "ownerReferences": [{"kind": "Pod", "uid": "p"}]}
+    pod = make_pod("p", **asking("resourceClaimTemplateName", "gone"))
+    pod["status"] = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
+    assert simulate(tmp_path, make_node("n"), pod, generated, of_class, of_node) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "stellwerk: decided as Kubernetes 1.36\n"
+    assert placed(printed.out) == 1
 
 
 def test_an_object_that_is_wrong_is_named() -> None:

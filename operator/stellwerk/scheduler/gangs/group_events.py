@@ -1,4 +1,4 @@
-"""Events of pods and groups: they keep the book of groups, and open and close gates of members.
+"""Events of pods and groups, taken to the gates of groups, their conditions and their rollback.
 
 `scheduler.event_handlers` calls `GroupEvents` for members and for objects of both APIs. Members
 that ran to their end are left out of the pods' watch, so that `FinishedMembers` looks them up when
@@ -15,13 +15,12 @@ from contextvars import Context
 from typing import Final
 from urllib.parse import quote
 
-from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, parse_coscheduling_group, parse_pod_group
+from stellwerk.models.pod_group import ROLE_LABEL
 from stellwerk.models.pod_group_key import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
@@ -31,8 +30,8 @@ from stellwerk.models.pod_group_key import (
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
+from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
-from stellwerk.world.gangs.queue_order import activate_admissible, after_change
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -44,43 +43,34 @@ _FINISHED: Final = "fieldSelector=" + quote("status.phase!=Running,status.phase!
 
 
 class GroupEvents:
-    """Keeps the book of groups in step with what is watched, and opens gates."""
+    """Has gates follow what is watched, and everything told that waits for groups."""
 
     def __init__(self, world: World, conditions: GroupConditions) -> None:
         self._world = world
         self._book = world.pod_groups
+        self._gates = GroupGates(world, self._changed)
         self._conditions = conditions
         self._rollback = GroupRollback(world, conditions.dispatcher)
         self._finished = FinishedMembers(world, conditions.dispatcher.client, self._on_found)
 
     def on_pod(self, pod: PodInfo) -> None:
         """A pod that is or was a member, before the queue sees it."""
-        is_new = pod.group is not None and self._book.key_of.get(pod.uid) != pod.group
-        left = self._book.put_pod(pod, pod.group)
+        left = self._gates.put_pod(pod)
         if left is not None:
             self._conditions.check_later(left)
-        if pod.group is not None:
-            if is_new and pod.node_name:
-                # Its group needs one less; a new one without a node brings the others along.
-                self._activate_one(pod.group)
-            self._changed(pod.group)
 
     def on_pod_gone(self, uid: str, obj: JsonObject) -> None:
         """A member was deleted, or has finished."""
         members = self._book.groups.get(self._book.key_of[uid])
         before = members.pods.get(uid) if members is not None else None
-        key = self._book.take_pod(uid)
-        if key is None:
-            return
         # What leaves the watch as it ends arrives as deleted, too; if the watch was away, even
         # before its node was seen.
         has_run = before is not None and (
             before.node_name or (members is not None and members.has_run)
         )
-        if has_run and "deletionTimestamp" not in obj["metadata"]:
+        key = self._gates.take_pod(uid)
+        if key is not None and has_run and "deletionTimestamp" not in obj["metadata"]:
             self._finished.look_up(key)
-        self._changed(key)
-        self._activate_one(key)
 
     def look_up_unsaid(self) -> None:
         """Scheduling begins: look for members that ran though their groups do not say so."""
@@ -96,24 +86,13 @@ class GroupEvents:
             ran = members.bound + sum(each.had_node for each in members.finished.values())
             if ran >= max(1, group.min_count) and self._conditions.is_served(key):
                 self._conditions.scheduled(key)
-        self._changed(key)
-        self._activate_one(key)
+        self._gates.changed(key)
+        self._gates.activate_one(key)
 
     def on_profiles(self, namespace: str = "") -> None:
         """Pods of a namespace, or of all, may have other profiles than before."""
         for key in self._book.recount(namespace):
-            self._changed(key)
-
-    def _activate_one(self, key: PodGroupKey) -> None:
-        """The group has another size: have it tried, were it but for one that it waited for."""
-        members, entries = self._book.groups.get(key), self._world.queue.entries
-        if members is None or not members.pending.total():
-            return
-        for uid, pod in members.pods.items():
-            entry = entries.get(uid)
-            if entry is not None and entry.place is Place.UNSCHEDULABLE:
-                self._world.activate([pod])
-                return
+            self._gates.changed(key)
 
     def on_lack(self, kind: str, lack: Lack | None) -> None:
         """Groups of an API cannot be seen, for this reason; None: they can."""
@@ -124,7 +103,7 @@ class GroupEvents:
             self._book.lacks[api] = lack.reason
         for key, members in list(self._book.groups.items()):
             if key.api == api and members.group is None:
-                self._changed(key)
+                self._gates.changed(key)
 
     def on_group(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
         """A group's object was seen, or is gone.
@@ -133,64 +112,18 @@ class GroupEvents:
             KeyError, TypeError, ValueError, AttributeError: the object is malformed.
         """
         if gone:
-            metadata = obj["metadata"]
-            namespace = metadata.get("namespace") or "default"
-            key = PodGroupKey(GROUP_KINDS[kind], namespace, metadata["name"])
-            members = self._book.groups.get(key)
-            group = members.group if members is not None else None
-            uid = metadata.get("uid")
-            if group is not None and uid and group.uid and uid != group.uid:
-                return  # its name has been used again already
-            queue = self._book.queues.of(group) if group is not None else None
-            self._book.take_group(key)
-            activate_admissible(self._world, queue)
+            self._gates.take_group(kind, obj)
         else:
-            parse = parse_pod_group if kind == "PodGroup" else parse_coscheduling_group
-            parsed = parse(obj)
-            key = parsed.key
-            members = self._book.groups.get(key)
-            before = members.group if members is not None else None
-            queue = self._book.queues.of(before) if before is not None else None
-            self._book.put_group(parsed)
-            if before is not None and parsed.is_worth_retrying_after(before):
-                self._activate_one(key)
-                activate_admissible(self._world, queue)
-        self._changed(key)
+            self._gates.put_group(kind, obj)
 
     def _changed(self, key: PodGroupKey) -> None:
         members = self._book.groups.get(key)
         if members is not None:
-            if not members.pending.total():
-                members.waiting_since = None
-            elif members.waiting_since is None:
-                members.waiting_since = self._world.clock.monotonic()
-            closed = bool(self._book.why_closed(members))
-            group = members.group
-            if members.is_closed is not closed:
-                members.is_closed = closed
-                (self._gate if closed else self._activate_gated)(members)
             if members.lacks_finished and self._conditions.is_served(key):
                 self._finished.look_up(key, waiting_only=True)
-            after_change(self._world, members)
-            if group is not None and group.give_back_seconds is not None:
+            if members.group is not None and members.group.give_back_seconds is not None:
                 self._rollback.check(members)
         self._conditions.check_later(key)
-
-    def _gate(self, members: GroupMembers) -> None:
-        """Members that were refused wait for their group from here on, and no more for room."""
-        for uid in members.pods:
-            self._world.queue.rerun_pre_enqueue(uid, Place.UNSCHEDULABLE)
-
-    def _activate_gated(self, members: GroupMembers) -> None:
-        """Have the members that wait for their group asked about again, in order of arrival."""
-        entries = self._world.queue.entries
-        gated = [
-            pod
-            for uid, pod in members.pods.items()
-            if (entry := entries.get(uid)) is not None and entry.place is Place.GATED
-        ]
-        if gated:
-            self._world.activate(gated)
 
 
 class FinishedMembers:
