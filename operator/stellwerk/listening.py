@@ -438,6 +438,12 @@ def check_room(request: web.Request) -> None:
         request.protocol.use.check_room()
 
 
+def identify(request: web.BaseRequest) -> None:
+    """Note that the user of a request is known: its connection is not given up for others."""
+    if isinstance(request.protocol, _Connection):
+        request.protocol.use.identified(request.protocol.accepted)
+
+
 def json_within(limits: Limits, body: bytes) -> Any:  # noqa: ANN401 JSON
     """Return the value that a body says.
 
@@ -1001,7 +1007,7 @@ class _Connection(web.RequestHandler):
         error = kw.get("exc_info")
         if isinstance(error, ConnectionError):
             return  # the peer has gone
-        if isinstance(error, HttpProcessingError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             self.use.refused("malformed")
         elif self.accepted.identified or self.use.limits.unidentified_connections is None:
             super().log_exception(*args, **kw)

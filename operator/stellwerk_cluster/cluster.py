@@ -90,11 +90,11 @@ _LIMITS: Final = Limits(
     stalled_seconds=None,
     connections=1000,
     address_connections=None,
-    unidentified_connections=None,
-    buffered_bytes=None,
+    unidentified_connections=256,
 )
 """Connections stay open without requests as long as kube-apiserver's do; a watch has no limit.
-Bodies have theirs in `apiserver.bodies`.
+Bodies have theirs in `apiserver.bodies`; a peer is known once it has asked with credentials, or
+where none are needed.
 """
 
 

@@ -23,7 +23,7 @@ from tests.support.fault_cases import CASES
 from tests.support.fault_load import Load
 from tests.support.fault_runs import run_case
 
-FUZZ_SECONDS: Final = 60.0
+FUZZ_SECONDS: Final = 600.0
 _LOAD: Final = Load(pods=1000, per_second=100, nodes=50)
 _PATIENCE_SECONDS: Final = 120.0
 _SEEDS: Final = 1 << 32

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk.listening import Limits
-from stellwerk.serving.http import HttpServer, Probes
+from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.fake_api import Answer, Asked, client_of, fake_api
@@ -32,6 +32,8 @@ class LimitedPort:
     tls: bool
     live: str
     """The path that everybody may ask for."""
+    takes_body: bytes = b""
+    """The beginning of a request that may have a body, up to its headers' end."""
     refused: list[str] = field(default_factory=list)
     asked: int = 0
     """How many requests are being answered."""
@@ -83,8 +85,9 @@ async def operators_port(
     directory: Path, limits: Limits | None = None
 ) -> AsyncIterator[LimitedPort]:
     """The operator's port with TLS; a token is its user's name, /slow takes a second."""
-    options = PortOptions() if limits is None else PortOptions(limits=limits)
+    options = PortOptions(limits=LIMITS if limits is None else limits)
     port = LimitedPort(0, tls=True, live="/livez")
+    port.takes_body = port.get("/what-if", "ada", method="POST")[:-2]
     port.reviews.set()
 
     def reviewed(asked: Asked) -> Answer:
@@ -136,6 +139,7 @@ async def pages_port(_: Path) -> AsyncIterator[LimitedPort]:
     async with opened() as window:
         number = int(window.origin.rpartition(":")[2])
         port = LimitedPort(number, tls=False, live="/static/page.js")
+        port.takes_body = port.get("/what-if", method="POST")[:-2]
         yield port
         await port.hang_up()
 
@@ -145,5 +149,8 @@ async def embedded_port(_: Path) -> AsyncIterator[LimitedPort]:
     """The API of an embedded cluster."""
     async with EmbeddedCluster(1) as cluster:
         port = LimitedPort(int(cluster.url.rpartition(":")[2]), tls=False, live="/version")
+        collection = "/api/v1/namespaces/default/configmaps"
+        port.takes_body = port.get(collection, method="POST")[:-2]
+        port.takes_body += b"Content-Type: application/json\r\n"
         yield port
         await port.hang_up()

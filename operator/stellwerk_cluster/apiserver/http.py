@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
 
+from stellwerk.listening import identify
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
@@ -32,7 +33,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.json_text import JsonError
 from stellwerk_cluster.apimachinery.query import version_error
-from stellwerk_cluster.apimachinery.users import User
+from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.apiserver.bodies import (
     apply_body,
     delete_options_body,
@@ -178,6 +179,8 @@ class ApiServer:
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = path_parts(request.path)
         request[_USER] = self._auth_filters.enter(request, parts)
+        if request[_USER] is not ANONYMOUS:
+            identify(request)
         if "//" in request.path.rstrip("/") and "" not in parts:
             return self._no_such_path(request.path)
         head = parts[0] if parts else ""
