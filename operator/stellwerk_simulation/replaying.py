@@ -5,10 +5,10 @@ this version decides otherwise, so that one difference does not make the next.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -40,7 +40,9 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
-from stellwerk.world.gangs.group_decision import GroupDecision
+from stellwerk.world.gangs.group_attempt import nodes_of
+from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision
+from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
@@ -76,6 +78,14 @@ class _Assumption:
     pod: PodInfo
 
 
+class LookAtGroup(Protocol):
+    """Keeps the World before a decision on a group, and compares with it."""
+
+    def look(self, request: GroupRequest, decided: DecidedGroup) -> Iterator[None]:
+        """Decide on the group, too, in steps."""
+        ...
+
+
 class Replay:
     """An operator without a cluster, to which entries happen one after the other."""
 
@@ -92,6 +102,8 @@ class Replay:
         """The newest decision on a pod, made on the World as it is."""
         self.beside: Callable[[PodInfo, Decision], None] = lambda *_: None
         """Looks at each recorded decision on the World that it was made on."""
+        self.beside_group: Callable[[str], LookAtGroup | None] = lambda _: None
+        """Given the schedulerName of a decision on a group before it is made, keeps its World."""
         self.beside_binding: Callable[[PodInfo, Decision], None] = lambda *_: None
         """Looks at each binding of another scheduler, on the World before it."""
 
@@ -330,6 +342,7 @@ class Replay:
                 self._unknown()
             return
         self.result.releases[str(profile.compatibility.release)] = None
+        beside = self.beside_group(profile.scheduler_name)
         self._numbers.draws = deque(() if end is None else end.draws)
         with self.operator.loader.unchanged():
             records: dict[str, DecisionRecord] = {}
@@ -342,8 +355,16 @@ class Replay:
                 self._give_back(members)
                 return
             decision = deciding.end()
+        again = {} if decision is None else nodes_of(decision.attempt)
         self._pass(end.seconds)
         self._conclude_group(begun, end, members, profile, decision or deciding.failure)
+        if beside is not None:
+            nodes = {row[0]: row[3] for row in end.members if row[3]}
+            if again == nodes:
+                nodes = again  # in the order in which they were placed
+            decided = DecidedGroup("/".join(begun.group[1:]), nodes, end.message)
+            for _ in beside.look(request, decided):
+                pass
         for record in records.values():
             self.operator.explanations.records.put(record)
 

@@ -240,7 +240,7 @@ class Simulation(Pods):
         world, now = self._world, self._clock.monotonic()
         bound = assumed.with_node(assumed.node_name)
         # As kubelets write it: whole seconds.
-        bound.start_time = world.clock.now().isoformat(timespec="seconds")
+        bound.started_seconds = world.clock.now().replace(microsecond=0).timestamp()
         if bound.group is not None:
             self._gates.put_pod(bound)
         world.cache.set_pod(bound)
@@ -293,7 +293,7 @@ class Simulation(Pods):
     @override
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         shown = pod.with_node("")
-        shown.nominated_node_name = node_name
+        shown.details = replace(shown.details, nominated_node_name=node_name)
         if shown.group is not None:
             self._gates.put_pod(shown)
         self._world.queue.update(shown, self._clock.monotonic())

@@ -37,12 +37,13 @@ def stellwerk(kubeconfig: Path, stages: Path | None = None) -> Scheduler:
 
 
 @contextmanager
-def cluster(kubeconfig: Path | None, directory: Path, nodes: int) -> Iterator[Path]:
+def cluster(kubeconfig: Path | None, directory: Path, load: Load) -> Iterator[Path]:
     """The kubeconfig of the cluster to use: a given one, or of an embedded cluster made for it."""
     if kubeconfig is not None:
         yield kubeconfig
         return
-    with embedded_api(directory, nodes) as embedded:
+    pods = load.init if load.is_prepared else 0
+    with embedded_api(directory, load.nodes, pods) as embedded:
         yield embedded.kubeconfig
 
 
@@ -54,7 +55,7 @@ def measure(load: Load, kubeconfig: Path | None = None, stages: Path | None = No
     """
     with (
         tempfile.TemporaryDirectory() as name,
-        cluster(kubeconfig, Path(name), load.nodes) as config,
+        cluster(kubeconfig, Path(name), load) as config,
     ):
         return _run(config, stellwerk(config, stages), load, Path(name) / "scheduler.log")
 
@@ -90,6 +91,9 @@ def main() -> None:
     parser.add_argument("--kind", action="append", help="workload; default: basic")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--init", type=int, default=1000, help="pods already bound")
+    parser.add_argument(
+        "--stored", action="store_true", help="those are put into the embedded cluster's store"
+    )
     parser.add_argument("--pods", type=int, default=4000)
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
     parser.add_argument("--timeout", type=float, default=300)
@@ -100,6 +104,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.other_cmd and not options.kubeconfig:
         parser.error("--other-cmd needs --kubeconfig")
+    if options.stored and options.kubeconfig:
+        parser.error("--stored is for the embedded cluster")
     for kind in options.kind or ["basic"]:
         load = Load(
             kind,
@@ -108,6 +114,7 @@ def main() -> None:
             pods=options.pods,
             rate=options.rate,
             timeout_seconds=options.timeout,
+            is_prepared=options.stored,
         )
         if options.other_cmd:
             other = Scheduler(options.other_cmd, options.other_name)

@@ -61,6 +61,8 @@ class Load:
     warm_seconds: float = 8.0
     """With a rate: how long the scheduler may take to start."""
     timeout_seconds: float = 300.0
+    is_prepared: bool = False
+    """Whether the nodes and the bound pods are there: then nothing is deleted or created before."""
 
 
 class Api:
@@ -139,7 +141,8 @@ class Drain:
 
     async def run(self, log: Path) -> dict[str, Any]:
         """Measure; the scheduler's output goes to `log`."""
-        await self._prepare()
+        if not self._load.is_prepared:
+            await self._prepare()
         if not self._load.rate:
             await self._api.post_all(PODS, [self._pod(index) for index in range(self._load.pods)])
         listed = await self._api.get(f"{PODS}?limit=1")

@@ -54,7 +54,7 @@ _FASTER: Final = {
 """At least so many times the pods per second of kube-scheduler, at the same API server."""
 _PREEMPTION_SHARE: Final = 0.5
 """At most this share of its time until every preemptor is bound."""
-_BACKLOG: Final = {"nodes": _REFERENCE_NODES, "init": 1000, "pods": 4000}
+_BACKLOG: Final[dict[str, Any]] = {"nodes": _REFERENCE_NODES, "init": 1000, "pods": 4000}
 _PREEMPTION: Final = Load("preempt", nodes=1000, pods=500)
 _ROUNDS: Final = 3
 """Of preemption and of steady rates, which vary most; the pair with the middle ratio is shown."""

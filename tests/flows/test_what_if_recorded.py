@@ -9,12 +9,20 @@ import yaml
 import zstandard
 
 from stellwerk.cli import main
-from stellwerk.journal.entries import Head, InitialState, SnapshotWritten, WatchEvent, encode
+from stellwerk.journal.entries import (
+    GroupBegun,
+    Head,
+    InitialState,
+    SnapshotWritten,
+    WatchEvent,
+    encode,
+)
 from stellwerk.journal.reader import open_journal
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
 
 EMBEDDED = RECORDINGS / "embedded-cluster.journal"
+GANGS = RECORDINGS / "gangs.journal"
 PACKING = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
 
 
@@ -56,13 +64,34 @@ def test_only_the_newest_count(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert newest["differences"] == whole["differences"][: newest["differing"]]
 
 
-def test_decisions_on_groups_are_said_not_to_be_compared(
+def test_decisions_on_groups_are_compared_member_by_member(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = profile(tmp_path, "default-scheduler")
-    gangs = RECORDINGS / "gangs.journal"
-    assert main(["what-if", "--profile", new, "--recording", str(gangs)]) == 0
-    assert "decisions on groups of pods are not compared" in capsys.readouterr().out
+    gangs = str(GANGS)
+    recorded = {
+        entry.scheduler_name: entry
+        for entry in open_journal(GANGS)
+        if isinstance(entry, GroupBegun)
+    }
+    (name,) = recorded
+    *_, manifest = (
+        entry.obj
+        for entry in open_journal(GANGS)
+        if isinstance(entry, WatchEvent) and entry.kind == "SchedulerProfile"
+        if entry.obj["spec"]["schedulerName"] == name
+    )
+    spec = {key: value for key, value in manifest["spec"].items() if key != "schedulerName"}
+    same = ask(capsys, "--profile", profile(tmp_path, name, **spec), "--recording", gangs)
+    assert same["groups"] > 0
+    assert (same["differing"], same["failed"]) == (0, 0)
+    packing = profile(tmp_path, name, **{**spec, "pluginConfig": PACKING})
+    packed = ask(capsys, "--profile", packing, "--recording", gangs)
+    assert (packed["groups"], packed["compared"]) == (same["groups"], same["compared"])
+    of_groups = [each for each in packed["differences"] if each.get("group")]
+    assert of_groups
+    assert all(each["node"] != each["shadowNode"] for each in of_groups)
+    assert main(["what-if", "--profile", packing, "--recording", gangs]) == 0
+    assert "compared decisions are on groups of pods" in capsys.readouterr().out
 
 
 def from_outside(file: Path) -> Path:

@@ -1,7 +1,11 @@
 """The manifests that install Stellwerk: complete, in an order that applies, and with few rights."""
 
+from typing import Any
+
 import yaml
 
+from stellwerk.cel.environment import Environment
+from stellwerk.cel.types import DYN
 from stellwerk.cli import build_parser
 from stellwerk.handlers import fastlane
 from stellwerk.models.json_values import JsonObject
@@ -205,3 +209,53 @@ def test_disruptions_and_connections_are_of_its_own_pods() -> None:
     assert budget["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"] == labels
     assert budget["maxUnavailable"] == 1
     assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 10259}]}]
+
+
+def profile(**spec: Any) -> JsonObject:
+    return {"spec": {"schedulerName": "p", **spec}}
+
+
+def of_load(**args: Any) -> JsonObject:
+    return profile(pluginConfig=[{"name": "Other"}, {"name": "TargetLoadPacking", "args": args}])
+
+
+PLAIN = "https://extender.example/a@b"
+WITH_USER = "https://ada:secret@extender.example"
+WITHOUT_CREDENTIALS = (
+    profile(),
+    profile(extenders=[{"urlPrefix": PLAIN}, {"urlPrefix": PLAIN, "tlsConfig": {"keyData": ""}}]),
+    of_load(watcherAddress=PLAIN, metricProvider={"type": "Prometheus", "address": PLAIN}),
+    of_load(metricProvider={"token": ""}),
+)
+WITH_CREDENTIALS = (
+    profile(extenders=[{"urlPrefix": PLAIN}, {"urlPrefix": WITH_USER}]),
+    profile(extenders=[{"urlPrefix": PLAIN, "tlsConfig": {"keyData": "a2V5"}}]),
+    of_load(watcherAddress=WITH_USER),
+    of_load(metricProvider={"token": "secret"}),
+    of_load(metricProvider={"address": WITH_USER}),
+)
+
+
+def validations(text: str) -> list[JsonObject]:
+    """Those of the policy on credentials, in a manifest or in a template of the chart."""
+    plain = "\n".join(line for line in text.splitlines() if "{{" not in line)
+    policy = next(iter(yaml.safe_load_all(plain)))
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    found: list[JsonObject] = policy["spec"]["validations"]
+    return found
+
+
+def test_a_profile_is_warned_of_where_a_credential_stands_in_it() -> None:
+    """As the API server evaluates the policy."""
+    manifest = (ROOT / "manifests" / "50-credentials.yaml").read_text("utf-8")
+    template = (ROOT / "charts/stellwerk/templates/credentials.yaml").read_text("utf-8")
+    rules = validations(manifest)
+    assert validations(template) == rules
+    environment = Environment({"object": DYN})
+    programs = [environment.compile(each["expression"]) for each in rules]
+    for obj, warned in (
+        *((each, False) for each in WITHOUT_CREDENTIALS),
+        *((each, True) for each in WITH_CREDENTIALS),
+    ):
+        answers = [each.evaluate({"object": obj}) for each in programs]
+        assert (False in answers) is warned, obj

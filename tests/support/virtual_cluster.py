@@ -194,7 +194,7 @@ class VirtualCluster:
         self.client, self.operator = self._new_operator()
         served = {(kind.group, kind.plural) for kind in self.api.kinds}
         self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
-        self._sinks: dict[str, Callable[[str | None, JsonObject], None]] = {}
+        self._sinks: dict[str, Callable[[str | None, JsonObject], object]] = {}
         self._list()
         self._watch_for_plugins()
         self.api.store.listeners.append(self._on_change)

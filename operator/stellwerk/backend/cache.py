@@ -7,6 +7,7 @@ arrives before the old one's deletion.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from stellwerk.models.node import NodeInfo
@@ -34,7 +35,7 @@ class NodeRecord:
         self.pods: dict[str, PodInfo] = {}
         self.usage = Usage.none()
         self.uncounted: list[tuple[PodInfo, int]] = []
-        """Pods added (+1) and removed (−1) since the snapshot's row was written."""
+        """Pods added (+1) and removed (−1) since the snapshot's row was written, if it was."""
 
     def copy(self) -> "NodeRecord":
         """The same node and pods, to be changed apart."""
@@ -192,8 +193,27 @@ class Cache:
         """Whether update_snapshot has something to write."""
         return bool(self._dirty or self._namespaces)
 
+    @property
+    def changed_nodes(self) -> int:
+        """The number of rows that update_snapshot has to write."""
+        return len(self._dirty)
+
+    def write_ahead(self, nodes: int) -> bool:
+        """Write so many of the changed nodes before update_snapshot does; whether some are left.
+
+        After a list of a large cluster all of them take seconds. Nothing may be decided in between.
+        """
+        self._refuse_in_trial()
+        if self._dirty:
+            self.on_write()
+        for name in list(islice(self._dirty, nodes)):
+            del self._dirty[name]
+            self._write(self._record(name))
+            self.rows_updated += 1
+        return bool(self._dirty)
+
     def update_snapshot(self) -> Snapshot:
-        """Write what changed since the last call; the only writer of the snapshot."""
+        """Write what changed since the last call; nothing but this and `write_ahead` writes it."""
         self._refuse_in_trial()
         snapshot = self.snapshot
         if self.is_dirty:
@@ -287,7 +307,8 @@ class Cache:
             # Entered before the next update; what that one leaves idle is dropped before another.
             self.unindexed = 2
         record.usage.count(pod, change)
-        record.uncounted.append((pod, change))
+        if record.written is not None:  # else all its pods are counted when its row is written
+            record.uncounted.append((pod, change))
         self._dirty[record.name] = None
 
     def _replace(self, before: PodInfo, pod: PodInfo) -> None:

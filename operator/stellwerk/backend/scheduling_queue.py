@@ -457,7 +457,7 @@ class SchedulingQueue:
     def _move_to_active_q(self, entry: QueuedPod, event: str, now: float) -> None:
         if entry.initial_attempt_at is None:
             entry.initial_attempt_at = now
-            if entry.pod.nominated_node_name:
+            if entry.pod.details.nominated_node_name:
                 # Never tried, it can have no other nomination than its status says.
                 self.nominator.add(entry.pod)
         entry.active_since = now

@@ -582,7 +582,7 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
     if left_out:
         to.print(Text(f"of {answer.decisions} decisions, {' and '.join(left_out)}"))
     if answer.groups:
-        to.print(Text(f"{answer.groups} decisions on groups of pods are not compared"))
+        to.print(Text(f"{answer.groups} of the compared decisions are on groups of pods"))
     if not answer.differences:
         return
     table = Table(box=None, pad_edge=False)

@@ -7,7 +7,7 @@ the other profile would have placed elsewhere changes nothing of what comes afte
 import argparse
 import asyncio
 import sys
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from stellwerk.commands.replay import entries_for
 from stellwerk.commands.tables import SHADOW, show_written
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
-from stellwerk.journal.entries import Decided, GroupDecided, Head, WatchEvent
+from stellwerk.journal.entries import Decided, GroupBegun, GroupDecided, Head, WatchEvent
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.shadow import ShadowDiff
@@ -25,7 +25,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import KIND, LoadedProfile, load_profile
 from stellwerk.models.untrusted_text import printable
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.profiles.shadows import Shadows
+from stellwerk.scheduler.profiles.shadows import BesideGroup, Shadows
 from stellwerk.world.decide import Decision
 from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replaying import Replay
@@ -47,12 +47,12 @@ def what_if_recorded(options: argparse.Namespace) -> int:
 
 async def _print(file: Path, profile: Path, last: int, form: str) -> None:
     beside = _Beside(profile)
-    skipped, groups, from_outside = _left_out(file, beside.scheduler_name, last)
+    skipped, from_outside = _left_out(file, beside.scheduler_name, last)
     if from_outside:
         said = "stellwerk: no decisions in it: compared with the bindings of another scheduler"
         sys.stderr.write(f"{said}\n")
     journal = open_journal(file)
-    answer = replace(beside.compare(journal, skipped, from_outside=from_outside), groups=groups)
+    answer = beside.compare(journal, skipped, from_outside=from_outside)
     if journal.damage:
         sys.stderr.write(printable(f"stellwerk: compared up to here: {journal.damage}") + "\n")
     written = codec(ShadowDiff).as_json(answer)
@@ -90,7 +90,7 @@ class _Beside:
                         replay.operator.handlers.on_object(KIND, None, self._serving)
                         replay.beside_binding = looks
                     else:
-                        replay.beside = looks
+                        replay.beside, replay.beside_group = looks, looks.before_group
             elif replay is None:
                 raise JournalError("the journal does not begin with a head")
             else:
@@ -116,10 +116,21 @@ class _Look:
 
     def __call__(self, pod: PodInfo, decision: Decision) -> None:
         """Compare one decision, on the World that it was made on."""
-        if decision.search.profile.scheduler_name == self._scheduler_name:
-            self._skipped -= 1
-            if self._skipped < 0:
-                self._shadows.look(pod, decision, 0.0, self._shadows.world.objects.assumptions)
+        if self._counts(decision.search.profile.scheduler_name):
+            self._shadows.look(pod, decision, 0.0, self._shadows.world.objects.assumptions)
+
+    def before_group(self, scheduler_name: str) -> BesideGroup | None:
+        """Keep the World before a decision on a group, to compare it then; None: it is not."""
+        if not self._counts(scheduler_name):
+            return None
+        return self._shadows.beside_group(scheduler_name, 0.0)
+
+    def _counts(self, scheduler_name: str) -> bool:
+        """Whether a decision is one of the newest of the schedulerName."""
+        if scheduler_name != self._scheduler_name:
+            return False
+        self._skipped -= 1
+        return self._skipped < 0
 
     def found(self) -> ShadowDiff:
         """The differences that were found."""
@@ -135,8 +146,8 @@ def _loaded(file: Path, manifest: JsonObject) -> LoadedProfile:
         raise ConfigurationError(f"{file}: {error}") from error
 
 
-def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int, bool]:
-    """Count a schedulerName's decisions before the last ones, and those on groups.
+def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, bool]:
+    """Count a schedulerName's decisions before the last ones.
 
     True: there are none at all, and bindings are counted.
 
@@ -144,26 +155,26 @@ def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int, boo
         ConfigurationError: there is none.
     """
     names: Counter[str] = Counter()
-    newest: deque[None] = deque(maxlen=last)
-    groups, bindings, waiting = 0, 0, set[str]()
+    begun = ""
+    bindings, waiting = 0, set[str]()
     for entry in open_journal(file):
         if isinstance(entry, Decided):
             names[entry.scheduler_name] += 1
-            if entry.scheduler_name == scheduler_name:
-                newest.append(None)
+        elif isinstance(entry, GroupBegun):
+            begun = entry.scheduler_name
         elif isinstance(entry, GroupDecided):
-            groups += 1
+            names[begun] += 1
         elif isinstance(entry, WatchEvent) and entry.kind == "Pod":
             uid, node_name = _uid_and_node(entry.obj)
             bindings += bool(node_name) and uid in waiting
             (waiting.discard if node_name else waiting.add)(uid)
-    if bindings and not (names or groups):
-        return max(0, bindings - last), 0, True
+    if bindings and not names:
+        return max(0, bindings - last), True
     if not names[scheduler_name]:
         found = ", ".join(sorted(names)) or "none at all"
         message = f"no decision of schedulerName {scheduler_name} in it; there are those of {found}"
         raise ConfigurationError(f"{file}: {message}")
-    return names[scheduler_name] - len(newest), groups, False
+    return max(0, names[scheduler_name] - last), False
 
 
 def _uid_and_node(pod: JsonObject) -> tuple[str, str]:

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from math import inf
-from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final, TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.errors import ConfigurationError
 from stellwerk.explain.queue_facts import QUEUES, at
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
-from stellwerk.explain.steps import OutOfTime, Steps
+from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.framework.types import Feasibility, PluginFailure, Status
 from stellwerk.models.answers.listings import (
     ApiServerFields,
@@ -443,7 +442,10 @@ def explain_node(world: World, name: str) -> Steps[NodeExplanation] | None:
 def _explained(world: World, name: str) -> Steps[NodeExplanation]:
     entries = sorted(world.queue.entries.values(), key=_order)
     yield
-    fork = world.fork(Random(0))
+    return (yield from on_fork(world, lambda fork: _explained_on(fork, name, entries)))
+
+
+def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[NodeExplanation]:
     snapshot = fork.cache.update_snapshot()
     yield
     row = snapshot.row_of.get(name)

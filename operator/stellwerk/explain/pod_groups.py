@@ -6,10 +6,9 @@ by the same code that decides groups. Invariant: the live World is only read.
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final
 
-from stellwerk.explain.steps import Steps
+from stellwerk.explain.steps import Steps, on_fork
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.group import (
     ROOM_NOT_KEPT,
@@ -62,10 +61,16 @@ def _explained(world: World, members: GroupMembers) -> Steps[GroupExplanation]:
     if closed or group is None or profile is None or not profile.places_groups:
         return result
     result = replace(result, compatibility=str(profile.compatibility.release))
-    fork = world.fork(Random(0))
-    yield
-    served = fork.profiles.served[profile.scheduler_name]
     request = request_for(world, profile, members, in_order(world, pending))
+    name = profile.scheduler_name
+    return (yield from on_fork(world, lambda fork: _outcome_on(fork, name, request, result)))
+
+
+def _outcome_on(
+    fork: World, profile_name: str, request: GroupRequest, result: GroupExplanation
+) -> Steps[GroupExplanation]:
+    """The explanation with what the group's next attempt would come to."""
+    served = fork.profiles.served[profile_name]
     try:
         decision = yield from answered(decide_group(fork, served, request))
         result = replace(result, would_happen=_outcome(decision))

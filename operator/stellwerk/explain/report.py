@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, islice
-from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
-from stellwerk.explain.steps import OutOfTime, Steps
+from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
@@ -164,12 +163,9 @@ class Explanations:
         if profile is None:
             return self._without_profile(result, pod)
         yield
-        fork = world.fork(Random(0))
-        yield
-        served = fork.profiles.of(pod)
-        if served is None:
+        found = yield from on_fork(world, lambda fork: _pending_on(fork, pod, world))
+        if found is None:
             return result
-        found = yield from explain_on(fork, pod, served, world)
         # Of the moment of the answer: a slow plugin may have taken seconds until here.
         throttled = self.throttled(pod, profile)
         if throttled and found.would_get_node is not None:
@@ -321,6 +317,14 @@ def explain_on(
     """`explain_attempt` without the attempt."""
     explanation, _ = yield from explain_attempt(world, pod, profile, live)
     return explanation
+
+
+def _pending_on(fork: World, pod: PodInfo, live: World) -> Steps[RecomputedExplanation | None]:
+    """The explanation of a pod that waits; None: its profile is served no more."""
+    served = fork.profiles.of(pod)
+    if served is None:
+        return None
+    return (yield from explain_on(fork, pod, served, live))
 
 
 def _with_parts(

@@ -4,8 +4,11 @@ Every part of `explain` that the operator's port serves returns one. Invariant: 
 milliseconds, and the live World may change between two of them.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import TypeAlias, TypeVar
+
+from stellwerk.world.world import World
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[None, None, Result]
@@ -14,6 +17,16 @@ Steps: TypeAlias = Generator[None, None, Result]
 
 class OutOfTime(Exception):  # noqa: N818 no error
     """Is thrown into steps that have taken the time of an answer; they end with what they have."""
+
+
+def on_fork(live: World, steps: Callable[[World], Steps[Result]]) -> Steps[Result]:
+    """Steps on a fork of a World, which is taken apart at their end."""
+    fork = live.fork(Random(0))
+    try:
+        yield
+        return (yield from steps(fork))
+    finally:
+        fork.forget_results()
 
 
 def finished(steps: Steps[Result]) -> Result:

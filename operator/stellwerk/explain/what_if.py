@@ -8,14 +8,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.attempt import Attempt, attempt, not_asked
 from stellwerk.explain.report import explain_attempt
-from stellwerk.explain.steps import OutOfTime, Steps
+from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.framework.plugin_isolation import UNLIMITED
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
@@ -67,8 +66,22 @@ def what_if(
     """
     yield
     waiting = _waiting(live)
-    world = live.fork(Random(0))
-    yield
+    return (
+        yield from on_fork(
+            live,
+            lambda world: _on_fork(world, live, supposed, waiting, max_complexity, throttled),
+        )
+    )
+
+
+def _on_fork(
+    world: World,
+    live: World,
+    supposed: Supposition,
+    waiting: list[PodInfo],
+    max_complexity: int,
+    throttled: Throttled,
+) -> Steps[WhatIf]:
     yield from _add_nodes(world, supposed)
     drained = supposed.drained_nodes
     drains = _Drains(world, drained)

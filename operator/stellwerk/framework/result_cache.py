@@ -188,6 +188,12 @@ class ResultCache:
             self._compiled_bytes -= _compiled_bytes(dropped)
         return found
 
+    def clear(self) -> None:
+        """Forget all columns."""
+        self._by_key.clear()
+        self._compiled_bytes = 0
+        self._asked = self._changed = None
+
     def refresh(
         self,
         columns: dict[str, CachedColumn[Element]],

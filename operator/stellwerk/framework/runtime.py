@@ -102,7 +102,7 @@ class Framework:
         self.plugins = plugins
         self.metrics_recorder = metrics_recorder
         snapshot, nominations = handle.snapshot, handle.nominations
-        cache = ResultCache(snapshot)
+        cache = self._results = ResultCache(snapshot)
         self.scoring = ScorePhase(plugins, weights, cache, metrics_recorder)
         sampling = None
         if percentage_of_nodes_to_score is not None:
@@ -125,6 +125,10 @@ class Framework:
         self._post_filters = PointRunner(POST_FILTER, plugins, metrics_recorder)
         self.binding = BindingPoints(plugins, metrics_recorder)
         handle.serve(self)
+
+    def forget_results(self) -> None:
+        """Free what earlier decisions have left for later ones."""
+        self._results.clear()
 
     def feasible(self, pod: PodInfo) -> Mask:
         """(N,) bool, the rows that would take a pod, found in an attempt of its own."""
@@ -356,7 +360,7 @@ class FilterPhase:
 
     def _evaluate_nominated_node(self, pod: PodInfo, found: Feasibility) -> bool:
         """Whether the node nominated to the pod takes it; then it is the only one that counts."""
-        row = self._snapshot.row_of.get(pod.nominated_node_name)
+        row = self._snapshot.row_of.get(pod.details.nominated_node_name)
         if row is None or (found.node_names and pod.nominated_node_name not in found.node_names):
             return False
         if found.state.among is not None and not found.state.among[row]:

@@ -19,13 +19,31 @@ class Lack:
     """The API serves the kind, in no version that this version of Stellwerk reads."""
 
 
+class Identified(Protocol):
+    """The identity and version of an object, as far as deliveries ask for them."""
+
+    @property
+    def namespace(self) -> str | None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def resource_version(self) -> str: ...
+
+
 class WatchHandlers(Protocol):
     """The takers of watch events; `event_type` is kopf's: None for the items of a list.
 
     A synthetic DELETED (the object vanished while a watch was broken) carries only metadata.
     """
 
-    def on_pod(self, event_type: str | None, obj: JsonObject) -> None: ...
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> Identified | None:
+        """Take a pod; returns its record, if it is on a node and so has one that is kept.
+
+        The delivery remembers that in place of an identity of its own: 80 bytes less for each pod.
+        """
+        ...
 
     def on_node(self, event_type: str | None, obj: JsonObject) -> None: ...
 

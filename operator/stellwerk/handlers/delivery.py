@@ -21,7 +21,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from stellwerk.framework.watch_handlers import Lack
+from stellwerk.framework.watch_handlers import Identified, Lack
 from stellwerk.models import profile
 from stellwerk.models.api_kinds import API_KINDS, newest_form
 from stellwerk.models.pod_group_key import COSCHEDULING_API
@@ -204,10 +204,13 @@ class Delivery:
         self._now_seconds = now_seconds
         self._heard_seconds = now_seconds()
         metrics.watch_silence.labels(watched.kind).set_function(self.silence_seconds)
-        self._known: dict[str, KnownObject] = {}
+        self._known: dict[str, Identified] = {}
         self._failed: dict[str, str] = {}  # uid → the resourceVersion whose handling failed
         self._complaints: set[str] = set()
-        self._met: set[str] | None = None  # uids met since the list in progress began
+        self._unmet: set[str] = set()
+        """The uids of what was known when the list in progress began and was not met since."""
+        self._news: set[str] | None = None
+        """The uids that the watch told of since then; None: no list is in progress."""
         self._changed: dict[str, JsonObject] = {}  # uid → item of the list in progress
         self._unavailable: str | None = None
 
@@ -230,7 +233,8 @@ class Delivery:
         self.watched = replace(self.watched, version=version)
         # The same object has the same resourceVersion in every version, and another form.
         self._known = {
-            uid: known._replace(resource_version=_UNREAD) for uid, known in self._known.items()
+            uid: KnownObject(known.namespace, known.name, _UNREAD)
+            for uid, known in self._known.items()
         }
         self.listed_version = ""
         self.switched.set()
@@ -261,9 +265,13 @@ class Delivery:
             self._without_identity(obj)
             return
         uid, now = identity
-        if self._met is not None:
-            self._met.add(uid)
+        if self._news is not None:
+            self._news.add(uid)
+            self._unmet.discard(uid)
             self._changed.pop(uid, None)  # an event is newer than the list's item
+        self._take(event_type, obj, uid, now)
+
+    def _take(self, event_type: str | None, obj: JsonObject, uid: str, now: KnownObject) -> None:
         before = self._known.get(uid)
         if event_type == "DELETED":
             if before is not None:
@@ -286,7 +294,7 @@ class Delivery:
 
     def begin_listing(self) -> None:
         """A complete list follows; one that was begun before and never ended is forgotten."""
-        self._met, self._changed = set(), {}
+        self._unmet, self._news, self._changed = set(self._known), set(), {}
 
     def listed(self, obj: JsonObject) -> None:
         """Take an item of the list; what the watch said since the list began is newer.
@@ -299,12 +307,12 @@ class Delivery:
             self._without_identity(obj)
             return
         uid, now = identity
-        if self._met is None or uid in self._met:
+        if self._news is None or uid in self._news:
             return
+        self._unmet.discard(uid)
         if not self.synced:
-            self.deliver(None, obj)
+            self._take(None, obj, uid, now)
             return
-        self._met.add(uid)
         before = self._known.get(uid)
         if before is None or before.resource_version != now.resource_version:
             self._changed[uid] = obj
@@ -314,20 +322,18 @@ class Delivery:
 
         Other tasks run meanwhile, but nothing is decided between the first change and the last.
         """
-        met = self._met
-        if met is None:
+        if self._news is None:
             return
         self.heard()
-        gone = self._known.keys() - met
-        if self.synced and (self._changed or gone):
+        if self.synced and (self._changed or self._unmet):
             self._events.on_relist(self.watched.kind, applying=True)
             try:
-                await self._apply(gone)
+                await self._apply()
             finally:
                 self._events.on_relist(self.watched.kind, applying=False)
         else:
-            await self._apply(gone)
-        self._met = None
+            await self._apply()
+        self._news = None
         self._metrics.lists.labels(self.watched.kind).inc()
         if self.watched.readable and self.listed_version != self.watched.version:
             self._events.on_version(
@@ -341,9 +347,9 @@ class Delivery:
             self._events.on_lack(self.watched.kind, None)
         self._mark_synced()
 
-    async def _apply(self, gone: set[str]) -> None:
+    async def _apply(self) -> None:
         """Deliver what the list has shown, unless an event overtakes it."""
-        met, step = self._met, 0
+        step = 0
         for uid in list(self._changed):
             if (obj := self._changed.pop(uid, None)) is None:
                 continue
@@ -351,9 +357,8 @@ class Delivery:
             step += 1
             if step % EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        for uid in gone:
-            if uid in (met or ()):
-                continue
+        while self._unmet:
+            uid = self._unmet.pop()
             self._metrics.missed_deletions.labels(self.watched.kind).inc()
             self.deliver_tombstone(uid)
             step += 1
@@ -374,7 +379,7 @@ class Delivery:
             logger.log(level, "%s is not watched: %s", self.watched.kind, reason)
             self._metrics.kind_unreadable.labels(self.watched.kind).set(unreadable)
             self._events.on_lack(self.watched.kind, Lack(reason, unreadable=unreadable))
-        self._met, self._changed = None, {}
+        self._unmet, self._news, self._changed = set(), None, {}
         if absent:
             self.listed_version = ""
             for uid in list(self._known):
@@ -397,7 +402,7 @@ class Delivery:
         uid = obj["metadata"]["uid"]
         known = self._known.get(uid)
         if known is not None:
-            self._known[uid] = known._replace(resource_version=_UNREAD)
+            self._known[uid] = KnownObject(known.namespace, known.name, _UNREAD)
         self.deliver("ADDED" if known is None else "MODIFIED", obj)
 
     def redeliver_deletion(self, uid: str, namespace: str | None, name: str) -> None:
@@ -417,7 +422,7 @@ class Delivery:
             obj.setdefault("apiVersion", f"{self.watched.group}/{self.watched.version}")
         try:
             obj = newest_form(obj) if self.watched.readable else obj
-            handle_event(self._events, self.watched.kind, event_type, obj)
+            kept = handle_event(self._events, self.watched.kind, event_type, obj)
         except ValueError as error:
             self._malformed(_title(now), str(error))
         except Exception:
@@ -425,6 +430,9 @@ class Delivery:
             logger.exception("%s %s: handling an event failed", self.watched.kind, _title(now))
             self._mark_failed(uid, now)
         else:
+            is_gone = event_type == "DELETED"
+            if not is_gone and kept and kept.resource_version == now.resource_version:
+                self._known[uid] = kept
             if self._failed:
                 self._failed.pop(uid, None)
 
@@ -454,15 +462,18 @@ class Delivery:
         logger.error("%s %s is malformed and skipped: %s", self.watched.kind, title, text)
 
 
-def handle_event(events: WatchHandlers, kind: str, event_type: str | None, obj: JsonObject) -> None:
-    """Give an event to the method of WatchHandlers that takes the kind."""
+def handle_event(
+    events: WatchHandlers, kind: str, event_type: str | None, obj: JsonObject
+) -> Identified | None:
+    """Give an event to the method of WatchHandlers that takes the kind; what `on_pod` returns."""
     match kind:
         case "Pod":
-            events.on_pod(event_type, obj)
+            return events.on_pod(event_type, obj)
         case "Node":
             events.on_node(event_type, obj)
         case _:
             events.on_object(kind, event_type, obj)
+    return None
 
 
 def _identity(obj: JsonObject) -> tuple[str, KnownObject] | None:

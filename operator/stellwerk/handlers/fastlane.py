@@ -29,6 +29,7 @@ from kopf._cogs.clients import api, errors, watching
 from kopf._cogs.structs import references
 from kopf._core.reactor import observation, queueing
 
+from stellwerk import garbage
 from stellwerk.client.paging import checked_page, pages
 from stellwerk.errors import ApiError, SchedulerError, Throttled, Unavailable, in_words
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
@@ -487,6 +488,8 @@ class WatchStream:
                 count += 1
                 if count % EVENTS_PER_SLICE == 0:
                     await asyncio.sleep(0)
+            if not delivery.synced:
+                garbage.freeze()
         await delivery.end_listing()
         self._since, self._echo, self._latest = since, None, _number(since)
         return since

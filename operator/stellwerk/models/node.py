@@ -7,7 +7,9 @@ dirties nothing.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from stellwerk.models.json_values import JsonObject, text, text_map, text_or_empty, texts
 from stellwerk.models.quantity import resource_amount, whole_units
@@ -18,6 +20,12 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 BETA_ZONE_LABEL: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION_LABEL: Final = "failure-domain.beta.kubernetes.io/region"
+_NOTHING: Final[Mapping[str, Any]] = {}
+_MANY_TEXTS: Final = 1 << 16
+_MANY_AMOUNTS: Final = 1 << 10
+"""So many are shared at a time; nodes that make up more cost their own memory."""
+_texts: dict[str, str] = {}
+_amounts_of: dict[bytes, Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +77,52 @@ def parse_node(obj: JsonObject) -> NodeInfo:
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    name = text(metadata["name"])
+    name = _shared(text(metadata["name"]))  # which its label of the hostname often is, too
     allocatable = _amounts(status.get("allocatable"))
     capacity = _amounts(status.get("capacity"))
     return NodeInfo(
         name=name,
         uid=text_or_empty(metadata.get("uid")) or name,
         resource_version=text_or_empty(metadata.get("resourceVersion")),
-        labels=text_map(metadata.get("labels")),
+        labels={key: _shared(value) for key, value in text_map(metadata.get("labels")).items()},
         annotations={
             key: value
             for key, value in text_map(metadata.get("annotations")).items()
             if key.startswith("scheduler.alpha.kubernetes.io/")
-        },
+        }
+        or _NOTHING,
         taints=parse_taints(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),
         allocatable=allocatable,
         capacity=allocatable if capacity == allocatable else capacity,
-        images=_image_sizes(status.get("images") or ()),
+        images=_image_sizes(status.get("images") or ()) or _NOTHING,
         declared_features=frozenset(texts(status.get("declaredFeatures"))),
     )
 
 
-def _amounts(quantities: JsonObject | None) -> dict[str, int]:
-    return {
-        resource: max(0, resource_amount(resource, quantity))
-        for resource, quantity in (quantities or {}).items()
-    }
+def _shared(text: str) -> str:
+    """The text as other nodes have it: of 50,000 nodes few zones, types and images are different.
+
+    Each copy would cost 60 bytes and more.
+    """
+    if len(_texts) >= _MANY_TEXTS:
+        _texts.clear()
+    return _texts.setdefault(text, text)
+
+
+def _amounts(quantities: JsonObject | None) -> Mapping[str, int]:
+    """Amounts by resource; nodes that say the same share them."""
+    key = orjson.dumps(quantities)
+    found = _amounts_of.get(key)
+    if found is None:
+        found = {
+            resource: max(0, resource_amount(resource, quantity))
+            for resource, quantity in (quantities or {}).items()
+        }
+        if len(_amounts_of) >= _MANY_AMOUNTS:
+            _amounts_of.clear()
+        _amounts_of[key] = found
+    return found
 
 
 def _image_sizes(images: Iterable[JsonObject]) -> dict[str, int]:
@@ -103,5 +130,5 @@ def _image_sizes(images: Iterable[JsonObject]) -> dict[str, int]:
     for image in images:
         size_bytes = whole_units(image.get("sizeBytes") or 0)
         for name in texts(image.get("names")):
-            sizes.setdefault(name, size_bytes)
+            sizes.setdefault(_shared(name), size_bytes)
     return sizes

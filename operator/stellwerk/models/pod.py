@@ -7,8 +7,9 @@ asks of a pod; the object itself need not be kept.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -53,55 +54,139 @@ class LabelSet:
     labels: Mapping[str, str]
 
 
-@dataclass(slots=True, eq=False)
-class PodInfo:
-    """One pod. Treat as immutable: for a change, take a copy (`with_node`)."""
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class PodDetails:
+    """The fields of a pod that are seldom asked for, shared by pods in which they are the same.
 
-    uid: str
-    name: str
-    namespace: str
-    resource_version: str
+    Treat as immutable. Few bound pods of a cluster differ here; one with conditions that are kept,
+    volumes or claims has details of its own.
+    """
+
     generation: int
     """metadata.generation, which conditions observe; 0: unknown."""
-    spec: SchedulingSpec
-    label_set: LabelSet
-    amounts: ResourceAmounts
-    """spec.amounts, unless an in-place resize makes this pod's own."""
-    node_name: str
-    """The node it is bound or assumed to; empty: unbound."""
     nominated_node_name: str
     node_names: frozenset[str] | None
     """Nodes that the metadata.name fields of all required terms name; None: any node."""
-    volumes: tuple[PodVolume, ...]
     phase: str
-    terminating: bool
-    start_time: str
-    """status.startTime, RFC 3339; empty: not started."""
-    conditions: tuple[JsonObject, ...]
-    """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     condition_types: tuple[str, ...]
     """The types of all conditions in their order, which patches have to name."""
-    owner: tuple[str, str, str] | None
-    """(apiVersion kind, name, uid) of the controlling owner."""
+    group: PodGroupKey | None
+    """The group that it is a member of, whether or not that exists."""
+    reported_qos_class: str
+    """status.qosClass; empty: the status does not say."""
+    active_deadline_seconds: int | None
+    """spec.activeDeadlineSeconds: it ends so long after its start, at the latest; None: unknown."""
     gpu_devices: tuple[int, ...]
-    """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's own copy."""
+    """The numbers of its GPUs on the node."""
+    conditions: tuple[JsonObject, ...] = ()
+    """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
+    volumes: tuple[PodVolume, ...] = ()
     generated_claims: GeneratedClaims | None = None
     """The resource claims that were made for the pod; None: its status names none."""
     extended_requests: tuple[ContainerRequests, ...] = ()
     """Requests of each container of a pod without a node, if any requests extended resources."""
     volume_uses: PodUses | None = None
     """The uses of very many volumes, as a whole; None: there are few."""
-    group: PodGroupKey | None = None
-    """The group that it is a member of, whether or not that exists."""
-    reported_qos_class: str = ""
-    """status.qosClass; empty: the status does not say."""
-    active_deadline_seconds: int | None = None
-    """spec.activeDeadlineSeconds: it ends so long after its start, at the latest; None: unknown."""
+
+
+@dataclass(slots=True, eq=False)
+class PodInfo:
+    """One pod. Treat as immutable: for a change, take a copy (`with_node`).
+
+    A cluster has very many: a field of its own here costs each of them 8 bytes, a value that no
+    other pod shares 50 and more.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+    spec: SchedulingSpec
+    label_set: LabelSet
+    amounts: ResourceAmounts
+    """spec.amounts, unless an in-place resize makes this pod's own."""
+    node_name: str
+    """The node it is bound or assumed to; empty: unbound."""
+    terminating: bool
+    started_seconds: float | None
+    """status.startTime in seconds since the epoch; None: not started."""
+    owner: tuple[str, str, str] | None
+    """(apiVersion kind, name, uid) of the controlling owner."""
+    details: PodDetails
+
+    @property
+    def gpu_devices(self) -> tuple[int, ...]:
+        """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's copy."""
+        return self.details.gpu_devices
+
+    @gpu_devices.setter
+    def gpu_devices(self, numbers: tuple[int, ...]) -> None:
+        self.details = replace(self.details, gpu_devices=numbers)
+
+    @property
+    def generation(self) -> int:
+        """metadata.generation, which conditions observe; 0: unknown."""
+        return self.details.generation
+
+    @property
+    def nominated_node_name(self) -> str:
+        """status.nominatedNodeName; empty: none."""
+        return self.details.nominated_node_name
+
+    @property
+    def node_names(self) -> frozenset[str] | None:
+        """Nodes that the metadata.name fields of all required terms name; None: any node."""
+        return self.details.node_names
+
+    @property
+    def volumes(self) -> tuple[PodVolume, ...]:
+        """The volumes that a plugin looks at."""
+        return self.details.volumes
+
+    @property
+    def phase(self) -> str:
+        """status.phase."""
+        return self.details.phase
+
+    @property
+    def conditions(self) -> tuple[JsonObject, ...]:
+        """status.conditions of a pod that is unbound or terminating; others keep their types."""
+        return self.details.conditions
+
+    @property
+    def condition_types(self) -> tuple[str, ...]:
+        """The types of all conditions in their order, which patches have to name."""
+        return self.details.condition_types
+
+    @property
+    def generated_claims(self) -> GeneratedClaims | None:
+        """The resource claims that were made for the pod; None: its status names none."""
+        return self.details.generated_claims
+
+    @property
+    def extended_requests(self) -> tuple[ContainerRequests, ...]:
+        """Requests of each container, of a pod that has no node and requests extended resources."""
+        return self.details.extended_requests
+
+    @property
+    def volume_uses(self) -> PodUses | None:
+        """The uses of very many volumes, as a whole; None: there are few."""
+        return self.details.volume_uses
+
+    @property
+    def group(self) -> PodGroupKey | None:
+        """The group that it is a member of, whether or not that exists."""
+        return self.details.group
+
+    @property
+    def active_deadline_seconds(self) -> int | None:
+        """spec.activeDeadlineSeconds; None: unknown."""
+        return self.details.active_deadline_seconds
 
     @property
     def qos_class(self) -> str:
         """Guaranteed, Burstable or BestEffort: as reported, or else as computed (`GetPodQOS`)."""
-        return self.reported_qos_class or self.spec.resources.qos_class
+        return self.details.reported_qos_class or self.spec.resources.qos_class
 
     @property
     def key(self) -> str:
@@ -117,6 +202,13 @@ class PodInfo:
     def priority(self) -> int:
         """spec.priority, 0 when unset; the name of its priority class is not kept."""
         return self.spec.priority
+
+    @property
+    def start_time(self) -> str:
+        """status.startTime, RFC 3339; empty: not started."""
+        if self.started_seconds is None:
+            return ""
+        return datetime.fromtimestamp(self.started_seconds, UTC).isoformat().replace("+00:00", "Z")
 
     @property
     def finished(self) -> bool:
@@ -137,9 +229,13 @@ ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
 """PriorityClass name ("" for none) → priority and preemption policy."""
 
 _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
+_details: WeakValueDictionary[Hashable, PodDetails] = WeakValueDictionary()
+_owners: dict[tuple[str, str, str], tuple[str, str, str]] = {}
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
+_MANY_OWNERS: Final = 8192
+"""So many are shared at a time; in a list the pods of an owner stand side by side."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
 _CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
@@ -170,7 +266,7 @@ def parse_pod(
     resource_version = text_or_empty(metadata.get("resourceVersion"))
     generation = number_or_none(metadata.get("generation")) or 0
     nominated_node_name = text_or_empty(status.get("nominatedNodeName"))
-    phase, start_time = text_or_empty(status.get("phase")), text_or_empty(status.get("startTime"))
+    phase = text_or_empty(status.get("phase"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
     if priority is None and resolve_priority is not None:
@@ -186,34 +282,46 @@ def parse_pod(
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
     volumes = _volumes(name, spec, shared) if spec.get("volumes") else ()
+    conditions_kept = tuple(conditions) if keeps_conditions else ()
+    claims = None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status)
+    extended = () if node_name else _extended_requests(spec, shared)
+    alike = (
+        generation,
+        nominated_node_name,
+        node_names,
+        phase,
+        _intern_types(conditions),
+        _group(spec, label_set),
+        sys.intern(text_or_empty(status.get("qosClass"))),
+        number_or_none(spec.get("activeDeadlineSeconds")),
+        # Of a pod without a node the annotation is a user's, or of an attempt that failed.
+        _gpu_devices(metadata.get("annotations")) if node_name else (),
+    )
+    is_own = bool(conditions_kept or volumes or claims or extended)
+    details = None if is_own else _details.get(alike)
+    if details is None:
+        uses = PodUses.of(namespace, volumes) if volumes else None
+        details = PodDetails(*alike, conditions_kept, volumes, claims, extended, uses)
+        if not is_own:
+            _details[alike] = details
     return PodInfo(
         uid=uid,
         name=name,
         namespace=namespace,
         resource_version=resource_version,
-        generation=generation,
         spec=shared,
         label_set=label_set,
         amounts=amounts,
         node_name=node_name,
-        nominated_node_name=nominated_node_name,
-        node_names=node_names,
-        volumes=volumes,
-        phase=phase,
         terminating=terminating,
-        start_time=start_time,
-        conditions=tuple(conditions) if keeps_conditions else (),
-        condition_types=_intern_types(conditions),
+        started_seconds=_seconds(status.get("startTime")),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
-        # Of a pod without a node the annotation is a user's, or of an attempt that failed.
-        gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
-        generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
-        extended_requests=() if node_name else _extended_requests(spec, shared),
-        volume_uses=PodUses.of(namespace, volumes) if volumes else None,
-        group=_group(spec, label_set),
-        reported_qos_class=sys.intern(text_or_empty(status.get("qosClass"))),
-        active_deadline_seconds=number_or_none(spec.get("activeDeadlineSeconds")),
+        details=details,
     )
+
+
+def _seconds(timestamp: object) -> float | None:
+    return datetime.fromisoformat(text(timestamp)).timestamp() if timestamp else None
 
 
 def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
@@ -265,7 +373,10 @@ def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
     for owner in owners:
         if owner.get("controller"):
             kind = f"{owner['apiVersion']} {owner['kind']}"
-            return (kind, text(owner["name"]), text(owner["uid"]))
+            found = (kind, text(owner["name"]), text(owner["uid"]))
+            if len(_owners) >= _MANY_OWNERS:
+                _owners.clear()
+            return _owners.setdefault(found, found)
     return None
 
 

@@ -102,7 +102,7 @@ class NodeAffinity(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         spec = pod.spec
-        node_names = pod.node_names
+        node_names = pod.details.node_names
         if node_names is None and spec.required_node_affinity is not None:
             node_names = _node_names(spec.required_node_affinity)
         elif node_names is None and self._added_required is None and not spec.node_selector:
@@ -259,4 +259,8 @@ def _without_selector(key: str) -> Callable[[PodInfo], PodInfo]:
 
 
 def _without_affinity(pod: PodInfo) -> PodInfo:
-    return replace(pod, spec=replace(pod.spec, required_node_affinity=None), node_names=None)
+    return replace(
+        pod,
+        spec=replace(pod.spec, required_node_affinity=None),
+        details=replace(pod.details, node_names=None),
+    )

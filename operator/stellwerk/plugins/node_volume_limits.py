@@ -101,7 +101,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propose
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        if not any(volume.kind in _COUNTED_KINDS for volume in pod.volumes):
+        if not any(volume.kind in _COUNTED_KINDS for volume in pod.details.volumes):
             return SKIP_FILTER
         state.write(_NAME, _new_volumes(self._handle.objects, pod))
         return GO_ON

@@ -88,7 +88,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propo
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        if not pod.volumes:
+        if not pod.details.volumes:
             return SKIP_FILTER
         claims, rejection = _single_user_claims(self._handle.objects, pod)
         if rejection is not None:

@@ -80,7 +80,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        if not pod.volumes:
+        if not pod.details.volumes:
             return SKIP_FILTER
         zones, rejection = self._zones(pod)
         if rejection:

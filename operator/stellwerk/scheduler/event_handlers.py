@@ -187,11 +187,12 @@ class EventHandlers(WatchHandlers):
     # --- pods -----------------------------------------------------------------------------------
 
     @override
-    def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> PodInfo | None:
         started = self.world.clock.monotonic()
         with self.on_event("Pod", event_type, obj):
             change = self._pod(event_type, obj, started)
         self._handled(change, started)
+        return self.world.cache.pod(obj["metadata"].get("uid"))
 
     def _pod(self, event_type: str | None, obj: JsonObject, now: float) -> str:
         """Take a pod event; returns what happened to the pod, as the metric calls it."""

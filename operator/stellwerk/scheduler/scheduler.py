@@ -6,11 +6,12 @@ in the order of activeQ; everything slow happens in tasks that the loop does not
 """
 
 import asyncio
-import gc
 from typing import Final
 
 from typing_extensions import override
 
+from stellwerk import garbage
+from stellwerk.backend.cache import Cache
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
@@ -21,6 +22,8 @@ from stellwerk.world.loop import TIMERS, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World
 
 DRAIN_SECONDS: Final = 10.0
+_ROWS_A_STEP: Final = 64
+"""So many rows of the snapshot are written in a row: a few milliseconds."""
 REQUEUEING_PAUSE_SECONDS: Final = 0.005
 """Between two slices, which take one or two milliseconds: a fifth of the time at most."""
 
@@ -157,6 +160,8 @@ class Scheduler(Waits):
                 await asyncio.sleep(0)
         if self._barrier.is_applying:
             await self._barrier.applied()
+        if cache.changed_nodes > _ROWS_A_STEP:
+            await _write_ahead(cache)
 
     # --- beside the loop ------------------------------------------------------------------------
 
@@ -172,14 +177,23 @@ class Scheduler(Waits):
         while True:
             await asyncio.sleep(timer.period_seconds)
             timer.act(self._world)
-            self._beat()
+            await self._beat()
 
-    def _beat(self) -> None:
+    async def _beat(self) -> None:
         world = self._world
         self._heartbeat_seconds = world.clock.monotonic()
-        if not (self._schedule_one.deciding or self._barrier.is_applying or world.cache.unindexed):
-            # What was deleted is let go though no pod comes, and the next one waits for less.
+        # What was deleted is let go though no pod comes, and the next one waits for less.
+        while not self._is_busy and world.cache.changed_nodes > _ROWS_A_STEP:
+            world.cache.write_ahead(_ROWS_A_STEP)
+            await asyncio.sleep(0)
+        if not self._is_busy:
             world.cache.update_snapshot()
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether the snapshot is the scheduling coroutine's, or between two states."""
+        is_applying = self._barrier.is_applying
+        return bool(self._schedule_one.deciding or is_applying or self._world.cache.unindexed)
 
 
 _LOOK_SECONDS: Final = 1.0
@@ -195,7 +209,8 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
     about as many as pods wait. Nothing is written to the API.
     """
     # What was listed stays, and holds no cycles: the collector need not look at it at all.
-    gc.freeze()
+    await _write_ahead(world.cache)
+    garbage.freeze()
     while not leading.is_set():
         world.cache.update_snapshot()
         if len(active) > 2 * world.queue.pending()["active"] + _STALE_ITEMS:
@@ -206,6 +221,12 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
                 await leading.wait()
         except TimeoutError:
             pass
+
+
+async def _write_ahead(cache: Cache) -> None:
+    """Write the rows of very many changed nodes, in steps between which others have their turn."""
+    while cache.write_ahead(_ROWS_A_STEP):  # noqa: ASYNC110 other tasks run, nothing is awaited
+        await asyncio.sleep(0)
 
 
 async def _work_off(world: World, leading: asyncio.Event) -> None:

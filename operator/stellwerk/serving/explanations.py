@@ -326,7 +326,7 @@ class ExplanationRoutes:
                         left_seconds = math.inf
                         steps.throw(OutOfTime(self._out_of_time))
                     # Others have as long: a handshake takes several rounds of the loop.
-                    await asyncio.sleep(self._slice_seconds)
+                    await asyncio.sleep(slice_seconds)
                     began = time.thread_time()
         except StopIteration as ended:
             result: Result = ended.value

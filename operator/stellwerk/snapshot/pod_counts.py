@@ -36,6 +36,8 @@ NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _NATIVE_ROW: Final = {resource: row for row, resource in enumerate(NATIVE_RESOURCES)}
 _PODS_ROW: Final = NATIVE_RESOURCES.index(PODS)
 
+_NOTHING: Final[dict[str, int]] = {}
+"""Of most nodes; never written to."""
 _MAX_TERMS: Final = 1024
 """Terms of pending pods that are kept counted; the least recently used ones make room."""
 _MAX_KEYS: Final = 256
@@ -56,7 +58,7 @@ class Usage:
     ) -> None:
         self.amounts = amounts
         """Of NATIVE_RESOURCES; of "pods" their number."""
-        self.extended: dict[str, int] = dict(extended or ())
+        self.extended: dict[str, int] = dict(extended) if extended else _NOTHING
         """Of all other resources by name, those of which nothing is requested left out."""
         self.nonzero_cpu_millis = cpu_millis
         self.nonzero_memory_bytes = memory_bytes
@@ -89,12 +91,15 @@ class Usage:
     def _count_extended(self, name: str, change: int) -> None:
         amount = self.extended.get(name, 0) + change
         if amount:
+            if self.extended is _NOTHING:
+                self.extended = {}
             self.extended[name] = amount
             return
-        self.extended.pop(name, None)
+        if self.extended:
+            self.extended.pop(name, None)
         if not self.extended:
             # A map keeps the room of a pod that invented a hundred thousand resources.
-            self.extended = {}
+            self.extended = _NOTHING
 
 
 class HostPorts(Book):
@@ -174,7 +179,7 @@ class VolumeUsers(Book):
 
     @override
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
-        if not pod.volumes:
+        if not pod.details.volumes:
             return
         self._changes[row] = self._changes.get(row, 0) + 1
         if pod.volume_uses is not None:

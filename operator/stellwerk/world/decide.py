@@ -216,7 +216,9 @@ def find_nodes(
     draws: list[Draw] = []
     profile.random.draws = draws
     found = profile.framework.filtering.find_feasible(pod, state, sample=not thorough)
-    nominated = bool(pod.nominated_node_name) and found.nominated_row(pod, snapshot) is not None
+    nominated = (
+        bool(pod.details.nominated_node_name) and found.nominated_row(pod, snapshot) is not None
+    )
     return Search(pod, profile, snapshot, found, draws, thorough, nominated)
 
 

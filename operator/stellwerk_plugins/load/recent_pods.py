@@ -8,7 +8,6 @@ its time.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from typing_extensions import override
@@ -105,6 +104,4 @@ class RecentPods(Book):
 
 def _started(pod: PodInfo) -> int | None:
     """The time at which the kubelet took the pod; None: unknown."""
-    if not pod.start_time:
-        return None
-    return int(datetime.fromisoformat(pod.start_time).timestamp())
+    return None if pod.started_seconds is None else int(pod.started_seconds)

@@ -41,7 +41,12 @@ def with_uses(change: Change) -> Change:
     pod = change.subject
     if not isinstance(pod, PodInfo) or pod.uid in POD_NAMES[::2]:
         return change
-    return Change(change.act, replace(pod, volume_uses=PodUses.of(pod.namespace, pod.volumes)))
+    return Change(
+        change.act,
+        replace(
+            pod, details=replace(pod.details, volume_uses=PodUses.of(pod.namespace, pod.volumes))
+        ),
+    )
 
 
 def shown(snapshot: Snapshot) -> Any:

@@ -5,6 +5,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_change_that_nothing_counts_touches_no_row(cache: Cache) -> None:
     cpu(cache)
     position = cache.snapshot.usage_changes.position
     newer = bound("n1")
-    newer.resource_version, newer.phase = "9", "Running"
+    newer.resource_version, newer.details = "9", replace(newer.details, phase="Running")
     cache.set_pod(newer)
     cpu(cache)
     assert cache.pod(newer.uid) is newer
@@ -226,3 +227,33 @@ def test_a_fork_costs_a_fraction_of_the_cluster() -> None:
     tracemalloc.stop()
     assert held_bytes < 25 << 20
     assert fork.snapshot.node_count == 5_000
+
+
+def test_rows_that_are_written_ahead_in_steps_are_those_that_one_update_writes() -> None:
+    def listed() -> Cache:
+        cache = Cache()
+        for index in range(10):
+            cache.set_pod(bound(f"n{index % 7}", name=f"p{index}"))
+        for index in range(9):
+            cache.set_node(parse_node(make_node(f"n{index}", cpu="4")))
+        return cache
+
+    at_once, in_steps = listed(), listed()
+    at_once.update_snapshot()
+    steps = 1
+    while in_steps.write_ahead(2):
+        steps += 1
+    assert (steps, in_steps.is_dirty) == (5, False)
+    assert in_steps.snapshot.row_of == at_once.snapshot.row_of
+    assert cpu(in_steps) == cpu(at_once)
+    assert [list(pods) for pods in in_steps.snapshot.pods] == [
+        list(pods) for pods in at_once.snapshot.pods
+    ]
+
+
+def test_pods_that_come_before_their_node_is_written_wait_in_no_list(cache: Cache) -> None:
+    for index in range(3):
+        cache.set_pod(bound("n9", name=f"p{index}"))
+    assert not cache._records.get("n9").uncounted  # type: ignore[union-attr]  # noqa: SLF001
+    cache.set_node(parse_node(make_node("n9", cpu="4")))
+    assert cpu(cache)["n9"] == sum(pod.amounts.requests["cpu"] for pod in cache.pods())

@@ -469,18 +469,22 @@ def test_an_update_in_error_backoff_does_not_shorten_it(driver: QueueDriver) -> 
     assert driver.pop() is None
 
 
+def _with_condition(pod: PodInfo) -> PodInfo:
+    return replace(pod, details=replace(pod.details, conditions=({"type": "PodScheduled"},)))
+
+
 def test_a_status_update_does_not_requeue_a_rejected_pod(driver: QueueDriver) -> None:
     driver.policy.registered = {
         "Fit": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL)]
     }
     entry = driver.reject(pod_info("a"), "Fit")
-    driver.queue.update(replace(pod_info("a"), conditions=({"type": "PodScheduled"},)), driver.now)
+    driver.queue.update(_with_condition(pod_info("a")), driver.now)
     assert entry.place is Place.UNSCHEDULABLE
 
 
 def test_a_pod_rejected_by_an_extender_is_requeued_by_its_own_status(driver: QueueDriver) -> None:
     entry = driver.reject(pod_info("a"), "Extender")
-    driver.queue.update(replace(pod_info("a"), conditions=({"type": "PodScheduled"},)), driver.now)
+    driver.queue.update(_with_condition(pod_info("a")), driver.now)
     assert entry.place is Place.BACKOFF
 
 

@@ -385,3 +385,30 @@ def test_after_a_complete_list_the_sink_holds_what_the_store_holds(
 
 def test_decisions_wait_for_the_lists_of_all_kinds_but_those_of_a_definition_few_have() -> None:
     assert [watched.kind for watched in WATCHED if watched.optional] == ["CoschedulingPodGroup"]
+
+
+class Keeping(AnyKind):
+    """A sink that keeps a record of each pod."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record = KnownObject("default", "pod-a", "1")
+
+    @override
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> KnownObject:  # type: ignore[override]
+        super().on_pod(event_type, obj)
+        return self.record
+
+
+def test_the_record_that_a_sink_keeps_of_a_pod_stands_for_its_identity() -> None:
+    events = Keeping()
+    delivery = Delivery(PODS, events, Metrics(), lambda *_: None)
+    delivery.deliver("ADDED", pod("a"))
+    assert delivery._known["a"] is events.record  # noqa: SLF001  (no copy of it)
+    delivery.deliver("MODIFIED", pod("a"))
+    assert [event_type for event_type, _ in events.seen] == ["ADDED"]
+    delivery.begin_listing()
+    asyncio.run(delivery.end_listing())
+    event_type, gone = events.seen[-1]
+    assert (event_type, gone["metadata"]["name"]) == ("DELETED", "pod-a")
+    assert not delivery.known

@@ -25,6 +25,8 @@ class DecisionDifference(PortAnswer):
     plugin: str
     """Which made the largest difference, or turned the node away."""
     reason: str
+    group: str | None = None
+    """The group, as namespace/name, in whose decision the pod got its node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,4 +47,4 @@ class ShadowDiff(PortAnswer):
     compatibility: str | None = None
     """The Kubernetes release that its decisions follow."""
     groups: int | None = None
-    """Decisions of a recording on groups, which are not compared."""
+    """Of the decisions that were compared, those on groups."""

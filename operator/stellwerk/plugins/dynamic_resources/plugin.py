@@ -165,7 +165,7 @@ class DynamicResources(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         state.write(NAME, _NOTHING)
-        if not pod.spec.resource_claims and not pod.extended_requests:
+        if not pod.spec.resource_claims and not pod.details.extended_requests:
             return SKIP_FILTER
         try:
             claims = claims_of(self._objects, pod, self._handle.pod_groups.claims_with(pod))
@@ -294,7 +294,7 @@ class DynamicResources(
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
         # Without devices every node scores 0; with them, scores change with every allocation.
-        if not pod.spec.resource_claims and not pod.extended_requests:
+        if not pod.spec.resource_claims and not pod.details.extended_requests:
             return NAME
         state_data = state.get(NAME, StateData)
         return None if state_data is not None and state_data.anything else NAME
@@ -375,7 +375,7 @@ class DynamicResources(
 
     @override
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        if not pod.spec.resource_claims and not pod.extended_requests:
+        if not pod.spec.resource_claims and not pod.details.extended_requests:
             return OK
         state_data = state.get(NAME, StateData)
         if state_data is None or not state_data.anything:
@@ -466,7 +466,7 @@ class DynamicResources(
 
     @override
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        if not pod.spec.resource_claims and not pod.extended_requests:
+        if not pod.spec.resource_claims and not pod.details.extended_requests:
             return SKIP
         state_data = state.get(NAME, StateData)
         if state_data is None or not state_data.anything:

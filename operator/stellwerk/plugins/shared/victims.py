@@ -6,7 +6,6 @@ v1.36); the condition that preemption writes is what tells victims from other po
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -26,14 +25,9 @@ _PRIORITY_OFFSET: Final = 1 << 31
 Loss: TypeAlias = Callable[[Candidate], float]
 
 
-@lru_cache(maxsize=1 << 16)
-def _seconds(timestamp: str) -> float:
-    return datetime.fromisoformat(timestamp).timestamp()
-
-
 def started_at(pod: PodInfo) -> float:
     """Seconds since the epoch; a pod that has not started yet comes after all others."""
-    return _seconds(pod.start_time) if pod.start_time else NOT_STARTED
+    return NOT_STARTED if pod.started_seconds is None else pod.started_seconds
 
 
 def importance(pod: PodInfo) -> tuple[int, float]:

@@ -21,7 +21,7 @@ ANY_CLAIM: Final = frozenset({CLAIM, EPHEMERAL})
 
 def claim_volumes(pod: PodInfo, kinds: frozenset[str] = ANY_CLAIM) -> Iterator[PodVolume]:
     """The pod's volumes that use a claim."""
-    return (volume for volume in pod.volumes if volume.kind in kinds)
+    return (volume for volume in pod.details.volumes if volume.kind in kinds)
 
 
 def find_claim(objects: ObjectStore, pod: PodInfo, volume: PodVolume) -> JsonObject | None:

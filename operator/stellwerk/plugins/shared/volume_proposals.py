@@ -55,6 +55,7 @@ def _volume_affinities(objects: ObjectStore, pod: PodInfo) -> Iterator[NodeSelec
 
 def _without_volume(name: str) -> Callable[[PodInfo], PodInfo]:
     def edit(pod: PodInfo) -> PodInfo:
-        return replace(pod, volumes=tuple(each for each in pod.volumes if each.name != name))
+        left = tuple(each for each in pod.volumes if each.name != name)
+        return replace(pod, details=replace(pod.details, volumes=left))
 
     return edit

@@ -38,7 +38,7 @@ async def decide_with_extenders(
     if is_broken(search):
         return broken(search)
     if search.nominated:
-        search.nominated = await extenders.accept(pod, pod.nominated_node_name)
+        search.nominated = await extenders.accept(pod, pod.details.nominated_node_name)
         if not search.nominated:
             profile.framework.filtering.look_beyond_nominated(search.found)
     if not search.nominated:

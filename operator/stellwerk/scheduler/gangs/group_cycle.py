@@ -21,6 +21,7 @@ from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.profiles.shadows import BesideGroup
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.extenders import Extenders, KeptExtenders
@@ -28,10 +29,12 @@ from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberRequest,
     decided_at_once,
+    nodes_of,
     undo_attempt,
     undo_results,
 )
 from stellwerk.world.gangs.group_decision import (
+    DecidedGroup,
     Deciding,
     GroupDecision,
     decide_group,
@@ -120,6 +123,7 @@ class GroupCycle:
 
     async def _attempt(self, taken: GroupInCycle) -> None:
         request = taken.request(self.world)
+        beside = self._beside(taken)
         if taken.profile.extenders is not None:
             taken.extenders = KeptExtenders(taken.profile.extenders)
         try:
@@ -140,6 +144,18 @@ class GroupCycle:
         else:
             await self.submit.requeue_members(taken, decision)
         self._count(taken, decision)
+        if beside is not None:
+            for _ in beside.look(request, _decided(taken, decision)):
+                await taken.slices.pass_on()
+
+    def _beside(self, taken: GroupInCycle) -> BesideGroup | None:
+        """The shadows that look at the decision, and the World before it."""
+        shadows = self.loader.shadows
+        if not shadows.by_name:
+            return None
+        since = min(each.queued_at for each in taken.queued.values())
+        waited_seconds = self.world.clock.monotonic() - since
+        return shadows.beside_group(taken.profile.scheduler_name, waited_seconds)
 
     def _count(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         result = "scheduled" if decision.placed else "unschedulable"
@@ -219,3 +235,9 @@ class GroupCycle:
             undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"
+
+
+def _decided(taken: GroupInCycle, decision: GroupDecision) -> DecidedGroup:
+    """What shadows compare with."""
+    nodes = nodes_of(decision.attempt) if decision.placed else {}
+    return DecidedGroup(taken.members.key.shown, nodes, decision.message)

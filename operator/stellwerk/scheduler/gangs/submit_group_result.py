@@ -323,5 +323,5 @@ class GroupRollback:
 
 def _may_be_deleted(pod: PodInfo) -> bool:
     """Whether a member is on a node, has not started, and will be made anew."""
-    has_begun = pod.phase not in {"", "Pending"} or bool(pod.start_time)
+    has_begun = pod.phase not in {"", "Pending"} or pod.started_seconds is not None
     return bool(pod.node_name) and not (pod.terminating or has_begun) and pod.owner is not None

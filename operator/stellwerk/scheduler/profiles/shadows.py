@@ -2,13 +2,13 @@
 
 `ProfileLoader` says which there are, `ScheduleOne` has them look at decisions, the status of a
 profile and `/shadow/NAME` tell what came of it. Invariant: a shadow reads the snapshot of the
-decision beside which it decides, and binds, reserves and writes nothing; whatever it raises harms
-nothing but its own counts.
+decision beside which it decides (of a decision on a group, a fork of the World before it), and
+binds, reserves and writes nothing; whatever it raises harms nothing but its own counts.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -24,9 +24,20 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
-from stellwerk.world.decide import Decision, decide
+from stellwerk.world.decide import Decision, Failure, decide
+from stellwerk.world.gangs.group_attempt import (
+    GroupContext,
+    MemberRequest,
+    answered,
+    decided_at_once,
+    nodes_of,
+    undo_attempt,
+)
+from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision, decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.placements import EVERYWHERE
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
-from stellwerk.world.world import World
+from stellwerk.world.world import World, offline_profile
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +64,8 @@ class Difference:
     """The plugin that made the largest difference, or turned the node away."""
     reason: str = ""
     """The reason why the active profile's node does not fit, or why no node does."""
+    group: str = ""
+    """The group in whose decision the pod got its node, as namespace/name; empty: none."""
 
 
 class Shadow:
@@ -67,7 +80,9 @@ class Shadow:
         self.skipped = 0
         """Left out since pods waited."""
         self.failed = 0
-        self._gain = 0
+        self.groups = 0
+        """Of the decisions that were compared, those on groups."""
+        self._gain = 0.0
         """Of the shadow's total for its own nodes over that for the active profile's."""
         self.differences: deque[Difference] = deque(maxlen=KEPT)
         spec = profile.loaded.spec
@@ -95,15 +110,9 @@ class Shadow:
 
         `assumptions`: how many objects had been assumed when the decision was made.
         """
-        place = self.decisions % self._sample_one_in
-        self.decisions += 1
-        if place == 0:
-            self._compared_place = self.profile.random.randrange(self._sample_one_in)
-        if place != self._compared_place:
-            return ""
-        if waited_seconds > self._most_wait_seconds:
-            self.skipped += 1
-            return "skipped"
+        passed_over = self.passes_over(waited_seconds)
+        if passed_over is not None:
+            return passed_over
         try:
             with world.objects.before(assumptions):
                 own = decide(world, pod, self.profile, CycleState())
@@ -117,57 +126,167 @@ class Shadow:
         if difference is None:
             return "same"
         self.differing += 1
+        self._gain += _gain(difference)
         self.differences.append(difference)
         return "differing"
 
+    def passes_over(self, waited_seconds: float) -> str | None:
+        """Why the next decision is not looked at ("" if it is not sampled); None: it is."""
+        place = self.decisions % self._sample_one_in
+        self.decisions += 1
+        if place == 0:
+            self._compared_place = self.profile.random.randrange(self._sample_one_in)
+        if place != self._compared_place:
+            return ""
+        if waited_seconds > self._most_wait_seconds:
+            self.skipped += 1
+            return "skipped"
+        return None
+
+    def look_at_group(
+        self, before: World, request: GroupRequest, decided: DecidedGroup
+    ) -> Generator[None, None, str]:
+        """Decide on a group beside a decision, in steps; returns what came of it.
+
+        `before`: a fork of the World before the decision, which is changed.
+        """
+        differences: list[Difference] = []
+        try:
+            served = self._served_in(before)
+            own = yield from answered(decide_group(before, served, request))
+            if own.placed:
+                undo_attempt(GroupContext(before, served), own.attempt)
+            for found in self._members_compared(before, served, request, decided, own):
+                if found is not None:
+                    differences.append(replace(found, group=decided.key))
+                yield
+        except Exception:
+            self.failed += 1
+            if self.failed == 1:
+                logger.exception(
+                    "%s cannot decide for %s", self.profile.scheduler_name, decided.key
+                )
+            return "failed"
+        self.compared += 1
+        self.groups += 1
+        self._gain += sum(map(_gain, differences)) / max(1, len(request.members))
+        if not differences:
+            return "same"
+        self.differing += 1
+        self.differences.extend(differences)
+        return "differing"
+
+    def _served_in(self, world: World) -> ServedProfile:
+        """The profile with plugins of its own on a fork, which looks for victims on another one."""
+        served = offline_profile(
+            self.profile.loaded,
+            world.cache,
+            world.objects,
+            world.nominator,
+            world.random,
+            world.clock,
+            world.pod_groups,
+            compatibility=world.profiles.compatibility,
+        )
+        world.profiles.serve([*world.profiles.served.values(), served], world.profiles.refusals)
+        return served
+
+    def _members_compared(
+        self,
+        world: World,
+        served: ServedProfile,
+        request: GroupRequest,
+        decided: DecidedGroup,
+        own: GroupDecision,
+    ) -> Iterator[Difference | None]:
+        """Each member's difference, with the members before it where the active profile has them.
+
+        So that nodes that score the same make no difference for the members that follow.
+        """
+        now, nodes = world.clock.now(), decided.nodes
+        wanted = nodes_of(own.attempt) if own.placed else {}
+        placement = own.attempt.placement if own.placed else EVERYWHERE
+        snapshot = world.cache.update_snapshot()
+        rows = placement.rows(snapshot)
+        here = None if rows is None else set(snapshot.names(np.flatnonzero(rows).tolist()))
+        is_elsewhere = here is not None and not here.issuperset(nodes.values())
+        place = {uid: number for number, uid in enumerate(nodes)}
+        for pod in sorted(request.members, key=lambda pod: place.get(pod.uid, len(place))):
+            chosen = nodes.get(pod.uid, "")
+            if not nodes or not wanted or is_elsewhere:
+                node_name = wanted.get(pod.uid, "")
+                why = own.message if nodes else decided.message
+                is_same = chosen == node_name
+                yield (
+                    None
+                    if is_same
+                    else Difference(now, pod.key, chosen, node_name, None, None, "", why)
+                )
+                continue
+            state = CycleState()
+            decision = decided_at_once(MemberRequest(world, served, pod, state, placement))
+            yield self._weighed(now, pod.key, chosen, None, decision)
+            if chosen:
+                assumed = pod.with_node(chosen)
+                world.cache.assume_pod(assumed)
+                world.nominator.remove(pod.uid)
+                served.framework.binding.reserve(state, assumed, chosen)
+
     def _compared(self, world: World, decision: Decision, own: Decision) -> Difference | None:
-        if decision.node_name == own.node_name:
+        key, now = decision.search.pod.key, world.clock.now()
+        return self._weighed(now, key, decision.node_name, decision.failure, own)
+
+    def _weighed(  # noqa: PLR0911 one answer after the other
+        self, now: datetime, key: str, chosen: str, failure: Failure | None, own: Decision
+    ) -> Difference | None:
+        """What the active profile chose, or its failure, beside the shadow's own decision."""
+        wanted = own.node_name
+        if chosen == wanted:
             return None
-        now, key = world.clock.now(), decision.search.pod.key
-        chosen, wanted = decision.node_name, own.node_name
         if not wanted:
             why = "" if own.failure is None else own.failure.message
             rejected = own.failure.unschedulable_plugins if own.failure is not None else ()
             return Difference(now, key, chosen, "", None, None, ", ".join(sorted(rejected)), why)
         if not chosen:
-            failure = decision.failure
             rejected = failure.unschedulable_plugins if failure is not None else ()
             why = "" if failure is None else failure.message
             return Difference(now, key, "", wanted, None, None, ", ".join(sorted(rejected)), why)
-        row = world.cache.snapshot.row_of[chosen]
+        row = own.search.snapshot.row_of[chosen]
         if not own.search.found.fits[row]:
             plugin, why = self._rejection(own, row)
             return Difference(now, key, chosen, wanted, None, _total(own, wanted), plugin, why)
-        return self._scored(now, key, decision, own)
-
-    def _scored(
-        self, now: datetime, key: str, decision: Decision, own: Decision
-    ) -> Difference | None:
-        """Both nodes fit: how much better the shadow's is, by its own scores."""
-        there, here = (_position(own, name) for name in (decision.node_name, own.node_name))
+        # Both nodes fit: how much better the shadow's is, by its own scores.
+        there, here = (_position(own, name) for name in (chosen, wanted))
         if there is None or here is None or own.total is None:
             return None  # a nomination that both follow
         total, own_total = int(own.total[there]), int(own.total[here])
         if total == own_total:
             return None  # one of its best nodes
-        self._gain += own_total - total
         plugin = _most_different(own, here, there)
-        return Difference(now, key, decision.node_name, own.node_name, total, own_total, plugin)
+        return Difference(now, key, chosen, wanted, total, own_total, plugin)
 
     def _rejection(self, own: Decision, row: int) -> tuple[str, str]:
         """(plugin, message) with which the shadow turns a node away."""
         found = own.search.found
-        diagnosis = self.profile.framework.filtering.diagnose(found, own.search.pod)
+        diagnosis = own.search.profile.framework.filtering.diagnose(found, own.search.pod)
         place = list(diagnosis.rows).index(row)
         status = diagnosis.statuses[place]
         return status.plugin, status.message
 
 
+def _gain(difference: Difference) -> int:
+    """By how much the shadow's own node scores more; 0 where one of them was not scored."""
+    if difference.total is None or difference.shadow_total is None:
+        return 0
+    return difference.shadow_total - difference.total
+
+
 def _position(own: Decision, node_name: str) -> int | None:
     """The place of a node among those that were scored."""
-    if own.scores is None:
+    row = own.search.snapshot.row_of.get(node_name)
+    if own.scores is None or row is None:
         return None
-    row, view = own.search.snapshot.row_of[node_name], own.scores.nodes
+    view = own.scores.nodes
     if view.whole:
         return row
     found = np.flatnonzero(view.row_numbers() == row)
@@ -232,8 +351,26 @@ class Shadows:
         for shadow in shadows:
             outcome = shadow.look(self.world, pod, decision, waited_seconds, assumptions)
             if outcome:
-                name = shadow.profile.loaded.name
-                self.metrics.shadow_decisions.labels(name, outcome).inc()
+                self._count(shadow, outcome)
+
+    def beside_group(self, scheduler_name: str, waited_seconds: float) -> "BesideGroup | None":
+        """What is kept of the World before a decision on a group; None: no shadow looks at it."""
+        looking: list[Shadow] = []
+        for shadow in self._of.get(scheduler_name, ()):
+            passed_over = shadow.passes_over(waited_seconds)
+            if passed_over is None:
+                looking.append(shadow)
+            elif passed_over:
+                self._count(shadow, passed_over)
+        if not looking:
+            return None
+        # Each has a fork of its own, for what it decides changes it.
+        return BesideGroup(
+            [(shadow, self.world.fork(shadow.profile.random)) for shadow in looking], self._count
+        )
+
+    def _count(self, shadow: Shadow, outcome: str) -> None:
+        self.metrics.shadow_decisions.labels(shadow.profile.loaded.name, outcome).inc()
 
     def described(self, name: str) -> ShadowDiff | None:
         """Differences that a shadow has found, newest first; None: no shadow has that name."""
@@ -252,6 +389,7 @@ class Shadows:
             mean_gain_points=round(shadow.mean_gain, 2),
             differences=[_described(each) for each in reversed(shadow.differences)],
             compatibility=str(shadow.profile.compatibility.release),
+            groups=shadow.groups,
         )
 
     def _made(self, profile: LoadedProfile) -> Shadow:
@@ -272,6 +410,20 @@ class Shadows:
         )
         logger.info("SchedulerProfile %s decides beside %s", profile.name, profile.spec.shadow_of)
         return Shadow(ServedProfile(profile, Assembly(profile, services).framework, random=random))
+
+
+@dataclass(slots=True)
+class BesideGroup:
+    """The shadows that look at one decision on a group, each with the World before it."""
+
+    forks: Sequence[tuple[Shadow, World]]
+    count: Callable[[Shadow, str], None]
+
+    def look(self, request: GroupRequest, decided: DecidedGroup) -> Iterator[None]:
+        """Let the shadows decide, too, in steps."""
+        for shadow, world in self.forks:
+            outcome = yield from shadow.look_at_group(world, request, decided)
+            self.count(shadow, outcome)
 
 
 def counts(shadow: Shadow) -> JsonObject:
@@ -300,4 +452,5 @@ def _described(difference: Difference) -> DecisionDifference:
         shadow_total=difference.shadow_total,
         plugin=difference.plugin,
         reason=difference.reason,
+        group=difference.group or None,
     )

@@ -104,6 +104,18 @@ class GroupDecision:
     """The message says that there are victims."""
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedGroup:
+    """The outcome of a decision on a group, as another profile's is compared with it."""
+
+    key: str
+    """namespace/name."""
+    nodes: Mapping[str, str]
+    """Node by uid, of the members that have one, in the order in which they were placed."""
+    message: str = ""
+    """Why it was not placed."""
+
+
 def decide_group(world: World, profile: ServedProfile, request: GroupRequest) -> Deciding:
     """Place the group: in the best placement, if need be in another order of its members.
 

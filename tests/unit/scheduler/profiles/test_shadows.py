@@ -5,6 +5,7 @@ from typing import Any
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
+from tests.support.pod_groups import make_group, make_member
 from tests.support.storage import claim_volume, make_claim, make_class
 
 PACKING = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
@@ -185,3 +186,35 @@ async def test_why_there_is_nothing_to_shadow() -> None:
         world.apply(other, make_shadow("other"))
         refusal = 'spec.shadowOf: "other" schedules no pods: it is a shadow itself'
         assert refusal_of(world) == refusal
+
+
+async def test_decisions_on_groups_are_compared_as_each_member_found_them() -> None:
+    async with running() as world:
+        world.apply(make_profile("s", gangScheduling=True))
+        world.apply(make_shadow(gangScheduling=True, pluginConfig=PACKING))
+        world.apply(*(make_node(f"n{number}", cpu="4") for number in range(5)))
+        world.apply(make_group("g", 3), make_group("large", 2))
+        world.apply(*(make_member(f"g{n}", "g", scheduler_name="s", cpu="1") for n in range(3)))
+        world.apply(*(make_member(f"l{n}", "large", scheduler_name="s", cpu="9") for n in range(2)))
+        await quiet(60)
+        said = found(world)
+        assert (said["compared"], said["groups"], said["failed"]) == (2, 2, 0)
+        assert said["differing"] == 1
+        assert {each["group"] for each in said["differences"]} == {"default/g"}
+        # The first of them finds only empty nodes; the others would go where it went.
+        assert {each["pod"] for each in said["differences"]} == {"default/g1", "default/g2"}
+        assert all(each["shadowTotal"] > each["total"] for each in said["differences"])
+        assert all(world.node_of(f"g{number}") for number in range(3))
+
+
+async def test_the_same_profile_decides_the_same_on_groups() -> None:
+    async with running() as world:
+        world.apply(make_profile("s", gangScheduling=True), make_shadow(gangScheduling=True))
+        world.apply(*(make_node(f"n{number}", cpu="4") for number in range(20)))
+        world.apply(make_group("g", 10))
+        members = (make_member(f"g{n}", "g", scheduler_name="s", cpu="1") for n in range(10))
+        world.apply(*members)
+        await quiet(60)
+        said = found(world)
+        assert (said["compared"], said["groups"], said["differing"]) == (1, 1, 0)
+        assert all(world.node_of(f"g{number}") for number in range(10))
