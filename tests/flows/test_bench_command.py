@@ -91,7 +91,10 @@ async def test_a_second_scheduler_is_measured_beside_the_first_on_own_nodes(
     assert own
 
 
-async def test_pods_that_nobody_binds_are_a_no(tmp_path: Path) -> None:
+async def test_pods_that_nobody_binds_are_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     async with bare_cluster(tmp_path) as (cluster, access):
         words = ("bench", *access, "--workload", "basic", *SMALL, "--timeout", "1s")
         status, printed, said = await command(*words)
