@@ -1,18 +1,20 @@
 """Files and addresses that profiles name cost their profile alone: none is read or called unasked.
 
 The operator is a process with `--extender-files-dir` and `--extender-allow`; what holds in a pod is
-in tests/unit/models/test_destinations.py, and names that lead elsewhere the second time in
-tests/unit/client/test_web.py.
+in tests/unit/models/test_destinations.py.
 """
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from stellwerk.models.destinations import UrlPrefix
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import EmbeddedCluster
@@ -21,7 +23,12 @@ from tests.support.builders import make_pod
 from tests.support.fake_extender import fake_extender
 from tests.support.in_process import make_profile
 from tests.support.processes import running
-from tests.support.running_operator import is_active, profile_status, until
+from tests.support.running_operator import (
+    is_active,
+    operator_on,
+    profile_status,
+    until,
+)
 
 LONGEST_SECONDS = 2.0
 """A test within the time that the issue gives: the status is written every second."""
@@ -131,7 +138,7 @@ async def test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing(
             assert asyncio.get_running_loop().time() - started < 2 * LONGEST_SECONDS
             for name in ADDRESSES:
                 assert "--extender-allow" in condition(cluster, name, "Accepted")["message"]
-            for name in ("zero", "environ", "output", "up", "out", "linked-zero"):
+            for name in files:
                 said = condition(cluster, name, "ExtenderFilesUsable")["message"]
                 assert "--extender-files-dir" in said, said
             await until(
@@ -147,3 +154,46 @@ def pod_condition(cluster: EmbeddedCluster, name: str) -> str:
     pod = cluster.api.find("pods", "default", name) or {}
     said = (pod.get("status") or {}).get("conditions") or ()
     return " ".join(each.get("message", "") for each in said)
+
+
+async def test_a_name_that_leads_elsewhere_when_it_is_called_is_not_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strangers: list[str] = []
+
+    async def stranger(request: web.Request) -> web.Response:
+        strangers.append(str(request.url))
+        return web.json_response({"nodenames": ["n1"]})
+
+    application = web.Application()
+    application.router.add_route("*", "/{anything:.*}", stranger)
+    listening = TestServer(application)
+    await listening.start_server()
+    url = f"http://turning.example:{listening.port}"
+    answers = ["10.1.2.3"]
+    resolve = type(asyncio.get_running_loop()).getaddrinfo
+
+    async def turning(loop: Any, host: str, port: int, **options: Any) -> Any:
+        if host != "turning.example":
+            return await resolve(loop, host, port, **options)
+        address = answers.pop() if answers else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    monkeypatch.setattr(type(asyncio.get_running_loop()), "getaddrinfo", turning)
+    granted = (UrlPrefix.parse(url),)
+    async with (
+        cluster_for_operator(tmp_path) as (cluster, _),
+        operator_on(cluster, tmp_path, extender_allow=granted),
+    ):
+        create(cluster, "turning", urlPrefix=url)
+        await until(lambda: is_active(cluster, "turning"))
+        assert not condition(cluster, "turning", "ExtenderAddressesAllowed")
+        assert not answers, "it was resolved, and might have been called there"
+        pod = make_pod("of-turning", scheduler_name="turning")
+        cluster.api.create(cluster.api.kinds.resource("pods"), "default", pod)
+        await until(lambda: "127.0.0.1" in pod_condition(cluster, "of-turning"))
+        await until(lambda: condition(cluster, "turning", "ExtenderAddressesAllowed"))
+        said = condition(cluster, "turning", "ExtenderAddressesAllowed")
+        assert (said["status"], "127.0.0.1" in said["message"]) == ("False", True)
+    await listening.close()
+    assert not strangers

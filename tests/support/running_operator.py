@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from stellwerk.app import RunOptions, run
+from stellwerk.models.destinations import UrlPrefix
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.scheduler.profiles import profile_history
@@ -27,6 +28,7 @@ async def operator_on(
     on_port: Callable[[int], None] = lambda _: None,
     *,
     is_prompt: bool = True,
+    extender_allow: tuple[UrlPrefix, ...] = (),
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
 
@@ -40,6 +42,7 @@ async def operator_on(
         kubeconfig=str(kubeconfig),
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
+        extender_allow=extender_allow,
     )
     with prompt() if is_prompt else nullcontext():
         async with _running(options, on_port):

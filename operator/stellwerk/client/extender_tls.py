@@ -87,7 +87,9 @@ class ExtenderFiles:
                 async with asyncio.timeout(FILE_SECONDS):
                     return await self._in_thread(key, self._folder)
             except TimeoutError as error:
-                message = f"{named}: not read within {FILE_SECONDS:g} s"
+                message = (
+                    f"{named}: not read within {FILE_SECONDS:g} s, below the folder of {FILES_FLAG}"
+                )
                 raise UnusableFileError(message) from error
 
     def _in_thread(self, paths: tuple[str, ...], folder: Path) -> asyncio.Future[list[bytes]]:
@@ -99,7 +101,9 @@ class ExtenderFiles:
             try:
                 found = [_file(folder, path) if path else b"" for path in paths]
             except UnusableFileError as error:
-                found = error
+                text = str(error)
+                named = "" if FILES_FLAG in text else f" ({FILES_FLAG} names the folder of files)"
+                found = UnusableFileError(text + named)
             self._under_way.discard(paths)
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_settle, done, found)

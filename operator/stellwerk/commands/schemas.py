@@ -29,6 +29,7 @@ from stellwerk_simulation.answers import (
     ReplayAnswer,
     ReplayComparison,
     SimulationAnswer,
+    SweepAnswer,
 )
 
 
@@ -47,6 +48,7 @@ def printed_kinds() -> list[type[PortAnswer]]:
     return [
         *(each.kind for each in shown),
         SimulationAnswer,
+        SweepAnswer,
         FitAnswer,
         DefragAnswer,
         ReplayAnswer,

@@ -755,7 +755,10 @@ asyncio.run(main())
         timeout=30,
         env=environment,
     )
-    assert (ended.stdout, ended.returncode) == ("/stale: not read within 2 s\n", 0), ended.stderr
+    assert (ended.stdout, ended.returncode) == (
+        "/stale: not read within 2 s, below the folder of --extender-files-dir\n",
+        0,
+    ), ended.stderr
 
 
 async def test_the_names_of_a_secret_lead_nowhere_else() -> None:
