@@ -26,7 +26,7 @@ from stellwerk_simulation.workloads import posted_node
 from tests.benchmarks.workloads import listed_pod
 
 _START_SECONDS: Final = 30.0
-_PODS_A_SECOND: Final = 5000
+_PODS_A_SECOND: Final = 2000
 """At least, where pods are put into the store."""
 
 
