@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from stellwerk import __version__
 from stellwerk.commands import (
+    bench,
     cluster,
     completion,
     convert,
@@ -84,6 +85,7 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     "record": record,
     "simulate": simulate,
     "plan": plan,
+    "bench": bench,
     "version": version,
     "completion": completion,
 }
