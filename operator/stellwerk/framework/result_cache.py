@@ -149,9 +149,11 @@ class CachedStatuses:
 class SpecColumns:
     """Everything cached for one reuse key."""
 
-    __slots__ = ("filters", "fits", "scores", "statuses")
+    __slots__ = ("filters", "fits", "made_at", "scores", "statuses")
 
-    def __init__(self) -> None:
+    def __init__(self, made_at: int) -> None:
+        self.made_at = made_at
+        """The position of `usage_changes` when a pod first asked; the next one finds another."""
         self.filters: dict[str, CachedColumn[np.int32]] = {}
         self.scores: dict[str, CachedColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
@@ -211,32 +213,29 @@ class ResultCache:
         self._max_bytes = max_bytes
         self._came_back = _Keys(max_bytes - max_bytes // _NEW_SHARE)
         self._new = _Keys(max_bytes // _NEW_SHARE)
-        self._latest: Hashable = None
-        """The key asked for last: a pod asks for its own again and again."""
         self._asked: tuple[ChangeLog, int, int] | None = None
         self._changed: NodeView | None = None
         """The last answer: the columns of a pod mostly stand at the same position."""
 
     def columns(self, key: Hashable) -> SpecColumns:
         """The columns of a key, made empty when new; the least recently used make room."""
-        columns_bytes = _BYTES_PER_ROW * self._snapshot.size
         found = self._came_back.use(key)
+        if found is not None:
+            return found
+        columns_bytes = _BYTES_PER_ROW * self._snapshot.size
+        found = self._new.use(key)
         if found is None:
-            found = self._new.use(key)
-            if found is None:
-                found = SpecColumns()
-                self._new.put(key, found, columns_bytes)
-            elif key != self._latest:
-                self._new.drop(key)
-                self._came_back.put(key, found, columns_bytes)
-        self._latest = key
+            found = SpecColumns(self._snapshot.usage_changes.position)
+            self._new.put(key, found, columns_bytes)
+        elif found.made_at != self._snapshot.usage_changes.position:
+            self._new.drop(key)
+            self._came_back.put(key, found, columns_bytes)
         return found
 
     def clear(self) -> None:
         """Forget all columns."""
         self._came_back.clear()
         self._new.clear()
-        self._latest = None
         self._asked = self._changed = None
 
     def refresh(
