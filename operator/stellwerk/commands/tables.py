@@ -54,6 +54,7 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
+from stellwerk.models.troubleshooting import ADDRESS, entry_of
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
 from stellwerk.waiting_line import waiting_for
 from stellwerk_simulation.answers import BenchAnswer
@@ -257,9 +258,17 @@ def _reason_table(rows: Iterable[tuple[str, int, Sequence[str], Sequence[str]]])
     if any(examples for *_, examples in listed):
         table.add_column("FOR EXAMPLE", overflow="fold", style="dim")
     for plugin, nodes, reasons, examples in listed:
-        cells = (f"{nodes}", plugin, ", ".join(reasons), ", ".join(examples))
-        table.add_row(*map(escape, cells[: len(table.columns)]))
+        cells = [escape(each) for each in (f"{nodes}", plugin, "", ", ".join(examples))]
+        cells[2] = ", ".join(_helped(reason, plugin) for reason in reasons)
+        table.add_row(*cells[: len(table.columns)])
     return table
+
+
+def _helped(reason: str, plugin: str) -> str:
+    """A plugin's reason; a terminal that knows links leads from it to what to do."""
+    entry = entry_of(reason, plugin)
+    text = escape(reason)
+    return text if entry is None else f"[link={ADDRESS}#{entry.anchor}]{text}[/link]"
 
 
 def _print_queue(explanation: PodExplanation, to: Console) -> None:
