@@ -474,7 +474,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def check_writable(option: str, path: Path, kinds: Sequence[str], inputs: Sequence[Path]) -> None:
-    """Refuse a file that could not be written at the end, or that somebody else has written.
+    """Refuse a file that could not be written at the end, or was written by another program.
 
     Raises:
         ConfigurationError: it is such a one.
