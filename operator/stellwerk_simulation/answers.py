@@ -65,6 +65,43 @@ class SimulationAnswer(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweptProfile(PortAnswer):
+    """One profile on one cluster, over the seeds."""
+
+    profile: str
+    seeds: int
+    compatibility: str
+    """The Kubernetes release that the decisions followed."""
+    means: Mapping[str, float]
+    """Of each figure, by its name in the table."""
+    half_widths: Mapping[str, float]
+    """Of the 95 % intervals of the means; one seed gives none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptCluster(PortAnswer):
+    """The profiles of a sweep on one of its clusters."""
+
+    cluster: str
+    profiles: Sequence[SweptProfile]
+    comparisons: Sequence[ComparedFigure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepAnswer(PortAnswer):
+    """Everything that came of `stellwerk simulate --sweep`."""
+
+    results: str
+    """The file that holds them."""
+    runs: int
+    missing: int
+    """Those of them that are not in the file."""
+    clusters: Sequence[SweptCluster]
+    conclusions: Sequence[str]
+    """What the runs show, in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitAnswer(PortAnswer):
     """The nodes that would hold pods, `stellwerk plan fit`."""
 

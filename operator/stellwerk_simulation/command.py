@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from stellwerk_simulation.experiment import Experiment
     from stellwerk_simulation.run_metrics import RunResult
     from stellwerk_simulation.sources import Check
+    from stellwerk_simulation.sweep import Sweep
+    from stellwerk_simulation.sweep_results import SweepResults
     from stellwerk_simulation.trace import TracePod
 
 _MOST_SHARE: Final = 10.0
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
     _add_input(parser)
     _add_conduct(parser)
     _add_output(parser)
+    _add_sweep(parser)
     _add_replay(parser)
     add_output(parser)
 
@@ -166,6 +169,31 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Add the options for many runs."""
+    group = parser.add_argument_group("many runs")
+    group.add_argument(
+        "--sweep",
+        metavar="GRID.yaml",
+        type=Path,
+        help="run every profile of a grid on each of its clusters with every seed, and compare; "
+        "what is in the file of results already is not run again",
+    )
+    group.add_argument(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        help="the file of results, in SQLite (default: beside the grid, .sqlite)",
+    )
+    group.add_argument(
+        "--executor",
+        metavar="NAME",
+        help="what makes the runs: processes of this machine (processes, the default), a cluster "
+        "of Dask (dask:HOST:PORT), or what MODULE:NAME makes when called, an executor as of "
+        "concurrent.futures",
+    )
+
+
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     """Add the options that concern a journal in place of a trace."""
     group = parser.add_argument_group("a recording in place of a trace")
@@ -203,6 +231,9 @@ def run(
     if options.replay is not None:
         _check_replay(options)
         return replay(options)
+    if options.sweep is not None:
+        _check_sweep(options)
+        return _sweep(options, show, check)
     _check(options)
     experiment = _experiment(options, live, check)
     for option, value in (("--plot", options.plot), ("--curve", options.curve)):
@@ -215,6 +246,81 @@ def run(
         print(f"stellwerk: {remark}", file=sys.stderr)
     _show(options, experiment, experiment.run(profiles, seeds, options.jobs), show)
     return 0
+
+
+def _sweep(options: argparse.Namespace, show: ShowAnswer, check: "Check") -> int:
+    """Make the runs of a grid that its file of results lacks, and print what all of them show."""
+    from stellwerk_simulation.sweep import LOCAL, Sweep, read_grid  # noqa: PLC0415 as below
+    from stellwerk_simulation.sweep_results import SweepResults  # noqa: PLC0415
+
+    sweep = Sweep.of(read_grid(options.sweep), check)
+    results = SweepResults(options.results or options.sweep.with_suffix(".sqlite"), sweep.digest)
+    try:
+        for remark in sweep.remarks:
+            _say(remark)
+        total, missing = len(sweep.runs), len(sweep.missing(results))
+        if missing < total:
+            _say(f"{total - missing} of {total} runs are in {results.file} already")
+        try:
+            sweep.run(results, options.executor or LOCAL, options.jobs)
+        except KeyboardInterrupt:
+            kept = total - len(sweep.missing(results))
+            _say(f"stopped: {kept} of {total} runs are in {results.file}; the next sweep goes on")
+            raise
+        _show_sweep(options, sweep, results, show)
+    finally:
+        results.close()
+    return 0
+
+
+def _show_sweep(
+    options: argparse.Namespace, sweep: "Sweep", results: "SweepResults", show: ShowAnswer
+) -> None:
+    """Print tables or the answer, and write the page."""
+    from stellwerk_simulation.html_report import page  # noqa: PLC0415 as below
+    from stellwerk_simulation.report import aligned, decided_as, write_whole  # noqa: PLC0415
+    from stellwerk_simulation.sweep import SweepReport  # noqa: PLC0415
+
+    report = SweepReport(sweep, results)
+    tables, concluded = report.tables(), report.conclusions()
+    if options.output in TABLES:
+        print("\n\n".join(f"{title}\n{aligned(lines)}" for title, lines in tables))
+        print("\n".join(["", *concluded]) if concluded else "", end="\n" if concluded else "")
+    else:
+        show(report.answer(), options.output, list(report.by_cluster))
+    followed = decided_as(run.compatibility for runs in report.by_cluster.values() for run in runs)
+    _say(followed)
+    if options.html is not None:
+        shown = [
+            replace(run, profile=f"{cluster}: {run.profile}")
+            for cluster, runs in report.by_cluster.items()
+            for run in runs
+        ]
+        about = [f"{len(shown):,} runs of {options.sweep}, {followed}", *concluded]
+        write_whole(
+            options.html, page(shown, tables, 0, about, _facts_of([options.sweep])).encode()
+        )
+
+
+def _say(line: str) -> None:
+    """A remark on standard error."""
+    print(f"stellwerk: {line}", file=sys.stderr)
+
+
+def _check_sweep(options: argparse.Namespace) -> None:
+    """Refuse options that a grid has in it, or that a sweep does not know."""
+    said = ("nodes", "pods", "kubeconfig", "inflate", "compare", "typical_pods", "seed")
+    for name in said:
+        if getattr(options, name) is not None:
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} does not go with --sweep: the grid says it")
+    if options.profile or options.filename:
+        raise ConfigurationError("--profile and -f do not go with --sweep: the grid says it")
+    for name in ("curve", "plot"):
+        if getattr(options, name) is not None:
+            raise ConfigurationError(f"--{name} shows single runs: not with --sweep")
+    if options.html is not None:
+        _check_writable("--html", options.html, _PAGE_KINDS, [options.sweep])
 
 
 def _experiment(options: argparse.Namespace, live: LiveObjects, check: "Check") -> "Experiment":
@@ -300,20 +406,26 @@ def _facts(
     options: argparse.Namespace, experiment: "Experiment", results: "Sequence[RunResult]"
 ) -> "list[tuple[str, str]]":
     """Facts that a reader needs to run it again."""
-    from stellwerk import __version__  # noqa: PLC0415
-    from stellwerk.clock import SystemClock  # noqa: PLC0415
-
     files = [options.nodes, options.pods, *options.filename, options.typical_pods]
     files += [Path(name) for name in dict.fromkeys(run.profile for run in results)]
     read = [path for path in dict.fromkeys(files) if path is not None and path.is_file()]
     seeds = dict.fromkeys(str(run.seed) for run in results)
     return [
+        *_facts_of(read),
+        ("seeds", ", ".join(seeds)),
+        ("nodes and pods", f"{len(experiment.nodes):,} and {len(experiment.pods):,}"),
+    ]
+
+
+def _facts_of(files: "Sequence[Path]") -> "list[tuple[str, str]]":
+    from stellwerk import __version__  # noqa: PLC0415
+    from stellwerk.clock import SystemClock  # noqa: PLC0415
+
+    return [
         ("command", shlex.join(["stellwerk", *sys.argv[1:]])),
         ("version", __version__),
         ("made", SystemClock().now().isoformat(timespec="seconds")),
-        ("seeds", ", ".join(seeds)),
-        ("nodes and pods", f"{len(experiment.nodes):,} and {len(experiment.pods):,}"),
-        *((str(path), f"sha256 {_digest(path)}") for path in read),
+        *((str(path), f"sha256 {_digest(path)}") for path in files),
     ]
 
 
@@ -325,7 +437,7 @@ def _digest(path: Path) -> str:
 def _check_replay(options: argparse.Namespace) -> None:
     """Refuse options that a replay does not know."""
     of_traces = ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare")
-    for name in (*of_traces, "typical_pods", "plot"):
+    for name in (*of_traces, "typical_pods", "plot", "sweep", "results", "executor"):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ConfigurationError(f"--{option} belongs to a trace, --replay reads a journal")
@@ -343,6 +455,9 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything runs."""
     if options.until:
         raise ConfigurationError("--until goes with --replay")
+    for name in ("results", "executor"):
+        if getattr(options, name) is not None:
+            raise ConfigurationError(f"--{name} goes with --sweep")
     if options.filename and (options.nodes or options.pods or options.kubeconfig):
         raise ConfigurationError("-f has nodes and pods: not with --nodes, --pods or --kubeconfig")
     if not _is_live(options) and not options.filename and None in {options.nodes, options.pods}:

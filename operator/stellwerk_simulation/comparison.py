@@ -114,13 +114,16 @@ def comparison(first: str, second: str, found: Sequence[Difference]) -> list[tup
     return lines
 
 
+def half_width_95(deviation: float, number: int) -> float:
+    """Half the 95 % interval of the mean of so many values, at least two, with this deviation."""
+    freedom = number - 1
+    quantile = _STUDENT_95[freedom - 1] if freedom <= len(_STUDENT_95) else _NORMAL_95
+    return quantile * deviation / math.sqrt(number)
+
+
 def _difference(figure: Figure, pairs: Sequence[tuple[float, float]]) -> Difference:
     gains = [after - before for before, after in pairs]
-    half_width = None
-    if len(gains) > 1:
-        freedom = len(gains) - 1
-        quantile = _STUDENT_95[freedom - 1] if freedom <= len(_STUDENT_95) else _NORMAL_95
-        half_width = quantile * stdev(gains) / math.sqrt(len(gains))
+    half_width = half_width_95(stdev(gains), len(gains)) if len(gains) > 1 else None
     first, second = mean(before for before, _ in pairs), mean(after for _, after in pairs)
     return Difference(figure, first, second, half_width)
 

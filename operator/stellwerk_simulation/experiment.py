@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from stellwerk.clock import Clock, SystemClock
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
@@ -25,10 +25,10 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.models.profile import LoadedProfile
+from stellwerk.models.profile import LoadedProfile, load_profile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.untrusted_text import terminal
-from stellwerk.plugins.registry import watched_kinds
+from stellwerk.plugins.registry import known_plugins, watched_kinds
 from stellwerk_simulation.arrivals import (
     Arrivals,
     as_listed,
@@ -48,16 +48,27 @@ if TYPE_CHECKING:
 
 
 _WIDTH: Final = 30
+_WHOLE: Final = 10
+"""Rates from here on are shown without decimals."""
 
 
 class Progress:
     """One line that is written over and over."""
 
     def __init__(
-        self, total: int, output: TextIO | None = None, clock: Clock | None = None
+        self,
+        total: int,
+        output: TextIO | None = None,
+        clock: Clock | None = None,
+        *,
+        unit: str = "pods",
+        done: int = 0,
     ) -> None:
-        """`total`: arrivals of all runs; `output`: standard error, unless given."""
-        self._total = max(1, total)
+        """`total`: arrivals of all runs, or other units; `output`: standard error, unless given.
+
+        `done`: how many of them were there before.
+        """
+        self._total, self._unit, self._done = max(1, total), unit, done
         self._output = terminal(output or sys.stderr)
         self._clock = clock or SystemClock()
         self._started_seconds = self._clock.monotonic()
@@ -80,9 +91,10 @@ class Progress:
         share = min(1.0, arrived / self._total)
         bar = "#" * int(_WIDTH * share)
         elapsed = self._clock.monotonic() - self._started_seconds
-        rate = arrived / elapsed if elapsed > 0 else 0.0
+        rate = (arrived - self._done) / elapsed if elapsed > 0 else 0.0
         left = f"{(self._total - arrived) / rate:.0f} s left" if rate else "…"
-        return f"[{bar:<{_WIDTH}}] {100 * share:3.0f} %  {rate:.0f} pods/s  {left}"
+        shown = f"{rate:.0f}" if rate >= _WHOLE or not rate else f"{rate:.2f}"
+        return f"[{bar:<{_WIDTH}}] {100 * share:3.0f} %  {shown} {self._unit}/s  {left}"
 
 
 _MIB = 1 << 20
@@ -167,6 +179,8 @@ class Experiment:
     """Every object of the sources."""
     expected: Sequence[TracePod] | None = None
     """The pods that ready profiles expect; None: those that arrive."""
+    manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Profiles by name that are not looked for in files."""
 
     @classmethod
     def read(
@@ -278,6 +292,11 @@ class Experiment:
         return replace(arrivals, cluster_objects=self.cluster_objects)
 
     def _profile(self, name: str) -> LoadedProfile:
+        if name in self.manifests:
+            try:
+                return load_profile(self.manifests[name], known_plugins())
+            except ProfileError as error:
+                raise ConfigurationError(f"{name}: {error}") from error
         expected = self.pods if self.expected is None else self.expected
         return profile_of(name, typical_pods(expected), expected)
 
@@ -345,7 +364,7 @@ class Experiment:
             min(jobs, len(runs)), context, initializer=_start_worker, initargs=(shared,)
         )
         try:
-            with _interrupts_left_to_parent():
+            with interrupts_left_to_parent():
                 futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
             pending: set[Future[RunResult]] = set(futures)
             while pending:
@@ -377,7 +396,7 @@ class _NotWantedError(Exception):
 
 
 @contextmanager
-def _interrupts_left_to_parent() -> Iterator[None]:
+def interrupts_left_to_parent() -> Iterator[None]:
     """Processes that are started here do not hear Ctrl-C; this one ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield

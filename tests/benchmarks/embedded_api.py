@@ -25,7 +25,7 @@ from stellwerk_cluster.command import install_profiles
 from tests.benchmarks.workloads import listed_pod, posted_node
 
 _START_SECONDS: Final = 30.0
-_PODS_A_SECOND: Final = 5000
+_PODS_A_SECOND: Final = 2000
 """At least, where pods are put into the store."""
 
 

@@ -113,7 +113,7 @@ def make_pod(kind: str, index: int, bound_to: str | None = None) -> JsonObject:
 
 def namespace(index: int) -> str:
     """The namespace of bound pod number `index`."""
-    return f"team-{index // NAMESPACE_PODS}"
+    return f"team-{index // NAMESPACE_PODS:03}"
 
 
 def listed_node(index: int) -> JsonObject:
@@ -131,9 +131,9 @@ def listed_node(index: int) -> JsonObject:
     return node
 
 
-def listed_pod(index: int, nodes: int) -> JsonObject:
+def listed_pod(index: int, nodes: int, kind: str = "basic") -> JsonObject:
     """Bound pod number `index` as a list has it: it runs, and a ReplicaSet owns it."""
-    pod = posted_pod("basic", index, prefix="init")
+    pod = posted_pod(kind, index, prefix="init")
     owner = index // _OWNED
     pod["metadata"] |= {
         "namespace": namespace(index),

@@ -28,6 +28,7 @@ from stellwerk_simulation.answers import (
     ReplayAnswer,
     ReplayComparison,
     SimulationAnswer,
+    SweepAnswer,
 )
 
 
@@ -46,6 +47,7 @@ def printed_kinds() -> list[type[PortAnswer]]:
     return [
         *(each.kind for each in shown),
         SimulationAnswer,
+        SweepAnswer,
         FitAnswer,
         DefragAnswer,
         ReplayAnswer,
