@@ -70,7 +70,7 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "15: connections of the embedded API live for ever",
+        "15: connections of the embedded API never end",
         "1,000 connections, 256 of unknown peers, 16 MiB; watchers that do not read are cut off",
         "3,500 peers: 118 → 137 MiB",
         (
