@@ -33,14 +33,8 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST
-from tests.benchmarks.workloads import (
-    KINDS,
-    NAMESPACE_PODS,
-    listed_node,
-    listed_pod,
-    namespace,
-    posted_pod,
-)
+from stellwerk_simulation.workloads import KINDS, posted_pod
+from tests.benchmarks.workloads import NAMESPACE_PODS, listed_node, listed_pod, namespace
 from tests.support.memory_client import MemoryClient
 
 PENDING: Final = 100_000

@@ -22,7 +22,8 @@ import uvloop
 from stellwerk.garbage import collect_seldom
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
-from tests.benchmarks.workloads import listed_pod, posted_node
+from stellwerk_simulation.workloads import posted_node
+from tests.benchmarks.workloads import listed_pod
 
 _START_SECONDS: Final = 30.0
 _PODS_A_SECOND: Final = 2000
