@@ -115,6 +115,12 @@ bench-simulate: $(READY) ## CPU seconds of a simulation for each ready profile (
 bench-parts: $(READY) ## what single parts cost: queue, pairwise plugins
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks
 
+.PHONY: bench-scale
+bench-scale: $(READY) ## 50,000 nodes and 500,000 pods: memory, time until ready, decisions, longest step (about ten minutes)
+	@$(BIN)/python -m tests.benchmarks.bench_memory
+	@$(BIN)/python -m tests.benchmarks.bench_scale --events
+	@$(BIN)/python -m tests.benchmarks.bench_drain --nodes 50000 --init 500000 --stored --pods 2000
+
 .PHONY: bench-storm
 bench-storm: $(READY) ## the cost of 1,000 node updates/s while 10,000 pods wait
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks/test_storm.py

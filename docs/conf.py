@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from docutils import nodes
 from pygments.lexers import TextLexer
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 from stellwerk import __version__
+from stellwerk.models import troubleshooting
 
 HERE: Final = Path(__file__).parent
 project = "Stellwerk"
@@ -28,6 +30,7 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 linkcheck_timeout = 20
+linkcheck_ignore = [r"https://stellwerk\.dev/"]  # what is not published yet
 
 NAPOLEON: Final = Config(napoleon_use_ivar=True)
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
@@ -51,6 +54,17 @@ def outside_links(_: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
     source[0] = _LINK.sub(shown, source[0])
 
 
+def name_entries(app: Any, tree: nodes.document) -> None:  # noqa: ANN401 Sphinx
+    """Give each entry of the page on troubleshooting its anchor."""
+    if app.env.docname != "troubleshooting":
+        return
+    tables = list(tree.findall(nodes.table))
+    for section, table in zip(troubleshooting.sections(), tables, strict=True):
+        (body,) = table.findall(nodes.tbody)
+        for entry, row in zip(section.entries, body.children, strict=True):
+            row["ids"].append(entry.anchor)
+
+
 def google_docstring(_: Any, what: str, *described: Any) -> None:  # noqa: ANN401 Sphinx
     """Read sections of docstrings as ours are written; attributes have none."""
     lines = described[-1]
@@ -61,5 +75,6 @@ def google_docstring(_: Any, what: str, *described: Any) -> None:  # noqa: ANN40
 def setup(app: Any) -> None:  # noqa: ANN401 Sphinx
     """Prepare the reading of pages and docstrings."""
     app.connect("source-read", outside_links)
+    app.connect("doctree-read", name_entries)
     app.connect("autodoc-process-docstring", google_docstring)
     app.add_lexer("mermaid", TextLexer)

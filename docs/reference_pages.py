@@ -1,19 +1,28 @@
 """The reference, made from the code: `python docs/reference_pages.py FOLDER`, before Sphinx.
 
-Invariant: no sentence about a field, a command, a metric or a plugin is written here; each is the
-one that the code has.
+Invariant: no sentence about a field, a command, a metric, a plugin or an annotation is written
+here; each is the one that the code has. What stands here is how stable kube-scheduler calls a
+metric.
 """
 
 import argparse
+import ast
+import importlib
+import inspect
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import stellwerk
+from stellwerk import cli
 from stellwerk.cli import build_parser
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.metrics import Metrics
+from stellwerk.models import troubleshooting
 from stellwerk.models.crd import crd_manifest
 from stellwerk.plugins.registry import DISTRIBUTION, IN_TREE, describe, installed_points
 from stellwerk.serving.openapi import openapi_document
@@ -21,7 +30,13 @@ from stellwerk.serving.openapi import openapi_document
 if TYPE_CHECKING:
     from stellwerk.framework.interface import Plugin
 
+_STATUSES: Final = (
+    "The exit status is 0 where the question was answered, 1 where the answer is no or "
+    "something failed, 2 for a mistake in arguments, files or kubeconfig, and 3 where the "
+    "cluster or the operator does not answer."
+)
 MADE: Final = "This page is made from the code when the site is built."
+_OURS: Final = re.compile(r"([a-z]+\.)?stellwerk\.dev/(?!v[0-9])[a-z][a-z0-9-]*")
 _PARAGRAPH_END: Final = re.compile(r"\n\s*\n")
 
 
@@ -65,11 +80,7 @@ def commands() -> Iterator[str]:
     """Each command with its options and examples, from the parsers."""
     parser = build_parser()
     yield from _head("Commands", parser.description or "")
-    yield (
-        "The exit status is 0 where the question was answered, 1 where the answer is no or "
-        "something failed, 2 for a mistake in arguments, files or kubeconfig, and 3 where the "
-        "cluster or the operator does not answer.\n"
-    )
+    yield f"{_STATUSES}\n"
     for name, command in _subcommands(parser):
         yield from _command(name, command, 2)
 
@@ -77,11 +88,22 @@ def commands() -> Iterator[str]:
 def metrics() -> Iterator[str]:
     """Each family of /metrics."""
     yield from _head("Metrics", "The families of `/metrics`, in the order in which they appear.")
+    yield (
+        "Stability is that of kube-scheduler v1.36, which keeps a STABLE or BETA metric for some "
+        "releases and an ALPHA one for none. Stellwerk's own change by the rule of "
+        "[releases](../../compatibility.md#what-may-change).\n"
+    )
     rows = (
-        (f"`{family.name}`", _kind_of(family), _codes(family.label_names), family.text)
+        (
+            f"`{family.name}`",
+            _kind_of(family),
+            _codes(family.label_names),
+            _stability(family.name),
+            family.text,
+        )
         for family in Metrics().families
     )
-    yield from _table(("name", "type", "labels", "meaning"), rows)
+    yield from _table(("name", "type", "labels", "stability", "meaning"), rows)
 
 
 def plugins() -> Iterator[str]:
@@ -97,11 +119,57 @@ def plugins() -> Iterator[str]:
         yield f"{_first_paragraph(source.__doc__)}\n"
         points = sorted(point.value for point in description.extension_points)
         yield f"Extension points: {_codes(points)}\n"
+        own = {plugin.name for plugin in IN_TREE}
+        known = [
+            entry
+            for section in troubleshooting.sections()
+            for entry in section.entries
+            if name in entry.plugins
+        ]
+        if known:
+            place = "../../troubleshooting.md"
+            reasons = (f"[{each.cells[0]}]({place}#{each.anchor})" for each in known)
+            yield f"Reasons it gives: {'; '.join(reasons)}\n"
+        events = list(_events(source)) if name in own else []
+        if events:
+            yield f"Events that may end its rejection: {_codes(dict.fromkeys(events))}\n"
         model = description.args_model
         if model is None:
             yield "It takes no arguments.\n"
         else:
             yield from _arguments(model.model_json_schema(by_alias=True))
+
+
+def annotations() -> Iterator[str]:
+    """Annotations and labels with the project's prefixes, as the modules that own them say."""
+    yield from _head(
+        "Annotations and labels",
+        "What Stellwerk writes and reads on objects beside their fields; those of the embedded "
+        "cluster's stages are with [hollow nodes](../../hollow-nodes.md).",
+    )
+    rows = sorted(_named_constants())
+    yield from _table(("name", "where", "meaning"), rows)
+
+
+def exit_codes() -> Iterator[str]:
+    """The exit statuses of every command, from the kinds of errors that lead to them."""
+    yield from _head("Exit codes", _STATUSES)
+    statuses: dict[int, list[str]] = {}
+    for error in _errors(SchedulerError):
+        status = cli.status_of(error.__new__(error))
+        statuses.setdefault(status, []).append(error.__name__)
+    rows = [("0", "The question was answered, or the work is done.", "")]
+    rows += [
+        (
+            f"{status}",
+            _first_paragraph(_WITH_STATUS[status].__doc__),
+            _codes(sorted(names)),
+        )
+        for status, names in sorted(statuses.items())
+    ]
+    rows.append(("130", "Interrupted by Ctrl-C.", "`KeyboardInterrupt`"))
+    yield from _table(("status", "means", "errors"), rows)
+    yield "With `--exit-code`, 1 is an answer, too; the help of the command says which.\n"
 
 
 def port() -> Iterator[str]:
@@ -131,7 +199,66 @@ PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "metrics": metrics,
     "plugins": plugins,
     "port": port,
+    "annotations": annotations,
+    "exit-codes": exit_codes,
 }
+
+STABLE: Final = frozenset(
+    {
+        "scheduler_framework_extension_point_duration_seconds",
+        "scheduler_pending_pods",
+        "scheduler_pod_scheduling_attempts",
+        "scheduler_preemption_attempts_total",
+        "scheduler_preemption_victims",
+        "scheduler_queue_incoming_pods_total",
+        "scheduler_schedule_attempts_total",
+        "scheduler_scheduling_attempt_duration_seconds",
+    }
+)
+BETA: Final = frozenset({"scheduler_pod_scheduling_sli_duration_seconds"})
+_WITH_STATUS: Final = {1: SchedulerError, 2: ConfigurationError, 3: UnreachableError}
+
+
+def _stability(name: str) -> str:
+    if name.startswith("stellwerk_"):
+        return "own"
+    return "STABLE" if name in STABLE else "BETA" if name in BETA else "ALPHA"
+
+
+def _errors(kind: type[SchedulerError]) -> Iterator[type[SchedulerError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _errors(below)
+
+
+def _events(plugin: "type[Plugin]") -> Iterator[str]:
+    """The events that a plugin's own code registers, as `Resource: Action`."""
+    for node in ast.walk(ast.parse(inspect.getsource(inspect.getmodule(plugin) or plugin))):
+        match node:
+            case ast.Call(func=ast.Name(id="ClusterEventWithHint"), args=[resource, action, *_]):
+                words = re.sub(r"(Resource|Action)\.", "", ast.unparse(action)).split(" | ")
+                named = ast.unparse(resource).removeprefix("Resource.")
+                yield f"{named}: {', '.join(words)}"
+
+
+def _named_constants() -> Iterator[tuple[str, str, str]]:
+    """(name, module, meaning) of each documented constant that is a name with a prefix of ours."""
+    root = Path(stellwerk.__file__).parent.parent
+    for file in sorted(root.glob("stellwerk*/**/*.py")):
+        text = file.read_text(encoding="utf-8")
+        if "stellwerk.dev" not in text and "{GROUP}/" not in text:
+            continue
+        name = ".".join(file.relative_to(root).with_suffix("").parts)
+        body = ast.parse(text).body
+        for statement, following in pairwise(body):
+            match statement, following:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=constant)),
+                    ast.Expr(value=ast.Constant(value=str(meaning))),
+                ):
+                    value = getattr(importlib.import_module(name), constant, None)
+                    if isinstance(value, str) and _OURS.fullmatch(value):
+                        yield f"`{value}`", f"`{name}`", _first_paragraph(meaning)
 
 
 def _kind_of(family: object) -> str:

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from stellwerk import __version__
 from stellwerk.commands import (
+    bench,
     cluster,
     completion,
     convert,
@@ -84,6 +85,7 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     "record": record,
     "simulate": simulate,
     "plan": plan,
+    "bench": bench,
     "version": version,
     "completion": completion,
 }
@@ -109,7 +111,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except SchedulerError as error:
         print(printable_lines(f"stellwerk: {error}"), file=sys.stderr)
-        return _status_of(error)
+        return status_of(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -125,7 +127,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     return status
 
 
-def _status_of(error: SchedulerError) -> int:
+def status_of(error: SchedulerError) -> int:
+    """The exit status of a command that ends with an error."""
     if isinstance(error, ConfigurationError):
         return USAGE_ERROR
     return UNREACHABLE if isinstance(error, UnreachableError) else 1

@@ -1,4 +1,4 @@
-"""Answers of simulations, plans and replays, as programs read them.
+"""Answers of simulations, plans, replays and benchmarks, as programs read them.
 
 The command line prints them with `-o json|yaml`; docs/answers.json has their schemas. Invariant: a
 field that is not known is absent, and an amount of something is a number with its unit in its name.
@@ -202,3 +202,38 @@ class ReplayComparison(PortAnswer):
     """`stellwerk simulate --replay --profile`: the pods of a journal under other profiles."""
 
     profiles: Sequence[ReplayedProfile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRun(PortAnswer):
+    """One workload with one scheduler."""
+
+    workload: str
+    scheduler: str
+    pods: int
+    bound: int
+    """How many of them had a node in time; without any, there are no figures."""
+    seconds: float | None = None
+    """From the first pod's creation to the last binding."""
+    pods_per_second: float | None = None
+    p50_milliseconds: float | None = None
+    """From a pod's creation to its binding, as a watch told of it."""
+    p90_milliseconds: float | None = None
+    p99_milliseconds: float | None = None
+    cpu_milliseconds_per_pod: float | None = None
+    """Of the scheduler, on the embedded cluster alone."""
+    peak_mib: float | None = None
+    """The scheduler's largest size up to then, likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchAnswer(PortAnswer):
+    """What `stellwerk bench` has measured."""
+
+    server_version: str
+    embedded: bool
+    """Whether the cluster was the embedded one."""
+    nodes: int
+    rate: int | None = None
+    """Pods a second; absent: they were created at once."""
+    runs: Sequence[BenchRun]

@@ -26,7 +26,7 @@ ARRIVES: Final = "simulation.stellwerk.dev/arrives-seconds"
 RUNS: Final = "simulation.stellwerk.dev/runs-seconds"
 """The annotation of a pod: how long it runs; without it, for as long as the simulation."""
 HOURLY_PRICE: Final = "simulation.stellwerk.dev/hourly-price"
-"""The annotation of a node."""
+"""The annotation of a node: what it costs while it is in use."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that is over."""

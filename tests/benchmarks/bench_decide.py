@@ -24,7 +24,8 @@ from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.snapshot import NodeView
-from tests.benchmarks.workloads import KINDS, make_node, make_pod, node_name
+from stellwerk_simulation.workloads import KINDS, node_name
+from tests.benchmarks.workloads import make_node, make_pod
 
 BOUND_PER_NODE: Final = 6
 _ROOM_PER_NODE: Final = {"anti": 1}

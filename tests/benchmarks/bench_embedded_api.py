@@ -22,8 +22,8 @@ import uvloop
 import yaml
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.workloads import node_name
 from tests.benchmarks.embedded_api import embedded_api
-from tests.benchmarks.workloads import node_name
 
 _NODES: Final = 100
 _WATCHES: Final = 10

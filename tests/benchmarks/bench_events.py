@@ -28,7 +28,8 @@ from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
-from tests.benchmarks.workloads import make_node, node_name
+from stellwerk_simulation.workloads import node_name
+from tests.benchmarks.workloads import make_node
 from tests.support.fake_api import client_of, kubeconfig
 from tests.support.fake_watch import FakeKind, FakeWatchApi
 from tests.support.in_process import InProcess

@@ -33,14 +33,8 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST
-from tests.benchmarks.workloads import (
-    KINDS,
-    NAMESPACE_PODS,
-    listed_node,
-    listed_pod,
-    namespace,
-    posted_pod,
-)
+from stellwerk_simulation.workloads import KINDS, posted_pod
+from tests.benchmarks.workloads import NAMESPACE_PODS, listed_node, listed_pod, namespace
 from tests.support.memory_client import MemoryClient
 
 PENDING: Final = 100_000
@@ -71,11 +65,11 @@ class _Silent(Recorder):
 class _Server(MemoryClient):
     """Lists made-up nodes and pods by pages of bytes, and confirms what is bound."""
 
-    def __init__(self, nodes: int, pods: int) -> None:
+    def __init__(self, nodes: int, pods: int, kind: str) -> None:
         super().__init__()
         self.items: Mapping[str, tuple[int, Callable[[int], JsonObject]]] = {
             "/api/v1/nodes": (nodes, listed_node),
-            "/api/v1/pods": (pods, lambda index: listed_pod(index, nodes)),
+            "/api/v1/pods": (pods, lambda index: listed_pod(index, nodes, kind)),
         }
         self.making_seconds = 0.0
         """CPU time that making pages has taken, which is no work of the operator's."""
@@ -183,9 +177,10 @@ class Size:
 class Cluster:
     """An operator that has listed a cluster of some size."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, kind: str = "basic") -> None:
+        """`kind` is the workload of the pods that are bound already."""
         self.size = size
-        self.server = _Server(size.nodes, size.pods)
+        self.server = _Server(size.nodes, size.pods, kind)
         self.metrics = Metrics()
         self.operator = Operator(
             self.server, _Silent(), self.metrics, SystemClock(), RunOptions(), numbers=Random

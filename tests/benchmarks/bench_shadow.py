@@ -15,7 +15,8 @@ import time
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
-from tests.benchmarks.workloads import KINDS, make_node, make_pod
+from stellwerk_simulation.workloads import KINDS
+from tests.benchmarks.workloads import make_node, make_pod
 from tests.support.in_process import make_profile, quiet, running
 
 _TURNS = 200

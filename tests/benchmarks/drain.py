@@ -16,15 +16,16 @@ import orjson
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.models.json_values import JsonObject
-from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, running
-from tests.benchmarks.workloads import (
+from stellwerk_simulation.workloads import (
     HIGH_PRIORITY,
+    LOW_PODS_PER_NODE,
     SCHEDULER_NAME,
     node_name,
     on_node,
     posted_node,
     posted_pod,
 )
+from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, running
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 _NODES: Final = "/api/v1/nodes"
@@ -32,7 +33,6 @@ _PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CREATORS: Final = 48
 _FEW: Final = 10
 """With so few bindings no rate is worth computing."""
-_LOW_PODS_PER_NODE: Final = 4
 _READY_POLL_SECONDS: Final = 0.1
 
 
@@ -183,7 +183,7 @@ class Drain:
         if load.kind == "preempt":
             await self._api.post(_PRIORITY_CLASSES, HIGH_PRIORITY)
             await asyncio.sleep(1)  # admission reads classes through a cache
-            bound += self._bound_pods("low", "low", _LOW_PODS_PER_NODE * load.nodes)
+            bound += self._bound_pods("low", "low", LOW_PODS_PER_NODE * load.nodes)
         await self._api.post_all(PODS, bound)
 
     def _bound_pods(self, kind: str, prefix: str, count: int) -> list[JsonObject]:

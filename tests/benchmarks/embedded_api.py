@@ -22,10 +22,11 @@ import uvloop
 from stellwerk.garbage import collect_seldom
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
-from tests.benchmarks.workloads import listed_pod, posted_node
+from stellwerk_simulation.workloads import posted_node
+from tests.benchmarks.workloads import listed_pod
 
 _START_SECONDS: Final = 30.0
-_PODS_A_SECOND: Final = 5000
+_PODS_A_SECOND: Final = 2000
 """At least, where pods are put into the store."""
 
 

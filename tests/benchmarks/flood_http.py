@@ -17,10 +17,10 @@ import aiohttp
 import orjson
 
 from stellwerk.client.credentials import load_credentials
+from stellwerk_simulation.workloads import SCHEDULER_NAME, node_name
 from tests.benchmarks.drain import Api, Scheduler
 from tests.benchmarks.flood import FLOOD, FULL_CPU, TEMPLATES, Load, flood_pod
 from tests.benchmarks.scheduler_process import SchedulerProcess, running
-from tests.benchmarks.workloads import SCHEDULER_NAME, node_name
 from tests.support.builders import make_pod
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from stellwerk.framework.runtime import FilterPhase, ScorePhase
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from tests.benchmarks.workloads import KINDS, make_node, make_pod
+from stellwerk_simulation.workloads import KINDS
+from tests.benchmarks.workloads import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping
 

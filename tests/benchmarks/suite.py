@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.workloads import CONSTRAINED, KINDS
 from tests.benchmarks import bench_decide, bench_drain, bench_events
 from tests.benchmarks.chart import line_chart
 from tests.benchmarks.drain import Load, Scheduler
-from tests.benchmarks.workloads import CONSTRAINED, KINDS
 
 Rows = list[JsonObject]
 

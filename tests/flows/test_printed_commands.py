@@ -60,6 +60,7 @@ _COMPLETED: Final = {
     "plan defrag": "plan defrag --free nodes=1 --bare-pods --cordon",
     "plan profile hello": "plan profile best-fit",
     "shadow diff hello": "shadow diff packing-next",
+    "bench": "bench --workload basic --nodes 5 --pods 10",
     "profile history hello": "profile history packing",
 }
 """Commands that the README names without what they need."""

@@ -1,10 +1,13 @@
 """docs/compatibility.md says what the tables of `models.compatibility` say."""
 
 import importlib
+import re
+import tomllib
 from collections.abc import Iterator
 
 import pytest
 
+from stellwerk import __version__
 from stellwerk.models.api_kinds import API_KINDS, ApiKind, Served, chosen_version
 from stellwerk.models.compatibility import (
     GATES,
@@ -16,6 +19,8 @@ from stellwerk.models.compatibility import (
     Row,
     Stage,
 )
+from stellwerk.models.crd import crd_manifest
+from stellwerk.models.profile import GROUP
 from tests.support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -152,3 +157,20 @@ def test_a_rule_is_asked_for_somewhere() -> None:
         if path.name != "compatibility.py"
     )
     assert [rule for rule in ReleaseRule if f"ReleaseRule.{rule.name}" not in source] == []
+
+
+def test_the_page_has_the_row_of_this_version() -> None:
+    """What runs with what: the version, the releases, the definition's version and Python."""
+    (row,) = re.findall(rf"^\| {re.escape(minor_version())} \|.*$", PAGE, re.MULTILINE)
+    oldest, *_, newest = sorted(Release)
+    (served,) = crd_manifest()["spec"]["versions"]
+    assert f"| {oldest} to {newest} |" in row
+    assert f"`{GROUP}/{served['name']}`, served and stored" in row
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    pythons = re.findall(r"Python :: (3\.\d+)", " ".join(classifiers))
+    assert f"| {pythons[0]} to {pythons[-1]} |" in row
+
+
+def minor_version() -> str:
+    """The version without its last number."""
+    return __version__.rpartition(".")[0]

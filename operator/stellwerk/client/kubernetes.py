@@ -30,7 +30,7 @@ from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -215,6 +215,19 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         accept = _DISCOVERY if path == "/apis" else ""
         return await self._transport.send(ApiRequest("GET", path, accept=accept))
+
+    @property
+    def server(self) -> str:
+        """The base URL of the API."""
+        return self._transport.server
+
+    def watch(self, path: str) -> AsyncGenerator[bytes]:
+        """Give the events of a watch, a line each, until the server ends it.
+
+        Raises:
+            ApiError: it was refused, or broke.
+        """
+        return self._transport.stream(path)
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:

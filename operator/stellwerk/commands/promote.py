@@ -79,6 +79,7 @@ def _described(planned: "Promotion") -> str:
     changed = spec_difference(
         planned.active["spec"], planned.active_spec, f"{active} as it is", f"{active} promoted"
     )
+    changed = changed or f"{active} has the spec of {shadow} already.\n"
     return f"{changed}{_comparisons(planned, active, shadow)}\n"
 
 

@@ -23,6 +23,7 @@ from stellwerk.commands.tables import (
 )
 from stellwerk.models.answers.answer import PortAnswer, schemas
 from stellwerk_simulation.answers import (
+    BenchAnswer,
     DefragAnswer,
     FitAnswer,
     ReplayAnswer,
@@ -52,6 +53,7 @@ def printed_kinds() -> list[type[PortAnswer]]:
         DefragAnswer,
         ReplayAnswer,
         ReplayComparison,
+        BenchAnswer,
     ]
 
 

@@ -54,8 +54,10 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
+from stellwerk.models.troubleshooting import ADDRESS, entry_of
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
 from stellwerk.waiting_line import waiting_for
+from stellwerk_simulation.answers import BenchAnswer
 
 _UNBROKEN: Final = 10_000
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
@@ -254,9 +256,17 @@ def _reason_table(rows: Iterable[tuple[str, int, Sequence[str], Sequence[str]]])
     if any(examples for *_, examples in listed):
         table.add_column("FOR EXAMPLE", overflow="fold", style="dim")
     for plugin, nodes, reasons, examples in listed:
-        cells = (f"{nodes}", plugin, ", ".join(reasons), ", ".join(examples))
-        table.add_row(*map(escape, cells[: len(table.columns)]))
+        cells = [escape(each) for each in (f"{nodes}", plugin, "", ", ".join(examples))]
+        cells[2] = ", ".join(_helped(reason, plugin) for reason in reasons)
+        table.add_row(*cells[: len(table.columns)])
     return table
+
+
+def _helped(reason: str, plugin: str) -> str:
+    """A plugin's reason; a terminal that knows links leads from it to what to do."""
+    entry = entry_of(reason, plugin)
+    text = escape(reason)
+    return text if entry is None else f"[link={ADDRESS}#{entry.anchor}]{text}[/link]"
 
 
 def _print_queue(explanation: PodExplanation, to: Console) -> None:
@@ -524,18 +534,55 @@ def _print_members(explanation: GroupExplanation, would: GroupForecast | None, t
     to.print(table)
 
 
+# --- a benchmark --------------------------------------------------------------------------------
+
+
+def print_bench(answer: BenchAnswer, to: Console) -> None:
+    """A row for each workload and scheduler; a second scheduler is compared with the first."""
+    where = "the embedded cluster" if answer.embedded else f"Kubernetes {answer.server_version}"
+    how = "at once" if answer.rate is None else f"{answer.rate} a second"
+    to.print(Text(f"{answer.nodes} nodes of {where}; the pods of a workload are created {how}"))
+    table = Table(box=None, pad_edge=False)
+    for title in ("WORKLOAD", "SCHEDULER"):
+        table.add_column(title, overflow="fold")
+    titles = ["BOUND", "PODS/S", "P50 ms", "P99 ms"]
+    costs = any(each.cpu_milliseconds_per_pod is not None for each in answer.runs)
+    several = len({each.scheduler for each in answer.runs}) > 1
+    titles += ["CPU ms/POD", "MiB"] if costs else []
+    titles += ["OF THE FIRST"] if several else []
+    for title in titles:
+        table.add_column(title, justify="right")
+    first: dict[str, float] = {}
+    for each in answer.runs:
+        bound = f"{each.bound}" if each.bound == each.pods else f"{each.bound} of {each.pods}"
+        row = [each.workload, each.scheduler, bound]
+        row += [_amount(each.pods_per_second), _amount(each.p50_milliseconds)]
+        row += [_amount(each.p99_milliseconds)]
+        row += [_amount(each.cpu_milliseconds_per_pod), _amount(each.peak_mib)] if costs else []
+        if several:
+            speed = each.pods_per_second
+            of = first.setdefault(each.workload, speed) if speed else None
+            row.append(f"{speed / of:.2f}" if speed and of else "")
+        table.add_row(*map(Text, row))
+    to.print(table)
+
+
+def _amount(number: float | None) -> str:
+    return "" if number is None else f"{number:,.1f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004 one digit
+
+
 # --- a shadow -----------------------------------------------------------------------------------
 
 
 def print_shadow(answer: ShadowDiff, to: Console) -> None:
     """The counts of a shadow, and the newest differences."""
-    to.print(
-        Text(
-            f"{answer.profile} decides beside {answer.shadow_of}: {answer.differing} of "
-            f"{answer.compared} decisions differ; its own nodes score {answer.mean_gain} more on "
-            "the average"
+    found = "no decision was compared yet"
+    if answer.compared:
+        found = (
+            f"{answer.differing} of {answer.compared} decisions differ; its own nodes score "
+            f"{answer.mean_gain} more on the average"
         )
-    )
+    to.print(Text(f"{answer.profile} decides beside {answer.shadow_of}: {found}"))
     left_out = [
         f"{number} {what}"
         for number, what in ((answer.skipped, "skipped"), (answer.failed, "failed"))

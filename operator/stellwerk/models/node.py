@@ -7,11 +7,12 @@ dirties nothing.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
-from stellwerk.models.json_values import JsonObject, text, text_map, text_or_empty, texts
+from stellwerk.models.json_values import JsonObject, packed, text, text_map, text_or_empty, texts
 from stellwerk.models.quantity import resource_amount, whole_units
 from stellwerk.models.taints import Taint, parse_taints
 
@@ -67,7 +68,13 @@ def zone_key(labels: Mapping[str, str]) -> str:
     """The key that interleaves zones in the visiting order; beta labels first (`GetZoneKey`)."""
     region = labels.get(BETA_REGION_LABEL) or labels.get(REGION_LABEL) or ""
     zone = labels.get(BETA_ZONE_LABEL) or labels.get(ZONE_LABEL) or ""
-    return f"{region}:\x00:{zone}" if region or zone else ""
+    return _joined(region, zone) if region or zone else ""
+
+
+@lru_cache(maxsize=4096)
+def _joined(region: str, zone: str) -> str:
+    """One text for all nodes of a zone."""
+    return f"{region}:\x00:{zone}"
 
 
 def parse_node(obj: JsonObject) -> NodeInfo:
@@ -121,7 +128,7 @@ def _amounts(quantities: JsonObject | None) -> Mapping[str, int]:
         }
         if len(_amounts_of) >= _MANY_AMOUNTS:
             _amounts_of.clear()
-        _amounts_of[key] = found
+        _amounts_of[packed(key)] = found
     return found
 
 

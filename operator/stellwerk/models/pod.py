@@ -20,6 +20,7 @@ from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
     JsonObject,
     number_or_none,
+    packed,
     text,
     text_map,
     text_or_empty,
@@ -346,14 +347,14 @@ def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[Contai
 
 def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
     """The types of conditions; few lists of them occur, so that pods share theirs."""
-    types = tuple(condition["type"] for condition in conditions)
-    if (
-        len(_condition_types) >= _MANY
-        or len(types) > _FEW
-        or max(map(len, types), default=0) > _MANY
-    ):
-        return types
-    return _condition_types.setdefault(types, types)
+    types = tuple([condition["type"] for condition in conditions])
+    found = _condition_types.get(types)
+    if found is not None:
+        return found
+    is_long = len(types) > _FEW or max(map(len, types), default=0) > _MANY
+    if not is_long and len(_condition_types) < _MANY:
+        _condition_types[types] = types
+    return types
 
 
 def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
@@ -361,7 +362,7 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
     key = orjson.dumps((namespace, labels))
     found = _label_sets.get(key)
     if found is None:
-        found = _label_sets[key] = LabelSet(namespace, dict(text_map(labels)))
+        found = _label_sets[packed(key)] = LabelSet(namespace, dict(text_map(labels)))
     return found
 
 

@@ -23,7 +23,9 @@ KEPT_REVISIONS: Final = 10
 MOST_SPEC_BYTES: Final = 256 * 1024
 """A larger spec is noted with its time and without its text."""
 PROFILE_LABEL: Final = f"{GROUP}/profile-uid"
+"""On a ControllerRevision: the uid of the SchedulerProfile that it is of."""
 SCHEDULED_ANNOTATION: Final = f"{GROUP}/scheduled-pods"
+"""On a revision: how many pods were scheduled while its spec was in use."""
 HIGHEST_NUMBER: Final = 2**53
 """From it on, numbers are no count of edits, and not exact in the JSON of every client."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)

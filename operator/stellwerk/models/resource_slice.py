@@ -16,7 +16,14 @@ from weakref import WeakValueDictionary
 import orjson
 
 from stellwerk.models.device_capacity import Capacity, parse_capacities
-from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts, whole_number
+from stellwerk.models.json_values import (
+    JsonObject,
+    packed,
+    text,
+    text_or_empty,
+    texts,
+    whole_number,
+)
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.selectors import NodeSelector, parse_node_selector
@@ -358,7 +365,7 @@ def _traits_of(device: JsonObject) -> Traits:
     key = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)
     found = _TRAITS.get(key)
     if found is None:
-        found = _TRAITS[key] = _traits(rest)
+        found = _TRAITS[packed(key)] = _traits(rest)
     return found
 
 

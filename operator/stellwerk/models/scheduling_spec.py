@@ -17,6 +17,7 @@ from stellwerk.models.complexity import too_complex, volumes_complexity
 from stellwerk.models.container_resources import PodResources, read_resources, resources_json
 from stellwerk.models.json_values import (
     JsonObject,
+    packed,
     text_map,
     text_or_empty,
     texts,
@@ -133,11 +134,13 @@ def intern_spec(
             if found is None:
                 compiled = _compile(spec, affinity, namespace, labels, priority, policy, len(key))
                 pending = not spec.get("nodeName")
-                found = _specs[key] = replace(compiled, too_complex=reason) if pending else compiled
+                found = _specs[packed(key)] = (
+                    replace(compiled, too_complex=reason) if pending else compiled
+                )
             return found
     found = _specs.get(key)
     if found is None:
-        found = _specs[key] = _compile(
+        found = _specs[packed(key)] = _compile(
             spec, affinity or {}, namespace, labels, priority, policy, len(key)
         )
     return found
@@ -266,7 +269,7 @@ def _compile(
         resource_claims=parse_claim_references(spec.get("resourceClaims")),
         required_features=_required_features(spec, [*init_containers, *containers]),
         size_bytes=size_bytes,
-        resources_text=resources_json(spec),
+        resources_text=packed(resources_json(spec)),
     )
 
 

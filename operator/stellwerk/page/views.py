@@ -46,6 +46,7 @@ from stellwerk.models.answers.pod import (
 )
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk.models.untrusted_text import printable, printable_lines
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk.page.sharing import command, file_name, what_if_command
@@ -153,6 +154,8 @@ _LONGEST: Final = 320
 """Characters of a filter: a label's key and value."""
 _FEW: Final = 12
 _NOT_FOUND: Final = 404
+_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
+"""Conditions of a profile that are bad when they are true."""
 _LONGEST_QUERY: Final = 6000
 """Of an address; what is longer is answered without one."""
 _MOST_PAGES: Final = 1_000_000
@@ -185,6 +188,7 @@ class Views:
             web.get("/profiles/{name}", self._shown(self._profile)),
             web.get("/pods", self._look_up),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
+            web.get("/help", self._shown(self._help)),
             web.get("/what-if", self._shown(self._form)),
             web.post("/what-if", self._shown(self._what_if)),
         ]
@@ -433,6 +437,10 @@ class Views:
             rejections=rejection_map(explanation.verdicts),
         )
 
+    async def _help(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(sections)
+        return self._page(request, "help.html", follow=0, sections=found)
+
     async def _form(self, request: web.Request) -> web.Response:
         """The form, or with `decide` in the address the answer to what stands there."""
         form = {field: request.query.get(field, "") for field in FIELDS}
@@ -567,8 +575,10 @@ def _environment() -> Environment:
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
+        "negative_conditions": _NEGATIVE,
         "zone_label": "topology.kubernetes.io/zone",
         "shell": command,
+        "entry_of": entry_of,
     }
     return environment
 

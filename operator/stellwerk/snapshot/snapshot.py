@@ -89,6 +89,8 @@ class Snapshot:
         """Rows whose node object or pods changed."""
         self.record_changes = ChangeLog()
         """Rows with newer records of the same pods, of which nothing that is counted changed."""
+        self._zones: list[str] = []
+        """(N,) `zone_key` of each row's node; a free row's means nothing."""
         self._visit_order: RowColumn | None = None
         self._rows: tuple[Sequence[int], RowColumn] | None = None
         self.open_trials = 0
@@ -159,19 +161,17 @@ class Snapshot:
     def visit_order(self) -> RowColumn:
         """(alive,) rows in the order of kube-scheduler's node tree: a node of each zone in turn."""
         if self._visit_order is None:
-            zones: dict[str, list[int]] = {}
-            for row in self.row_of.values():
-                zones.setdefault(zone_key(self.node_at(row).labels), []).append(row)
-            longest = max(map(len, zones.values()), default=0)
-            self._visit_order = np.array(
-                [
-                    rows[place]
-                    for place in range(longest)
-                    for rows in zones.values()
-                    if place < len(rows)
-                ],
-                dtype=np.intp,
+            zone_ids: dict[str, int] = {}
+            rows, numbers = self.rows
+            zones = np.array(
+                [zone_ids.setdefault(self._zones[row], len(zone_ids)) for row in rows], np.intp
             )
+            by_zone = np.argsort(zones, kind="stable")
+            nodes_of_zone = np.bincount(zones, minlength=len(zone_ids))
+            first_of_zone = np.cumsum(nodes_of_zone) - nodes_of_zone
+            place = np.empty(len(rows), np.intp)  # within the zone
+            place[by_zone] = np.arange(len(rows)) - first_of_zone[zones[by_zone]]
+            self._visit_order = numbers[np.lexsort((zones, place))]
         return self._visit_order
 
     @property
@@ -238,6 +238,7 @@ class Snapshot:
         fork._capacity, fork.size, fork.node_count = self._capacity, self.size, self.node_count
         fork.row_of, fork._free = self.row_of.copy(), self._free.copy()
         fork.nodes, fork.pods = self.nodes.copy(), self.pods.copy()
+        fork._zones = self._zones.copy()
         fork._resources, fork._extended = self._resources.fork(), self._extended.copy()
         fork._allocatable, fork._requested = self._allocatable.copy(), self._requested.copy()
         fork._nonzero_requested = self._nonzero_requested.copy()
@@ -284,7 +285,9 @@ class Snapshot:
         self._write_allocatable(row, before, node)
         self._unschedulable[row] = node.unschedulable
         self._write_taints(row, node.taints)
-        if before is not None and zone_key(before.labels) != zone_key(node.labels):
+        zone = zone_key(node.labels)
+        if self._zones[row] != zone:
+            self._zones[row] = zone
             self._visit_order = None
         for book in self._filled:
             book.write_node(row, before, node)
@@ -347,6 +350,7 @@ class Snapshot:
             self.nodes.append(None)
             self.pods.append({})
             self._extended.append(_NOTHING)
+            self._zones.append("")
         self.row_of[name] = row
         self._alive[row] = True
         self.node_count += 1

@@ -34,6 +34,7 @@ def status_of(
     return {
         "observedGeneration": workload["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
+        **_terminating(owned),
         "conditions": _stamped(workload, conditions, now),
     }
 
@@ -59,6 +60,12 @@ def _counts(current: JsonObject | None, owned: list[JsonObject]) -> dict[str, in
         "availableReplicas": available,
         "unavailableReplicas": max(0, max(total_of(owned), total) - available),
     }
+
+
+def _terminating(owned: list[JsonObject]) -> JsonObject:
+    """The count of pods that are being deleted, once every ReplicaSet has told its own."""
+    told = [each["status"].get("terminatingReplicas") for each in owned]
+    return EMPTY if None in told else {"terminatingReplicas": sum(filter(None, told))}
 
 
 def _available(workload: JsonObject, counts: dict[str, int]) -> JsonObject:

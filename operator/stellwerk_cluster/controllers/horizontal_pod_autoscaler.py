@@ -109,7 +109,7 @@ class HorizontalPodAutoscalerController(Worker):
                 proposals.append(proposal[0])
                 measured.append(proposal[1])
         if proposals and present:
-            wanted = self._stabilized(autoscaler, max(proposals))
+            wanted = self._stabilized(autoscaler, present, max(proposals))
         least = int(spec.get("minReplicas") or 1)
         wanted = min(max(wanted, least), int(spec["maxReplicas"])) if present else 0
         conditions = [_condition("AbleToScale", "ReadyForNewScale", "recommended size matches")]
@@ -134,13 +134,16 @@ class HorizontalPodAutoscalerController(Worker):
             status["lastScaleTime"] = timestamp(self._api.now())
         self._write(autoscaler, key, status, conditions)
 
-    def _stabilized(self, autoscaler: JsonObject, proposed: int) -> int:
-        """The highest number that was wanted of late, so that load that swings moves nothing."""
+    def _stabilized(self, autoscaler: JsonObject, present: int, proposed: int) -> int:
+        """The highest number that was wanted of late, so that load that swings moves nothing.
+
+        As kube-controller-manager does, what is there at the first look counts as wanted then.
+        """
         uid, now = autoscaler["metadata"]["uid"], self._api.clock.monotonic()
         path = ("spec", "behavior", "scaleDown", "stabilizationWindowSeconds")
         given = pick(autoscaler, path)
         seconds = _DOWN_SECONDS if given is None else float(given)
-        kept = [each for each in self._wanted.get(uid, ()) if each[0] > now - seconds]
+        kept = [each for each in self._wanted.get(uid, [(now, present)]) if each[0] > now - seconds]
         self._wanted[uid] = [*kept, (now, proposed)]
         return max(number for _, number in self._wanted[uid])
 

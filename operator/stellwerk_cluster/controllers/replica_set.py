@@ -102,10 +102,22 @@ class ReplicaSetController(WorkloadController):
             {
                 "replicas": len(active),
                 **{name: count for name, count in counts.items() if count},
+                **self._terminating(workload),
                 "observedGeneration": workload["metadata"].get("generation", 1),
                 "conditions": stamped or None,
             },
         )
+
+    def _terminating(self, workload: JsonObject) -> JsonObject:
+        """The count of pods that are being deleted, told also where there are none."""
+        owned = self.index.owned(workload["metadata"]["uid"], "pods")
+        terminating = [
+            pod
+            for pod in owned
+            if pod["metadata"].get("deletionTimestamp")
+            and pod["status"].get("phase") not in {"Succeeded", "Failed"}
+        ]
+        return {"terminatingReplicas": len(terminating)}
 
     def _available(self, workload: JsonObject, active: list[JsonObject]) -> int:
         """The number of pods ready for long enough; the workload waits for the next one."""
@@ -123,6 +135,11 @@ class ReplicationControllerController(ReplicaSetController):
 
     group = ""
     plural = "replicationcontrollers"
+
+    @override
+    def _terminating(self, workload: JsonObject) -> JsonObject:
+        """Nothing: their status has no such count."""
+        return EMPTY
 
 
 def _failure(reason: str, message: str) -> JsonObject:

@@ -63,8 +63,8 @@ _TOO_LONG: Final = "Pod was active on the node longer than the specified deadlin
 
 _STARTED: Final = (
     ("Pulled", 'Container image "{image}" already present on machine'),
-    ("Created", "Created container: {name}"),
-    ("Started", "Started container {name}"),
+    ("Created", "Container created"),
+    ("Started", "Container started"),
 )
 _STOPPED: Final = (("Killing", "Stopping container {name}"),)
 
@@ -263,7 +263,9 @@ class HollowKubelet(Worker):
         """Record events of every container, as `kubectl describe pod` shows them."""
         for container in pod["spec"]["containers"] if self._options.tells_of_containers else ():
             for reason, text in events:
-                self._events.record(pod, reason, text.format(**{"image": "", **container}))
+                message = text.format(**{"image": "", **container})
+                part = f"spec.containers{{{container['name']}}}"
+                self._events.record(pod, reason, message, field_path=part)
 
     def _initialize(self, pod: JsonObject, lifecycle: Lifecycle) -> None:
         """Let the init container that runs end, and the next one start."""

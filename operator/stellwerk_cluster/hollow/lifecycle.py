@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "stellwerk.dev/"
 USAGE_ANNOTATION: Final = f"{PREFIX}usage"
+"""The amounts that a pod uses, as the metrics of its node show them."""
 END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
 """An exit code: the containers that run end with it, once; the kubelet takes the annotation off."""
 OOM_KILLED: Final = "OOMKilled"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 MACHINE_ANNOTATION: Final = "stellwerk.dev/machine"
+"""On a node: what became of its machine; without it, it runs."""
 FAILED: Final = "failed"
 """The machine is off: its containers have ended when it comes back."""
 CUT_OFF: Final = "cut-off"

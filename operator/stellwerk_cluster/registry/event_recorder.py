@@ -32,15 +32,25 @@ class StoreEventRecorder:
         self._api = api
         self._component = component
         self._kind = api.kinds.resource("events")
-        self._series: OrderedDict[tuple[str, str, str], Key] = OrderedDict()
+        self._series: OrderedDict[tuple[str, str, str, str], Key] = OrderedDict()
 
-    def record(self, about: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
+    def record(
+        self,
+        about: JsonObject,
+        reason: str,
+        message: str,
+        type_: str = NORMAL,
+        *,
+        field_path: str = "",
+    ) -> None:
         """Report one thing about an object; of one without a namespace, in namespace default.
+
+        `field_path` names the part of the object that it is about, as a container of a pod.
 
         About what lies in a namespace that is ending or gone, nothing can be reported.
         """
         message = message[:_LONGEST_MESSAGE]
-        series = (meta(about)["uid"], reason, message)
+        series = (meta(about)["uid"], field_path, reason, message)
         known = self._series.get(series)
         if known is not None and self._api.find("events", *known) is not None:
             self._series.move_to_end(series)
@@ -48,6 +58,8 @@ class StoreEventRecorder:
             return
         namespace = meta(about).get("namespace") or "default"
         event = self._event(about, reason, message, type_)
+        if field_path:
+            event["involvedObject"]["fieldPath"] = field_path
         try:
             self._series[series] = self._api.create(self._kind, namespace, event).key
         except StatusError as error:

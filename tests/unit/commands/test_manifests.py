@@ -15,7 +15,7 @@ from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
-from stellwerk_simulation.cluster_objects import USED as SIMULATED
+from stellwerk_simulation import cluster_objects
 
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
 POD = {
@@ -132,6 +132,8 @@ NODE = {
     "metadata": {"name": "n"},
     "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
 }
+SIMULATED = cluster_objects.USED - {"CoschedulingPodGroup"}
+"""Without the name that a PodGroup of another API group has inside: its kind is PodGroup, too."""
 COMMANDS = {
     "simulate -f FILE": SIMULATED,
     "simulate --nodes FILE --pods FILE": SIMULATED,

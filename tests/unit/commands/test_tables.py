@@ -1,9 +1,11 @@
 """Tables fit their width, and say what the JSON says."""
 
 import io
+import json
 import os
 import random
 import re
+from typing import Any
 
 import orjson
 import pytest
@@ -14,13 +16,17 @@ from stellwerk.cases.decide import Case
 from stellwerk.commands.tables import (
     API_VERSION,
     LISTS,
+    SHADOW,
+    WHAT_IF,
     console,
     print_explanation,
+    print_shadow,
     print_what_if,
     show_written,
 )
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
+from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import (
     DecisionFields,
     PodExplanation,
@@ -28,8 +34,10 @@ from stellwerk.models.answers.pod import (
     RankedNode,
     ScoreFields,
 )
+from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import PlacedPod, UnplacedPod, WhatIf
 from tests.support.builders import make_node, make_pod
+from tests.support.recorded_answers import STORIES, recorded
 
 
 def waiting() -> PodExplanation:
@@ -63,6 +71,45 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     lines = output.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert "[web]" in lines[0]
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_pipe_gets_every_row_in_one_line(
+    story: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`| cat` and `| grep` see what a terminal of endless width would show."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    shown: dict[str, Any] = {"/what-if": WHAT_IF, "/shadow": SHADOW, **LISTS}
+    for path, found in json.loads(recorded(story)).items():
+        kind: Any = next((each for prefix, each in shown.items() if path.startswith(prefix)), None)
+        if found["status"] != 200 or kind is None or path.startswith("/queue/"):
+            continue
+        widened = lengthened(found["answer"])
+        show_written(widened, "table", kind)
+        piped = stripped(capsys.readouterr().out)
+        endless = io.StringIO()
+        kind.table(codec(kind.kind).read(widened), Console(file=endless, width=100_000))
+        assert piped == stripped(endless.getvalue())
+
+
+def stripped(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_a_shadow_that_was_not_compared_yet_has_no_figures() -> None:
+    answer = json.loads(recorded("a-shadow"))
+    (shadow,) = (each["answer"] for path, each in answer.items() if path == "/shadow/next")
+    counted = codec(ShadowDiff).read({**shadow, "compared": 0, "differing": 0, "differences": []})
+    output = io.StringIO()
+    print_shadow(counted, console(output))
+    first = output.getvalue().splitlines()[0]
+    assert first == "next decides beside stellwerk: no decision was compared yet"
+
+
+def lengthened(answer: Any) -> Any:
+    """The answer with names of pods and nodes that are longer than any terminal is wide."""
+    text = json.dumps(answer)
+    return json.loads(re.sub(r'"(node|pod|name)": "([^"]+)"', r'"\1": "\2' + "x" * 300 + '"', text))
 
 
 def test_every_suggestion_and_every_plugin_is_printed() -> None:

@@ -21,7 +21,7 @@ from tests.support.in_process import make_profile, quiet
 from tests.support.page_window import NOW, ScriptedPort, Through, Window, accepted, opened
 from tests.support.pod_groups import make_group, make_member
 
-PAGES = ("/", "/queue", "/decisions", "/nodes", "/devices", "/profiles", "/what-if")
+PAGES = ("/", "/queue", "/decisions", "/nodes", "/devices", "/profiles", "/what-if", "/help")
 
 
 class Markup(HTMLParser):
@@ -232,6 +232,18 @@ async def test_an_answer_has_an_address_a_command_and_a_file() -> None:
             assert 'href="?q=web&amp;format=json"' in await shown(window, "/decisions?q=web")
 
 
+async def test_reasons_lead_to_what_to_do() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator)) as window:
+            pod = await shown(window, "/pods/default/large")
+            assert '<a href="/help#insufficient"' in pod
+            assert '<a href="/help#node-s-had-untolerated-taint-s"' in pod
+            page = await shown(window, "/help")
+            assert '<tr id="insufficient">' in page
+            assert '<tr id="node-s-had-untolerated-taint-s">' in page
+
+
 async def test_tiles_lead_to_their_queues_and_the_cluster_has_its_sums() -> None:
     async with explaining_port() as operator:
         await two_nodes(operator)
@@ -250,6 +262,8 @@ async def test_tiles_lead_to_their_queues_and_the_cluster_has_its_sums() -> None
         ("Accepted", "False", "bad"),
         ("Overlapping", "True", "bad"),
         ("Overlapping", "False", "good"),
+        ("InlineCredentials", "True", "bad"),
+        ("InlineCredentials", "False", "good"),
     ],
 )
 async def test_a_condition_is_good_or_bad_by_what_it_says(

@@ -200,3 +200,15 @@ def test_a_deployment_adopts_the_replica_set_of_its_template() -> None:
     assert sizes(driver) == {"i:1": 3}
     (owner,) = replica_sets(driver)["i:1"]["metadata"]["ownerReferences"]
     assert owner["uid"] == driver.get("deployments.apps", "web")["metadata"]["uid"]
+
+
+def test_pods_that_are_being_deleted_are_counted_over_all_replica_sets() -> None:
+    driver = Driver()
+    start(driver)
+    driver.run(2)
+    counted = [driver.get("deployments.apps", "web")["status"]["terminatingReplicas"]]
+    driver.patch("deployments", "web", {"spec": {"replicas": 1}}, "apps")
+    for seconds in (0, 40):
+        driver.run(seconds)
+        counted.append(driver.get("deployments.apps", "web")["status"]["terminatingReplicas"])
+    assert counted == [0, 2, 0]

@@ -80,6 +80,10 @@ def test_it_scales_down_after_five_quiet_minutes() -> None:
     driver.patch("deployments", "web", {"spec": {"replicas": 4}}, "apps")
     driver.create("horizontalpodautoscalers", autoscaler(share(60)), "autoscaling")
     driver.run(30)
+    assert scaled(driver)[0] == 4
+    driver.run(240)
+    assert scaled(driver)[0] == 4
+    driver.run(60)
     assert scaled(driver)[0] == 1
 
 

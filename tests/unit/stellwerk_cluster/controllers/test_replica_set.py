@@ -108,3 +108,15 @@ def test_a_set_of_many_pods_is_not_gone_through_for_each_of_their_changes() -> N
     driver.run(2)
     assert driver.get("replicasets.apps", "web")["status"]["readyReplicas"] == 120
     assert driver.cluster.work.busy == []
+
+
+def test_pods_that_are_being_deleted_are_counted_until_they_are_gone() -> None:
+    driver = Driver()
+    start(driver)
+    driver.run(2)
+    counted = [driver.get("replicasets.apps", "web")["status"]["terminatingReplicas"]]
+    driver.patch("replicasets", "web", {"spec": {"replicas": 0}}, "apps")
+    for seconds in (0, 40):
+        driver.run(seconds)
+        counted.append(driver.get("replicasets.apps", "web")["status"]["terminatingReplicas"])
+    assert counted == [0, 2, 0]

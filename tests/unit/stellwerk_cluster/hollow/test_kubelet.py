@@ -230,3 +230,24 @@ def test_stages_of_a_file_say_how_pods_live_and_annotations_come_first() -> None
     assert not statuses(cluster.pod("slow"))["ready"]
     cluster.advance(10)
     assert statuses(cluster.pod("slow"))["ready"]
+
+
+def test_each_container_that_starts_has_its_own_events_where_they_are_asked_for() -> None:
+    cluster = driver(tells_of_containers=True)
+    containers = [{"name": name, "image": f"{name}:1"} for name in ("one", "two")]
+    cluster.create("pods", hollow_pod("p", containers=containers))
+    cluster.advance(1)
+    told = {
+        (each["reason"], each["involvedObject"].get("fieldPath"), each["message"])
+        for each in cluster.api.all("events")
+        if each["source"]["component"] == "kubelet"
+    }
+    assert told == {
+        (reason, f"spec.containers{{{name}}}", message)
+        for name in ("one", "two")
+        for reason, message in (
+            ("Pulled", f'Container image "{name}:1" already present on machine'),
+            ("Created", "Container created"),
+            ("Started", "Container started"),
+        )
+    }

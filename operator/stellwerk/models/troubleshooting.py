@@ -1,0 +1,99 @@
+"""The entries of troubleshooting.md, which docs/troubleshooting.md is, and the one for a message.
+
+The page shows them, `explain` and the site link to them. Invariant: an entry has one anchor, made
+of how it begins, wherever it is shown.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+DOCUMENT: Final = Path(__file__).with_suffix(".md")
+ADDRESS: Final = "https://stellwerk.dev/docs/troubleshooting.html"
+"""The same on the site."""
+ANY: Final = "…"
+"""Stands in a message for what differs."""
+_CODE: Final = re.compile(r"`([^`]+)`")
+_CELLS: Final = re.compile(r"(?<!\\)\|")
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
+_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_LONGEST: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of a table."""
+
+    messages: Sequence[str]
+    """Those of its first cell."""
+    cells: Sequence[str]
+    """As text, without marks."""
+    plugins: frozenset[str]
+    """The plugins that say so; empty: it is no message of one."""
+
+    @property
+    def anchor(self) -> str:
+        """The name of its place on a page."""
+        return anchor(self.messages[0] if self.plugins else self.cells[0])
+
+    def says(self, message: str) -> int:
+        """The letters of the longest pattern that a message is of; 0: it is of none."""
+        fitting = [each for each in self.messages if _pattern(each).fullmatch(message)]
+        return max((len(each.replace(ANY, "")) for each in fitting), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with its table."""
+
+    heading: str
+    columns: Sequence[str]
+    entries: Sequence[Entry]
+
+
+def anchor(text: str) -> str:
+    """The name of the place of an entry that begins so."""
+    return _NO_LETTER.sub("-", text.lower()).strip("-")[:_LONGEST].strip("-") or "any"
+
+
+@cache
+def sections() -> tuple[Section, ...]:
+    """Every table of the document."""
+    found = []
+    for part in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]:
+        heading, _, rest = part.partition("\n")
+        rows = [_cells(line) for line in rest.split("\n") if line.startswith("|")]
+        columns = [_plain(cell) for cell in rows[0]]
+        has_plugins = "plugin" in columns
+        found.append(Section(heading, columns, tuple(_entries(rows[2:], has_plugins=has_plugins))))
+    return tuple(found)
+
+
+def _entries(rows: Sequence[Sequence[str]], *, has_plugins: bool) -> Iterator[Entry]:
+    for cells in rows:
+        messages = _CODE.findall(cells[0]) or [_plain(cells[0])]
+        plugins = frozenset(cells[1].split(", ")) if has_plugins else frozenset[str]()
+        yield Entry(messages, [_plain(cell) for cell in cells], plugins)
+
+
+def entry_of(message: str, plugin: str) -> Entry | None:
+    """The entry for a plugin's message; None: there is none, as for plugins that people add."""
+    own = [each for section in sections() for each in section.entries if plugin in each.plugins]
+    best = max(own, key=lambda each: each.says(message), default=None)
+    return best if best is not None and best.says(message) else None
+
+
+def _pattern(message: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, message.split(ANY))), re.DOTALL)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in _CELLS.split(line.strip().strip("|"))]
+
+
+def _plain(cell: str) -> str:
+    """A cell without its marks."""
+    return _LINK.sub(r"\1", cell).replace("`", "").replace(r"\|", "|")
