@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models import node
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node, zone_key
 from stellwerk.models.taints import Taint
@@ -111,3 +112,15 @@ def test_what_counts_as_a_change(change: JsonObject, *, same: bool) -> None:
 )
 def test_zone_keys(labels: dict[str, str], other: dict[str, str], *, same: bool) -> None:
     assert (zone_key(labels) == zone_key(other)) is same
+
+
+def test_texts_and_amounts_longer_than_a_node_needs_are_not_kept() -> None:
+    long = "registry.example/" + "x" * 1000
+    amounts = {f"example.com/{number:0200}": "1" for number in range(40)}
+    obj = make_node("long", images=[{"names": [long], "sizeBytes": 1}])
+    obj["status"]["allocatable"] |= amounts
+    parsed = parse_node(obj)
+    assert parsed.images == {long: 1}
+    assert parsed.allocatable["example.com/" + "0" * 200] == 1
+    assert max(map(len, node._texts)) < 600
+    assert max(map(len, node._amounts_of)) < 5000
