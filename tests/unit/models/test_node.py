@@ -1,10 +1,10 @@
 """A node as the scheduler sees it."""
 
+import json
 from typing import Any
 
 import pytest
 
-from stellwerk.models import node
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node, zone_key
 from stellwerk.models.taints import Taint
@@ -114,13 +114,14 @@ def test_zone_keys(labels: dict[str, str], other: dict[str, str], *, same: bool)
     assert (zone_key(labels) == zone_key(other)) is same
 
 
-def test_texts_and_amounts_longer_than_a_node_needs_are_not_kept() -> None:
-    long = "registry.example/" + "x" * 1000
-    amounts = {f"example.com/{number:0200}": "1" for number in range(40)}
-    obj = make_node("long", images=[{"names": [long], "sizeBytes": 1}])
-    obj["status"]["allocatable"] |= amounts
-    parsed = parse_node(obj)
-    assert parsed.images == {long: 1}
-    assert parsed.allocatable["example.com/" + "0" * 200] == 1
-    assert max(map(len, node._texts)) < 600
-    assert max(map(len, node._amounts_of)) < 5000
+@pytest.mark.parametrize(("letters", "is_shared"), [(100, True), (1000, False)])
+def test_nodes_share_texts_and_amounts_of_usual_length_alone(
+    letters: int, *, is_shared: bool
+) -> None:
+    image, amounts = "i" * letters, {f"example.com/{'r' * letters * 5}": "1"}
+    obj = make_node("n", allocatable=amounts, images=[{"names": [image], "sizeBytes": 1}])
+    first, second = (parse_node(json.loads(json.dumps(obj))) for _ in range(2))
+    assert first.images == second.images == {image: 1}
+    assert (next(iter(first.images)) is next(iter(second.images))) == is_shared
+    assert first.allocatable == second.allocatable
+    assert (first.allocatable is second.allocatable) == is_shared
