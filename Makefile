@@ -217,7 +217,7 @@ krew: ## archives for kubectl's plugin manager in dist/krew, and plugins/stellwe
 
 # GNUPGHOME names the keyring; without SIGN there is no provenance file.
 SIGN ?=
-HELM = $(shell command -v helm || echo $(BIN)/helm)
+HELM = $(shell command -v helm || ls $(VENV)/share/*/helm 2>/dev/null | head -1)
 
 .PHONY: chart
 chart: $(READY) ## the chart as an archive in dist/ and as an OCI layout in dist/chart (SIGN=KEY adds a provenance file)

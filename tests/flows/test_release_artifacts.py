@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from stellwerk import __version__
+from tests.support.kubectls import helm
 from tests.support.repository import ROOT
 
 PROGRAM = ROOT / ".ci" / "artifacts"
@@ -99,11 +100,8 @@ def test_the_shim_passes_its_words_on_or_says_how_to_get_the_package(copy: Path)
     assert (there.returncode, there.stdout) == (0, "explain|a b|")
 
 
-def test_the_chart_becomes_an_oci_layout_with_its_provenance(
-    tmp_path: Path, require_tool: Callable[[str], str]
-) -> None:
-    helm = require_tool("helm")
-    command = [helm, "package", ROOT / "charts/stellwerk", "--destination", tmp_path]
+def test_the_chart_becomes_an_oci_layout_with_its_provenance(tmp_path: Path) -> None:
+    command = [helm(), "package", ROOT / "charts/stellwerk", "--destination", tmp_path]
     subprocess.run(command, check=True, capture_output=True)
     chart = tmp_path / f"stellwerk-{__version__}.tgz"
     (tmp_path / f"{chart.name}.prov").write_text("signed")
@@ -133,7 +131,7 @@ def test_the_chart_becomes_an_oci_layout_with_its_provenance(
 def test_a_signed_chart_is_verified_by_helm(
     tmp_path: Path, require_tool: Callable[[str], str]
 ) -> None:
-    helm, gpg = require_tool("helm"), require_tool("gpg")
+    gpg = require_tool("gpg")
     keys = tmp_path / "keys"
     keys.mkdir(mode=0o700)
 
@@ -147,9 +145,9 @@ def test_a_signed_chart_is_verified_by_helm(
     run(*gnupg, "--output", tmp_path / "secret.gpg", "--export-secret-keys")
     run(*gnupg, "--output", tmp_path / "public.gpg", "--export")
     signing = ("--sign", "--key", "Maker", "--keyring", tmp_path / "secret.gpg")
-    run(helm, "package", ROOT / "charts/stellwerk", "--destination", tmp_path, *signing)
+    run(helm(), "package", ROOT / "charts/stellwerk", "--destination", tmp_path, *signing)
     chart = tmp_path / f"stellwerk-{__version__}.tgz"
-    assert "Maker" in run(helm, "verify", chart, "--keyring", tmp_path / "public.gpg")
+    assert "Maker" in run(helm(), "verify", chart, "--keyring", tmp_path / "public.gpg")
 
 
 def test_the_statement_names_every_file_its_commit_and_the_locked_packages(tmp_path: Path) -> None:
