@@ -297,9 +297,7 @@ def _show_sweep(
             for run in runs
         ]
         about = [f"{len(shown):,} runs of {options.sweep}, {followed}", *concluded]
-        write_whole(
-            options.html, page(shown, tables, 0, about, _facts_of([options.sweep])).encode()
-        )
+        write_whole(options.html, page(shown, tables, 0, about, facts_of([options.sweep])).encode())
 
 
 def _say(line: str) -> None:
@@ -320,7 +318,7 @@ def _check_sweep(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             raise ConfigurationError(f"--{name} shows single runs: not with --sweep")
     if options.html is not None:
-        _check_writable("--html", options.html, _PAGE_KINDS, [options.sweep])
+        check_writable("--html", options.html, _PAGE_KINDS, [options.sweep])
 
 
 def _experiment(options: argparse.Namespace, live: LiveObjects, check: "Check") -> "Experiment":
@@ -411,13 +409,14 @@ def _facts(
     read = [path for path in dict.fromkeys(files) if path is not None and path.is_file()]
     seeds = dict.fromkeys(str(run.seed) for run in results)
     return [
-        *_facts_of(read),
+        *facts_of(read),
         ("seeds", ", ".join(seeds)),
         ("nodes and pods", f"{len(experiment.nodes):,} and {len(experiment.pods):,}"),
     ]
 
 
-def _facts_of(files: "Sequence[Path]") -> "list[tuple[str, str]]":
+def facts_of(files: "Sequence[Path]") -> "list[tuple[str, str]]":
+    """What every page says of how it was made, and of what."""
     from stellwerk import __version__  # noqa: PLC0415
     from stellwerk.clock import SystemClock  # noqa: PLC0415
 
@@ -467,20 +466,42 @@ def _check(options: argparse.Namespace) -> None:
     files = (options.nodes, options.pods, *options.filename)
     inputs = [path for path in files if path is not None]
     if options.curve is not None:
-        _check_writable("--curve", options.curve, _CURVE_KINDS, inputs)
+        check_writable("--curve", options.curve, _CURVE_KINDS, inputs)
     if options.html is not None:
-        _check_writable("--html", options.html, _PAGE_KINDS, inputs)
+        check_writable("--html", options.html, _PAGE_KINDS, inputs)
     if options.plot is not None:
-        _check_writable("--plot", options.plot, _IMAGE_KINDS, inputs)
+        check_writable("--plot", options.plot, _IMAGE_KINDS, inputs)
 
 
-def _check_writable(option: str, path: Path, kinds: Sequence[str], inputs: Sequence[Path]) -> None:
+def check_writable(option: str, path: Path, kinds: Sequence[str], inputs: Sequence[Path]) -> None:
+    """Refuse a file that could not be written at the end, or was written by another program.
+
+    Raises:
+        ConfigurationError: it is such a one.
+    """
     if path.suffix not in kinds:
         raise ConfigurationError(f"{option} {path}: the name must end in {' or '.join(kinds)}")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(f"{option} {path}: cannot be written there")
     if path.resolve() in {each.resolve() for each in inputs}:
         raise ConfigurationError(f"{option} {path}: would overwrite what is read")
+    if not _is_own(path):
+        raise ConfigurationError(f"{option} {path}: is there and was not written by Stellwerk")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file begins as those of its kind do that Stellwerk writes; an absent one may."""
+    from stellwerk_simulation.report import BEGINNINGS  # noqa: PLC0415 as above
+
+    beginning = BEGINNINGS[path.suffix]
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(beginning))
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return begins in {beginning, b""}
 
 
 def _share(text: str) -> float:

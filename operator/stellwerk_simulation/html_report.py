@@ -219,19 +219,24 @@ def page(
     about: Sequence[str] = (),
     facts: Sequence[tuple[str, str]] = (),
     left_out: Sequence[str] = (),
+    compared: Mapping[str, Mapping[str, float]] | None = None,
+    heading: str = "Simulation",
 ) -> str:
     """The whole document.
 
     `about`: what was simulated and what it shows; `facts`: what a reader needs to run it again;
-    `left_out`: which pods got no node, and why.
+    `left_out`: which pods got no node, and why; `compared`: title → name → what is drawn as a bar.
     """
     parts = [f"<p>{escape(each)}</p>" for each in about]
     parts += [
         f"<h2>{escape(title)}</h2><div class=wide>{_table(lines)}</div>" for title, lines in tables
     ]
     bars = "".join(_bars(figure, results) for figure in FIGURES)
+    for title, values in (compared or {}).items():
+        bars += _bar_list(title, values, "{:,.0f}".format)
     if bars:
-        parts.append(f"<h2>Profiles beside one another</h2><dl>{bars}</dl>")
+        what = "Beside one another" if compared else "Profiles beside one another"
+        parts.append(f"<h2>{what}</h2><dl>{bars}</dl>")
     if any(run.capacity for run in results) and until_pct > 1:
         parts.append(f"<h2>By load asked for</h2>{plot(results, until_pct)}")
     if left_out:
@@ -244,8 +249,9 @@ def page(
         parts.append(f"<h2>How it was made</h2><div class=wide><table>{rows}</table></div>")
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width'><title>Stellwerk: simulation</title>"
-        f"<style>{_STYLE}</style></head><body><h1>Simulation</h1>{''.join(parts)}</body></html>\n"
+        "<meta name=viewport content='width=device-width'>"
+        f"<title>Stellwerk: {escape(heading.lower())}</title>"
+        f"<style>{_STYLE}</style></head><body><h1>{escape(heading)}</h1>{''.join(parts)}</body></html>\n"
     )
 
 
@@ -266,12 +272,19 @@ def _bars(figure: Figure, results: Sequence[RunResult]) -> str:
         if value is not None:
             values.setdefault(run.profile, []).append(value)
     means = {name: mean(of_runs) for name, of_runs in values.items()}
+    if len(means) <= 1:
+        return ""
+    return _bar_list(figure.name, means, figure.text)
+
+
+def _bar_list(title: str, means: Mapping[str, float], text_of: Callable[[float], str]) -> str:
+    """A bar for each name; empty: all are 0."""
     most = max(means.values(), default=0.0)
-    if len(means) <= 1 or most <= 0:
+    if most <= 0:
         return ""
     lines = "".join(
         f"<dd><span class=name title='{escape(name)}'>{escape(name)}</span> "
-        f"<meter max={most:.6g} value={value:.6g}></meter> {escape(figure.text(value))}</dd>"
+        f"<meter max={most:.6g} value={value:.6g}></meter> {escape(text_of(value))}</dd>"
         for name, value in means.items()
     )
-    return f"<div><dt>{escape(figure.name)}</dt>{lines}</div>"
+    return f"<div><dt>{escape(title)}</dt>{lines}</div>"

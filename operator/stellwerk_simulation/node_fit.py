@@ -18,6 +18,7 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.framework.diagnosis import reason_counts
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import COSCHEDULING_LABEL
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.world import World
 from stellwerk_simulation.arrivals import as_listed, typical_pods
@@ -32,6 +33,8 @@ _TRIALS_BELOW: Final = 6
 _MOST_NODES: Final = 20_000
 _POD_COUNT: Final = "pods"
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_OF_OTHERS: Final = frozenset({"schedulingGroup", "resourceClaims"})
+"""What a pod's specification says of its group and its claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ def fit(
         ConfigurationError: no shape takes any of the pods, or no plan was found in time.
     """
     shapes = [_named(shape, shape.name) for shape in shapes]
+    pods = [_by_itself(pod) for pod in pods]
     world = make_world(shapes, profile, 0, ActivePods())
     kinds, homeless = _kinds(world, pods, shapes, profile)
     if not kinds:
@@ -77,6 +81,20 @@ def fit(
     search = _Search(wanted, shapes, kinds, profile, seconds)
     counts, cost = search.run()
     return FitPlan(counts, search.bound, cost, homeless, len(wanted))
+
+
+def _by_itself(pod: TracePod) -> TracePod:
+    """The pod without its group and its claims: a shape says nothing of what they ask for."""
+    if pod.manifest is None:
+        return pod
+    metadata, spec = pod.manifest["metadata"], pod.manifest["spec"]
+    labels = metadata.get("labels") or {}
+    alone = {key: value for key, value in spec.items() if key not in _OF_OTHERS}
+    if len(alone) == len(spec) and COSCHEDULING_LABEL not in labels:
+        return pod
+    kept = {key: value for key, value in labels.items() if key != COSCHEDULING_LABEL}
+    manifest = {**pod.manifest, "metadata": {**metadata, "labels": kept}, "spec": alone}
+    return replace(pod, manifest=manifest)
 
 
 def nothing_to_do(shapes: Sequence[TraceNode]) -> FitPlan:

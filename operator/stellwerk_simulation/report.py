@@ -223,3 +223,13 @@ def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
+
+
+BEGINNINGS: Final = {
+    ".html": b"<!doctype html><html lang=en><head><meta charset=utf-8>"
+    b"<meta name=viewport content='width=device-width'><title>Stellwerk: ",
+    ".svg": b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 820 ',
+    ".csv": f"{','.join(_COLUMNS)},profile,seed\n".encode(),
+    ".json": f'[\n  {{\n    "{_COLUMNS[0]}": '.encode(),
+}
+"""By the end of its name: the beginning of each file that is written here."""

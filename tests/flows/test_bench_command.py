@@ -71,7 +71,8 @@ async def test_a_second_scheduler_is_measured_beside_the_first_on_own_nodes(
         schedulers = ("--scheduler", "stellwerk", "--scheduler", "default-scheduler")
         workloads = ("--workload", "anti-affinity", "--workload", "preemption")
         words = ("bench", "--kubeconfig", str(file.path), *schedulers, *workloads, *SMALL)
-        status, printed, said = await command(*words, "-o", "json")
+        page = tmp_path / "bench.html"
+        status, printed, said = await command(*words, "-o", "json", "--html", str(page))
         assert status == 0, said
         assert labelled(sandbox.cluster) == []
     answer = json.loads(printed)
@@ -83,6 +84,11 @@ async def test_a_second_scheduler_is_measured_beside_the_first_on_own_nodes(
         for workload in ("anti-affinity", "preemption")
         for scheduler in ("stellwerk", "default-scheduler")
     ]
+    text = page.read_text()
+    assert "<h1>Benchmark</h1>" in text
+    assert text.count("<meter ") == 4, "a bar for each workload and scheduler"
+    assert "OF THE FIRST" in text
+    assert "http" not in text
     assert {scheduler for scheduler, _ in seen} == {"stellwerk", "default-scheduler"}
     assert all(node.startswith("bench-") for _, node in seen)
     own = [each for each in made if each["metadata"]["name"].startswith("bench-")]
@@ -179,6 +185,15 @@ async def test_the_embedded_cluster_has_no_other_scheduler() -> None:
     )
     status, _, said = await command("bench", "--nodes", "2", "--pods", "21")
     assert (status, said) == (2, "stellwerk: --pods 21: 2 nodes take 20, 10 each\n")
+
+
+async def test_a_page_takes_the_place_of_no_file_of_another_making(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.html"
+    notes.write_text("<p>mine")
+    status, _, said = await command("bench", "--html", str(notes))
+    assert status == 2
+    assert said == f"stellwerk: --html {notes}: is there and was not written by Stellwerk\n"
+    assert notes.read_text() == "<p>mine"
 
 
 @pytest.mark.long

@@ -89,17 +89,23 @@ def _fault(name: str) -> Turn:
 TURNS: Final[dict[str, Turn]] = {
     "fuzz": _fuzz,
     "killed": _fault("gangs-killed"),
+    "killed between bindings": _fault("gangs-killed-between-bindings"),
     "tenants": _test("tests/flows/test_tenants.py", "soak"),
     "older data": _test("tests/flows/test_faults_of_the_whole.py"),
     "askers": _test("tests/flows/test_sixteen_askers.py", "soak"),
     "flood": _test("tests/flows/test_limits.py", "soak"),
 }
 
+ORDER: Final = (
+    *("fuzz", "killed", "tenants", "killed between bindings", "older data", "killed"),
+    *("askers", "killed between bindings", "flood", "older data", "killed"),
+)
+
 
 async def _soak(options: argparse.Namespace) -> int:
     seeds, ends, wrong = random.Random(options.seed), time.monotonic() + 60 * options.minutes, 0
     while True:
-        for name in options.only or TURNS:
+        for name in options.only or ORDER:
             seed = options.seed if options.only else seeds.randrange(_SEEDS)
             began = time.monotonic()
             told = await TURNS[name](seed)

@@ -16,7 +16,20 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "256 connections, 16 MiB, and times for each part of a request",
         "3,500 peers: 104 → 110 MiB, `/livez` in 19 ms (median)",
         (
+            "tests/flows/test_limits.py::test_what_is_no_request_of_the_port_is_refused_before_a_handler",
+            "tests/flows/test_limits.py::test_a_slow_peer_is_answered_and_closed_in_time",
             "tests/flows/test_limits.py::test_a_flood_of_connections_costs_no_memory_and_nobody_elses_probe",
+            "tests/flows/test_limits.py::test_a_flood_of_the_page_costs_no_memory_and_nobody_elses_request",
+        ),
+    ),
+    (
+        "2: one group keeps every node from all others",
+        "room that a profile grants by namespace, where pods are known to end",
+        "ten pods of another tenant bound in 1 s; groups made anew keep 2 of 20 nodes at most",
+        (
+            "tests/unit/scheduler/gangs/test_group_cycle.py::test_a_group_keeps_no_node_from_others_that_was_not_granted",
+            "tests/unit/scheduler/gangs/test_group_cycle.py::test_groups_that_are_made_anew_keep_no_more_than_the_share_of_their_namespace",
+            "tests/flows/test_tenants.py::test_four_tenants_wait_at_most_twice_as_long_beside_a_hostile_one",
         ),
     ),
     (
@@ -26,6 +39,7 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (
             "tests/flows/test_costs_of_questions.py::test_no_step_of_an_answer_takes_long_at_5000_nodes",
             "tests/flows/test_costs_of_questions.py::test_eight_bodies_that_once_stopped_the_leader_are_refused_or_answered_in_time",
+            "tests/flows/test_sixteen_askers.py::test_sixteen_askers_never_cost_the_lease",
         ),
     ),
     (
@@ -36,6 +50,32 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "tests/flows/test_files_and_addresses.py::test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing",
             f"{_EXTENDERS}test_two_files_are_read_at_a_time",
             f"{_EXTENDERS}test_the_end_of_the_process_waits_for_no_file",
+        ),
+    ),
+    (
+        "6: a pattern stops the embedded cluster",
+        "RE2",
+        "linear in the text",
+        (
+            "tests/unit/stellwerk_cluster/apimachinery/test_structural.py::test_a_pattern_takes_time_linear_in_the_text",
+        ),
+    ),
+    (
+        "7, 14: deep and large bodies stop the embedded cluster",
+        "10,000 levels counted before anything is made; long YAML in a thread",
+        "`/version` within 200 ms beside each",
+        (
+            "tests/flows/stellwerk_cluster/test_api_rules.py::test_deep_bodies_are_refused",
+            "tests/flows/stellwerk_cluster/test_api_rules.py::test_others_are_answered_soon_beside_a_costly_body",
+        ),
+    ),
+    (
+        "15: connections of the embedded API never end",
+        "1,000 connections, 256 of unknown peers, 16 MiB; watchers that do not read are cut off",
+        "3,500 peers: 118 → 137 MiB",
+        (
+            "tests/flows/test_limits.py::test_a_flood_of_the_embedded_api_costs_no_memory_and_nobody_elses_request",
+            "tests/unit/stellwerk_cluster/apiserver/test_watching.py::test_a_client_that_does_not_read_is_cut_off",
         ),
     ),
     (
@@ -52,7 +92,11 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "9: sequences for terminals",
         "one door of all texts for people",
         "no control character passes",
-        ("tests/unit/models/test_untrusted_text.py::",),
+        (
+            "tests/unit/test_cli.py::test_nothing_that_a_terminal_would_obey_leaves_a_command",
+            "tests/unit/test_cli.py::test_hostile_files_move_no_terminal",
+            "tests/unit/test_logs.py::test_a_line_stays_one_line_and_moves_no_terminal",
+        ),
     ),
     (
         "10, 17: credentials in recordings",
@@ -78,7 +122,8 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "9 forms of addresses: refused within 4 s, no call",
         (
             "tests/unit/models/test_destinations.py::test_some_are_never_called_whatever_is_granted",
-            "tests/unit/client/test_web.py::test_a_name_whose_second_answer_differs_leads_nowhere_else",
+            "tests/flows/test_files_and_addresses.py::test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing",
+            "tests/flows/test_files_and_addresses.py::test_a_name_that_leads_elsewhere_when_it_is_called_is_not_called",
         ),
     ),
     (
@@ -88,6 +133,7 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (
             "tests/flows/test_marked_texts.py::test_marks_are_in_no_log_event_condition_metric_dump_or_answer",
             "tests/unit/models/test_config_model.py::test_nothing_that_prints_a_profile_shows_a_credential",
+            "tests/structure/test_manifests.py::test_a_profile_is_warned_of_where_a_credential_stands_in_it",
         ),
     ),
     (

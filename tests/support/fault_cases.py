@@ -58,6 +58,11 @@ CASES: Final[dict[str, Case]] = {
     "gangs-killed": Case(
         "killed, pods in gangs of four", disruptions=(Disruption("kill", (4, 7)),), group_size=4
     ),
+    "gangs-killed-between-bindings": Case(
+        "killed while a gang of twelve is bound",
+        disruptions=(Disruption("kill", (1, 3), between_bindings=True),),
+        group_size=12,
+    ),
     "preemption": replace(
         _BAD_DAY, title="everything at once, pods that preempt others", preempting=True
     ),

@@ -62,6 +62,8 @@ class Workload:
         """By group, how many of its members have a node; a pod alone is a group of one."""
         self._nodes: set[str] = set()
         """The names of the pods that have one."""
+        self.between_bindings = asyncio.Event()
+        """Set whenever a member of a group gets a node, and others of it have none."""
         cluster.store.listeners.append(self._on_change)
 
     def _on_change(self, kind: str, event: StoreEvent) -> None:
@@ -72,7 +74,10 @@ class Workload:
         if is_bound == (name in self._nodes):
             return
         (self._nodes.add if is_bound else self._nodes.discard)(name)
-        self._bound[_group_of(name)] += 1 if is_bound else -1
+        group = _group_of(name)
+        self._bound[group] += 1 if is_bound else -1
+        if is_bound and self._bound[group] < self._size:
+            self.between_bindings.set()
 
     @property
     def all_bound(self) -> bool:

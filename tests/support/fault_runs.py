@@ -55,6 +55,8 @@ class Disruption:
     for_seconds: tuple[float, float] = (0.5, 3.0)
     """Of a pause."""
     times: int = 1_000_000
+    between_bindings: bool = False
+    """Whether it waits for a moment at which some members of a group are bound and others not."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ async def run_case(
         _write_versions(cluster, plan)
         plan.arm()
         disrupting = [
-            asyncio.create_task(_disrupt(operators, each, rng, disrupted))
+            asyncio.create_task(_disrupt(operators, each, rng, disrupted, workload))
             for each in case.disruptions
         ]
         try:
@@ -281,6 +283,7 @@ async def _disrupt(
     disruption: Disruption,
     rng: random.Random,
     disrupted: Counter[str],
+    workload: Workload,
 ) -> None:
     for number in range(disruption.times):
         await asyncio.sleep(rng.uniform(*disruption.every_seconds))
@@ -290,6 +293,9 @@ async def _disrupt(
             # than the pauses would see none of them through.
             await operator.live.wait()
             await asyncio.sleep(rng.uniform(*disruption.every_seconds))
+        if disruption.between_bindings:
+            workload.between_bindings.clear()
+            await workload.between_bindings.wait()
         disrupted[disruption.act] += 1
         match disruption.act:
             case "kill":

@@ -1,44 +1,72 @@
 """Collections of the API, page by page: the one place that follows `continue` tokens.
 
-Invariant: a page is asked for when the one before it has been dealt with, so that one at a time is
-in memory.
+Invariant: a page is asked for when the one before it has been dealt with, or `ahead` while it is,
+so that one at a time is in memory, or two.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from stellwerk.errors import NotAList
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from stellwerk.models.json_values import JsonObject
 
 
 async def pages(
-    get: Callable[[str], Awaitable[JsonObject]], path: str, *, limit: int
-) -> AsyncIterator[JsonObject]:
+    get: Callable[[str], Awaitable[JsonObject]],
+    path: str,
+    *,
+    limit: int,
+    ahead: bool = False,
+) -> AsyncGenerator[JsonObject]:
     """Give the pages of a collection, each as the API answers it.
 
     Args:
         get: reads a path of the API.
         path: of the collection, perhaps with a query.
         limit: the most items of a page; 0 asks for all in one.
+        ahead: asks for the next page while the caller deals with one: server and caller then work
+            at the same time. To be closed by the caller.
 
     Raises:
         ApiError: what `get` raises; 410 (Gone) where the pages have expired meanwhile.
     """
     query = {"limit": str(limit)} if limit else {}
     joint = "&" if "?" in path else "?"
-    while True:
-        page = await get(f"{path}{joint}{urlencode(query)}" if query else path)
-        yield page
-        token = (page.get("metadata") or {}).get("continue")
-        if not token:
-            return
-        query["continue"] = token
+    following: asyncio.Future[JsonObject] | None = None
+    try:
+        while True:
+            if following is None:
+                page = await get(f"{path}{joint}{urlencode(query)}" if query else path)
+            else:
+                page, following = await following, None
+            token = _continue(page)
+            if token and ahead:
+                query["continue"] = token
+                following = asyncio.ensure_future(get(f"{path}{joint}{urlencode(query)}"))
+            yield page
+            if not token:
+                return
+            query["continue"] = token
+            del page  # before the next one is there
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait({following})
+            if not following.cancelled():
+                following.exception()  # it is known to have been asked for in vain
+
+
+def _continue(page: object) -> str:
+    """The token of the next page; empty: there is none, or the caller will find that it is none."""
+    metadata = page.get("metadata") if isinstance(page, dict) else None
+    return (metadata.get("continue") or "") if isinstance(metadata, dict) else ""
 
 
 def checked_page(page: object, kind: str) -> JsonObject:

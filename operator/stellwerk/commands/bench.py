@@ -125,6 +125,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="delete what killed runs have left in the cluster, and measure nothing",
     )
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write a page with the table and bars, too"
+    )
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
     add_output_arguments(parser)
     group = parser.add_argument_group("the cluster (default: an embedded one, which ends with it)")
@@ -147,10 +150,16 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"--pods {options.pods}: {options.nodes} nodes take {most}, {_PODS_PER_NODE} each"
         )
+    if options.html is not None:
+        from stellwerk_simulation.command import check_writable  # noqa: PLC0415 for a page alone
+
+        check_writable("--html", options.html, (".html",), ())
     asked = asyncio.run(_until_signalled(_on_cluster(options) if named else _embedded(options)))
     if isinstance(asked, int):
         return asked
     _show(asked, options.output)
+    if options.html is not None:
+        _write_page(asked, options.html)
     return 0 if all(each.bound == each.pods for each in asked.runs) else 1
 
 
@@ -678,6 +687,34 @@ def _show(answer: BenchAnswer, form: str) -> None:
         print_bench(answer, console())
         return
     show_answer(answer, form, [each.workload for each in answer.runs])
+
+
+def _write_page(answer: BenchAnswer, file: Path) -> None:
+    """Write the table and bars, with what a reader needs to measure again."""
+    import platform  # noqa: PLC0415 as what follows
+
+    from stellwerk.commands.tables import bench_headline, bench_lines  # noqa: PLC0415 rich
+    from stellwerk_simulation.command import facts_of  # noqa: PLC0415 for a page alone
+    from stellwerk_simulation.html_report import page  # noqa: PLC0415 numpy
+    from stellwerk_simulation.report import write_whole  # noqa: PLC0415 as above
+
+    speeds: dict[str, dict[str, float]] = {}
+    for each in answer.runs:
+        speeds.setdefault(f"{each.workload}, pods a second", {})[each.scheduler] = (
+            each.pods_per_second or 0.0
+        )
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    facts = [*facts_of([]), ("Kubernetes", answer.server_version), ("machine", machine)]
+    text = page(
+        (),
+        [("Workloads", bench_lines(answer))],
+        0,
+        about=[bench_headline(answer)],
+        facts=facts,
+        compared=speeds,
+        heading="Benchmark",
+    )
+    write_whole(file, text.encode())
 
 
 @contextlib.contextmanager

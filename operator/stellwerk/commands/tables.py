@@ -60,6 +60,8 @@ from stellwerk.waiting_line import waiting_for
 from stellwerk_simulation.answers import BenchAnswer
 
 _UNBROKEN: Final = 10_000
+_NAMES: Final = 2
+"""So many columns of a benchmark are names, and the others numbers."""
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
 _MOST_NODES: Final = 10
 _TIE: Final = 2
@@ -538,33 +540,43 @@ def _print_members(explanation: GroupExplanation, would: GroupForecast | None, t
 
 
 def print_bench(answer: BenchAnswer, to: Console) -> None:
-    """A row for each workload and scheduler; a second scheduler is compared with the first."""
+    """A row for each workload and scheduler, under what was measured."""
+    head, *rows = bench_lines(answer)
+    to.print(Text(bench_headline(answer)))
+    table = Table(box=None, pad_edge=False)
+    for number, title in enumerate(head):
+        table.add_column(title, overflow="fold", justify="left" if number < _NAMES else "right")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    to.print(table)
+
+
+def bench_headline(answer: BenchAnswer) -> str:
+    """What was measured."""
     where = "the embedded cluster" if answer.embedded else f"Kubernetes {answer.server_version}"
     how = "at once" if answer.rate is None else f"{answer.rate} a second"
-    to.print(Text(f"{answer.nodes} nodes of {where}; the pods of a workload are created {how}"))
-    table = Table(box=None, pad_edge=False)
-    for title in ("WORKLOAD", "SCHEDULER"):
-        table.add_column(title, overflow="fold")
-    titles = ["BOUND", "PODS/S", "P50 ms", "P99 ms"]
+    return f"{answer.nodes} nodes of {where}; the pods of a workload are created {how}"
+
+
+def bench_lines(answer: BenchAnswer) -> list[list[str]]:
+    """Titles, and a row for each run; a second scheduler is compared with the first."""
     costs = any(each.cpu_milliseconds_per_pod is not None for each in answer.runs)
     several = len({each.scheduler for each in answer.runs}) > 1
-    titles += ["CPU ms/POD", "MiB"] if costs else []
-    titles += ["OF THE FIRST"] if several else []
-    for title in titles:
-        table.add_column(title, justify="right")
+    head = ["WORKLOAD", "SCHEDULER", "BOUND", "PODS/S", "P50 ms", "P99 ms"]
+    head += ["CPU ms/POD", "MiB"] if costs else []
+    lines = [[*head, "OF THE FIRST"] if several else head]
     first: dict[str, float] = {}
     for each in answer.runs:
         bound = f"{each.bound}" if each.bound == each.pods else f"{each.bound} of {each.pods}"
         row = [each.workload, each.scheduler, bound]
-        row += [_amount(each.pods_per_second), _amount(each.p50_milliseconds)]
-        row += [_amount(each.p99_milliseconds)]
-        row += [_amount(each.cpu_milliseconds_per_pod), _amount(each.peak_mib)] if costs else []
+        row += map(_amount, (each.pods_per_second, each.p50_milliseconds, each.p99_milliseconds))
+        row += map(_amount, (each.cpu_milliseconds_per_pod, each.peak_mib)) if costs else []
         if several:
             speed = each.pods_per_second
             of = first.setdefault(each.workload, speed) if speed else None
             row.append(f"{speed / of:.2f}" if speed and of else "")
-        table.add_row(*map(Text, row))
-    to.print(table)
+        lines.append(row)
+    return lines
 
 
 def _amount(number: float | None) -> str:

@@ -273,27 +273,28 @@ def arbitrate(profiles: Iterable[LoadedProfile]) -> dict[str, Verdict]:
     winner. A rejected profile claims nothing.
     """
     verdicts: dict[str, Verdict] = {}
-    accepted: list[LoadedProfile] = []
+    accepted: dict[str, LoadedProfile] = {}
     for profile in sorted(profiles, key=lambda each: (each.created, each.name)):
         verdict = _verdict(profile, accepted)
         verdicts[profile.name] = verdict
         if isinstance(verdict, Accepted):
-            accepted.append(profile)
+            accepted[profile.scheduler_name] = profile
     return verdicts
 
 
-def _verdict(profile: LoadedProfile, accepted: list[LoadedProfile]) -> Verdict:
-    for other in accepted:
-        if other.scheduler_name == profile.scheduler_name:
-            return Rejected(
-                "SchedulerNameTaken",
-                f'spec.schedulerName: "{profile.scheduler_name}" is already served by the older '
-                f'profile "{other.name}"',
-            )
-    if accepted and _queue_order(profile) != _queue_order(accepted[0]):
+def _verdict(profile: LoadedProfile, accepted: Mapping[str, LoadedProfile]) -> Verdict:
+    """The verdict on a profile beside older ones, by their schedulerNames, the oldest first."""
+    if (other := accepted.get(profile.scheduler_name)) is not None:
+        return Rejected(
+            "SchedulerNameTaken",
+            f'spec.schedulerName: "{profile.scheduler_name}" is already served by the older '
+            f'profile "{other.name}"',
+        )
+    oldest = next(iter(accepted.values()), None)
+    if oldest is not None and _queue_order(profile) != _queue_order(oldest):
         return Rejected(
             "QueueSortDiffers",
-            f'spec.plugins.queueSort: differs from that of the older profile "{accepted[0].name}"; '
+            f'spec.plugins.queueSort: differs from that of the older profile "{oldest.name}"; '
             "all profiles share one queue",
         )
     return Accepted()

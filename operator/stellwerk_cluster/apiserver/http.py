@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
@@ -120,6 +120,22 @@ _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
 Method: TypeAlias = Callable[[web.BaseRequest, RequestInfo], Awaitable[Answer]]
+
+
+@dataclass(slots=True)
+class _Warned:
+    """The warnings of an answer."""
+
+    texts: dict[str, None] = field(default_factory=dict)
+    characters: int = 0
+    """Of those in its headers."""
+    cut: bool = False
+    """Whether they were more than headers take, and each is shortened."""
+
+
+_WARNED: Final = web.ResponseKey("warned", _Warned)
+_MOST_WARNED: Final = 4096
+_LONGEST_WARNING: Final = 256
 
 
 class ApiServer:
@@ -491,7 +507,24 @@ def _media_type(request: web.BaseRequest) -> str:
 
 
 def _warn(answer: Answer, text: str) -> None:
-    answer.headers.add("Warning", f'299 - "{_quoted(text)}"')
+    """Add a warning once; of more than 4,096 characters each is cut at 256 (`AddWarning`)."""
+    warned = answer.setdefault(_WARNED, _Warned())
+    if text in warned.texts or (warned.cut and warned.characters >= _MOST_WARNED):
+        return
+    warned.texts[text] = None
+    if warned.cut or warned.characters + len(text) <= _MOST_WARNED:
+        _add_warning(answer, warned, text)
+        return
+    warned.cut, warned.characters = True, 0
+    answer.headers.popall("Warning", None)
+    for each in warned.texts:
+        _add_warning(answer, warned, each)
+
+
+def _add_warning(answer: Answer, warned: _Warned, text: str) -> None:
+    shown = text[:_LONGEST_WARNING] if warned.cut else text
+    warned.characters += len(shown)
+    answer.headers.add("Warning", f'299 - "{_quoted(shown)}"')
 
 
 def _quoted(text: str) -> str:

@@ -308,7 +308,7 @@ def test_groups_and_pods_with_claims(workload: Workload) -> None:
 
 
 @pytest.mark.long
-@MANY
+@settings(FEW, max_examples=examples(40))
 @given(groups_and_claims())
 def test_groups_and_pods_with_claims_often(workload: Workload) -> None:
     the_same_happens(workload, in_order=False)

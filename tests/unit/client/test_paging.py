@@ -1,5 +1,7 @@
 """A collection is read page by page, each asked for when it is wanted."""
 
+import asyncio
+from contextlib import aclosing
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
@@ -67,3 +69,35 @@ async def test_pages_that_expire_half_way_are_an_error_after_those_before() -> N
     assert (await anext(reading))["items"] == ["a", "b"]
     with pytest.raises(ApiError, match="410"):
         await anext(reading)
+
+
+async def test_ahead_the_next_page_comes_while_one_is_dealt_with() -> None:
+    collection = Collection()
+    counts = []
+    async for _ in pages(collection.get, "/pods", limit=2, ahead=True):
+        await asyncio.sleep(0)
+        counts.append(len(collection.asked))
+    assert counts == [2, 3, 3]
+
+
+async def test_ahead_an_error_of_the_next_page_comes_when_one_is_dealt_with() -> None:
+    collection, dealt_with = Collection(expires=True), []
+
+    async def read() -> None:
+        async for page in pages(collection.get, "/pods", limit=2, ahead=True):
+            await asyncio.sleep(0)
+            dealt_with.extend(page["items"])
+
+    with pytest.raises(ApiError):
+        await read()
+    assert dealt_with == ["a", "b"]
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_ahead_a_list_that_is_given_up_leaves_no_request(*, expires: bool) -> None:
+    collection = Collection(expires=expires)
+    async with aclosing(pages(collection.get, "/pods", limit=2, ahead=True)) as found:
+        async for _ in found:
+            await asyncio.sleep(0)
+            break
+    assert asyncio.all_tasks() == {asyncio.current_task()}

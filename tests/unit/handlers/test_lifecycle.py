@@ -258,7 +258,7 @@ async def test_a_list_that_breaks_half_way_deletes_nothing_and_syncs_nothing(
         pods.put(f"pod-{number}")
     pods.fail_pages_from = 1
     async with operator(api, tmp_path, PODS) as events:
-        await eventually(lambda: len(events.live()) == 500)
+        await eventually(lambda: len(events.live()) == 250)
         pods.delete("pod-0", quiet=True)
         lists = pods.lists
         await eventually(lambda: pods.lists > lists)

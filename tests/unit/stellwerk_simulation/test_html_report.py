@@ -67,6 +67,25 @@ def test_a_mistake_is_one_line(
     assert capsys.readouterr().err == f"stellwerk: {problem}\n"
 
 
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--plot", "a.svg"), ("--html", "a.html"), ("--curve", "a.csv"), ("--curve", "a.json")],
+)
+def test_what_is_written_takes_the_place_of_its_like_alone(
+    option: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    command = ["simulate", *TRACE, "--profile", "best-fit", "--inflate", "0.2", option, str(path)]
+    assert main(command) == 0
+    assert main(command) == 0
+    capsys.readouterr()
+    path.write_text("mine\n")
+    assert main(command) == 2
+    problem = f"stellwerk: {option} {path}: is there and was not written by Stellwerk\n"
+    assert capsys.readouterr().err == problem
+    assert path.read_text() == "mine\n"
+
+
 def test_pods_without_gpus_have_no_curve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

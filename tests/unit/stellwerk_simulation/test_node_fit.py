@@ -55,6 +55,17 @@ def test_room_in_sum_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture
     assert planned(tmp_path, capsys, pods, [shape("n", "4", "1")])["nodes"] == {"n": 4}
 
 
+def test_members_of_groups_and_pods_with_claims_count_by_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = [
+        make_pod("member", cpu="3", schedulingGroup={"podGroupName": "g"}),
+        make_pod("labelled", cpu="3", labels={"scheduling.x-k8s.io/pod-group": "g"}),
+        make_pod("claims", cpu="3", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}]),
+    ]
+    assert planned(tmp_path, capsys, pods, [shape("n", "4", "1")])["nodes"] == {"n": 3}
+
+
 def test_a_selector_decides_which_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pods = [make_pod("a", cpu="1"), make_pod("b", cpu="1")]
     pods[0]["spec"]["nodeSelector"] = {"disk": "ssd"}

@@ -13,8 +13,10 @@ import yaml
 from typing_extensions import override
 
 from stellwerk.cli import main
+from stellwerk.clock import VirtualClock
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk_simulation import sweep as module
+from stellwerk_simulation.experiment import Progress
 from stellwerk_simulation.sweep import Sweep, SweepTask, read_grid, run_task
 from stellwerk_simulation.sweep_results import SweepResults
 from tests.support.builders import make_node, make_pod
@@ -278,3 +280,10 @@ def test_options_that_the_grid_says_are_refused(
         assert "with --sweep" in capsys.readouterr().err
     assert main(["simulate", "--executor", "processes"]) == 2
     assert "--executor goes with --sweep" in capsys.readouterr().err
+
+
+def test_the_progress_counts_runs_and_not_those_that_were_there_before() -> None:
+    clock = VirtualClock()
+    progress = Progress(10, clock=clock, unit="runs", done=4)
+    clock.advance(4.0)
+    assert progress.line(6).endswith(" 60 %  0.50 runs/s  8 s left")
