@@ -14,7 +14,7 @@ from stellwerk.commands.arguments import (
     add_scheduler_gates,
     chosen_compatibility,
 )
-from stellwerk.commands.port_arguments import add_output_arguments
+from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
@@ -34,12 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or in YAML; - reads standard input. Several files are one cluster",
     )
     add_filename_argument(parser, "one of these files, as in kubectl; may be repeated")
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="without a file: the cluster whose objects are read (default: as kubectl)",
-    )
-    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    add_access_arguments(parser, "without a file: the cluster whose objects are read")
     parser.add_argument(
         "--pod",
         default="",

@@ -24,9 +24,9 @@ class PortAddress:
     verify: bool = True
 
 
-def add_access_arguments(parser: argparse._ActionsContainer) -> None:
-    """The cluster, as kubectl finds it."""
-    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
+def add_access_arguments(parser: argparse._ActionsContainer, text: str = "credentials") -> None:
+    """The cluster, as kubectl finds it; `text`: what it is for."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help=f"{text} (default: as kubectl)")
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
 
 

@@ -14,6 +14,7 @@ from stellwerk.commands.arguments import (
     journal_options,
     seconds_or_none,
 )
+from stellwerk.commands.port_arguments import add_access_arguments
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
@@ -27,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the cluster and the file."""
     text = "the journal; one that is there is replaced, another file only with --force"
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
-    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster")
-    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    add_access_arguments(parser)
     parser.add_argument(
         "--for",
         dest="seconds",

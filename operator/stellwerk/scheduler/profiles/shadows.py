@@ -362,12 +362,20 @@ class Shadows:
                 looking.append(shadow)
             elif passed_over:
                 self._count(shadow, passed_over)
-        if not looking:
-            return None
         # Each has a fork of its own, for what it decides changes it.
-        return BesideGroup(
-            [(shadow, self.world.fork(shadow.profile.random)) for shadow in looking], self._count
-        )
+        forks = [(shadow, fork) for shadow in looking if (fork := self._fork(shadow)) is not None]
+        return BesideGroup(forks, self._count) if forks else None
+
+    def _fork(self, shadow: Shadow) -> World | None:
+        """The World as it is, for a shadow to decide on; None: a plugin cannot be made again."""
+        try:
+            return self.world.fork(shadow.profile.random)
+        except Exception:
+            shadow.failed += 1
+            self._count(shadow, "failed")
+            if shadow.failed == 1:
+                logger.exception("%s cannot decide on groups", shadow.profile.scheduler_name)
+            return None
 
     def _count(self, shadow: Shadow, outcome: str) -> None:
         self.metrics.shadow_decisions.labels(shadow.profile.loaded.name, outcome).inc()

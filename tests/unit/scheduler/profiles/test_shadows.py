@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from stellwerk.world.world import World
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
@@ -218,3 +221,19 @@ async def test_the_same_profile_decides_the_same_on_groups() -> None:
         said = found(world)
         assert (said["compared"], said["groups"], said["differing"]) == (1, 1, 0)
         assert all(world.node_of(f"g{number}") for number in range(10))
+
+
+async def test_a_group_is_placed_though_no_shadow_can_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> World:
+        raise RuntimeError("a plugin cannot be made again")
+
+    async with running() as world:
+        world.apply(make_profile("s", gangScheduling=True), make_shadow(gangScheduling=True))
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        monkeypatch.setattr(World, "fork", broken)
+        world.apply(*(make_member(f"g{n}", "g", scheduler_name="s", cpu="1") for n in range(2)))
+        await quiet(60)
+        assert (found(world)["compared"], found(world)["failed"]) == (0, 1)
+        assert all(world.node_of(f"g{number}") for number in range(2))
