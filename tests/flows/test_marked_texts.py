@@ -4,27 +4,30 @@ Objects of every kind are filled with marks from the tables of the API's types; 
 is its own. Recordings are held in tests/unit/journal/test_kept.py.
 """
 
+import io
 import logging
 
 import aiohttp
 import pytest
+from typing_extensions import override
 
 from stellwerk.journal.kept import kept
-from stellwerk.logs import TRACE
+from stellwerk.logs import TRACE, TextFormatter
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import eventually, make_profile, quiet, running
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.marked_objects import KINDS, MARK, Marks
+from tests.support.processes import command
 
 PASSWORD = f"{MARK}-password"
 KEY = "bWFya2VkLXNlY3JldC1rZXk="
 
 
 def credentials(url: str) -> JsonObject:
-    """A profile with all that an extender's credentials may be."""
+    """A profile with all that the credentials of an extender and a source of load may be."""
     extender = {
         "urlPrefix": url.replace("://", f"://{MARK}-user:{PASSWORD}@"),
         "filterVerb": "filter",
@@ -32,7 +35,15 @@ def credentials(url: str) -> JsonObject:
         "tlsConfig": {"certData": KEY, "keyData": KEY},
         "ignorable": True,
     }
-    return make_profile("gpu", extenders=[extender])
+    address = extender["urlPrefix"]
+    provider = {"type": "Prometheus", "address": address, "token": f"{MARK}-token"}
+    args = {"watcherAddress": address, "metricProvider": provider}
+    return make_profile(
+        "gpu",
+        extenders=[extender],
+        plugins={"score": {"enabled": [{"name": "TargetLoadPacking"}]}},
+        pluginConfig=[{"name": "TargetLoadPacking", "args": args}],
+    )
 
 
 def marked(marks: Marks, kind: str) -> JsonObject:
@@ -59,6 +70,22 @@ def marked(marks: Marks, kind: str) -> JsonObject:
     return obj
 
 
+async def see(world: InProcess, objects: list[JsonObject]) -> None:
+    """Have an operator watch the objects, beside a node and pods that can be read."""
+    world.apply(make_profile("default-scheduler"), credentials("https://127.0.0.1:1"))
+    world.apply(make_node("n1"))
+    handlers = world.operator.handlers
+    for kind, obj in zip(KINDS, objects, strict=True):
+        if kind == "Pod":
+            world.apply(obj)
+        elif kind == "Node":
+            handlers.on_node("ADDED", obj)
+        else:
+            handlers.on_object(kind, "ADDED", obj)
+    world.apply(make_pod("plain", scheduler_name="gpu"), make_pod("other", cpu="1000"))
+    await quiet()
+
+
 def unread(marks: Marks, objects: list[JsonObject]) -> set[str]:
     """The marks that are in the objects and not in what decisions read of them."""
     whole, read = str(objects), str([kept(each["kind"], each) for each in objects])
@@ -72,18 +99,7 @@ async def test_marks_are_in_no_log_event_condition_metric_dump_or_answer(
     marks = Marks(valid=True)
     objects = [marked(marks, kind) for kind in KINDS]
     async with running() as world:
-        world.apply(make_profile("default-scheduler"), credentials("https://127.0.0.1:1"))
-        world.apply(make_node("n1"))
-        handlers = world.operator.handlers
-        for kind, obj in zip(KINDS, objects, strict=True):
-            if kind == "Pod":
-                world.apply(obj)
-            elif kind == "Node":
-                handlers.on_node("ADDED", obj)
-            else:
-                handlers.on_object(kind, "ADDED", obj)
-        world.apply(make_pod("plain", scheduler_name="gpu"), make_pod("other", cpu="1000"))
-        await quiet()
+        await see(world, objects)
         await eventually(lambda: world.node_of("plain") or world.condition("plain"))
         await world.status.write_changed()
         await world.operator.debugger.write()
@@ -103,6 +119,7 @@ async def test_marks_are_in_no_log_event_condition_metric_dump_or_answer(
     for where, text in texts.items():
         assert PASSWORD not in text, where
         assert f"{MARK}-user" not in text, where
+        assert f"{MARK}-token" not in text, where
         assert KEY not in text, where
         assert not {marks.paths[mark] for mark in secret if mark in text}, where
     assert "gpu" in texts["answers"]
@@ -124,3 +141,64 @@ async def asked(explanations: object) -> str:
             found += f"/what-if {answer.status} {await answer.text()}"
     await server.close()
     return found
+
+
+OBEYED = "\x1b]0;title\x07\x1b[2J\x9b31m\r\u202e\u2028\x7f"
+"""Titles, colours, returns and directions: what a terminal obeys."""
+
+
+class Obeyed(Marks):
+    """Objects in which every text holds what a terminal obeys."""
+
+    @override
+    def mark(self, path: str) -> str:
+        plain = super().mark(path)
+        mark = f"{plain}{OBEYED}end"
+        self.paths[mark] = self.paths.pop(plain)
+        return mark
+
+
+async def test_no_text_of_any_object_moves_a_terminal_or_breaks_a_line_of_the_log() -> None:
+    marks = Obeyed(valid=True)
+    objects = [marked(marks, kind) for kind in KINDS]
+    logged = io.StringIO()
+    handler = logging.StreamHandler(logged)
+    handler.setFormatter(TextFormatter())
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(TRACE)
+    try:
+        async with running() as world:
+            await see(world, objects)
+            world.apply(make_pod("asking", scheduler_name=f"none{OBEYED}end"))
+            await world.status.write_changed()
+            await world.operator.debugger.write()
+            routes = ExplanationRoutes(world.operator.explanations, lambda: None).table
+            server = HttpServer(Probes(), bytes, list, routes=[*routes])
+            url = f"http://127.0.0.1:{await server.start('127.0.0.1:0')}"
+            texts = []
+            for asked in COMMANDS:
+                _, printed, said = await command(*asked.split(), "--url", url)
+                texts += [printed, said]
+            await server.close()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    shown = "".join(texts)
+    assert shown.count("title") > 5
+    assert all(line.isprintable() for line in shown.split("\n"))
+    lines = logged.getvalue().split("\n")
+    assert len(lines) > 10
+    assert all(line.isprintable() for line in lines)
+    # A line of the log that a text had broken would begin with the rest of that text.
+    assert not [line for line in lines if line.startswith(("title", "31m", "end"))]
+
+
+COMMANDS = (
+    *("explain pod plain", "explain pod pod", "explain pod other", "explain pod asking"),
+    *("explain pod asking -o json", "explain pod asking -o yaml", "explain pod nowhere"),
+    *("explain node n1", "explain node node", "explain podgroup podgroup"),
+    *("explain job nothing", "queue -A", "queue -A -o yaml", "queue -A -o name"),
+    *("decisions -A", "nodes", "nodes -o json", "nodes -o yaml"),
+    *("what-if --drain n1", "what-if --drain n1 -o json", "shadow diff gpu"),
+)

@@ -93,6 +93,7 @@ FINDINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "one door of all texts for people",
         "no control character passes",
         (
+            "tests/flows/test_marked_texts.py::test_no_text_of_any_object_moves_a_terminal_or_breaks_a_line_of_the_log",
             "tests/unit/test_cli.py::test_nothing_that_a_terminal_would_obey_leaves_a_command",
             "tests/unit/test_cli.py::test_hostile_files_move_no_terminal",
             "tests/unit/test_logs.py::test_a_line_stays_one_line_and_moves_no_terminal",

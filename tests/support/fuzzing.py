@@ -45,7 +45,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.protobuf import MEDIA_TYPE, write_body
-from stellwerk_cluster.apiserver.continue_tokens import ContinueToken, read_token, write_token
+from stellwerk_cluster.apiserver.listing import ContinueToken, read_token, write_token
 from stellwerk_cluster.apiserver.request_info import parse_path, path_parts
 from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.odd_requests import GOOD_BODIES

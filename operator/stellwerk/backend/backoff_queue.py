@@ -21,7 +21,8 @@ class Backoff:
     """The pauses of a pod after failed attempts.
 
     `Profiles.backoff` makes it of podInitialBackoffSeconds and podMaxBackoffSeconds of the pod's
-    profile, `SchedulingQueue` asks it when an attempt has failed (`set_backoff`).
+    profile, which are 1 and 10 where it names none; `SchedulingQueue` asks it when an attempt has
+    failed (`set_backoff`).
     """
 
     initial_seconds: float = 1.0

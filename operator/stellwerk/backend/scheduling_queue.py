@@ -410,7 +410,7 @@ class SchedulingQueue:
     ) -> QueueingStrategy:
         """Judge the changes during an attempt (`determineSchedulingHintForInFlightPod`).
 
-        None: they are not known, or none could matter more than that the attempt broke.
+        None: the attempt ended in an error, or they are not known; back after the backoff.
         """
         if changes is None:
             return QueueingStrategy.AFTER_BACKOFF

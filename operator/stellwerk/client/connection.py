@@ -111,7 +111,7 @@ class ConnectionPool:
         connection = self._take() or await self._connect()
         try:
             request = head.encode("latin-1") + body
-            answer = await connection.exchange(request, timeout_seconds, fenced)
+            answer = await connection.send(request, timeout_seconds, fenced)
         except BaseException:
             connection.abort()  # half an answer may be under way
             raise
@@ -170,7 +170,7 @@ class _Connection(asyncio.Protocol):
         self._received = b""
         self._waiter: asyncio.Future[HttpResponse] | None = None
 
-    async def exchange(
+    async def send(
         self, request: bytes, timeout_seconds: float, fenced: str | None
     ) -> HttpResponse:
         loop = asyncio.get_running_loop()
@@ -328,7 +328,7 @@ class Fence:
     that a process that was paused finds it passed as soon as it wakes: the bindings of a leader
     that was deposed meanwhile are not sent, and raise NotLeader.
 
-    `Transport._exchange` asks it before each attempt, `_Connection.exchange` in the instant of
+    `Transport._exchange` asks it before each attempt, `_Connection.send` in the instant of
     sending, `fence_traces` for aiohttp (reads, the lease, extenders), and whatever waits for a slot
     is dropped when it closes (`Transport._drop_queued`). `client.elector` moves and closes it.
 

@@ -55,6 +55,7 @@ class Change(Protocol):
     A plugin yields it from `propose`, and the search tries it. A new kind is a class with these
     members here, with its place in `Cost` where none of those fits; its fields in `ChangeFields`
     (`models.answers.suggestion`) where it has others; and its name in `stellwerk.plugin_api`.
+    Command line and page show what `describe` says, and need no change.
     """
 
     cost: ClassVar[Cost]

@@ -599,7 +599,7 @@ class RowFilters(FilterRunner):
     def _nominated_pods(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one.
 
-        `Nominator.against` compares the priorities, and lets pods that end in time pass.
+        `Nominator.against` says which: of equal or higher priority, but for what ends in time.
         """
         nominations, snapshot = self._nominations, nodes.snapshot
         named = nominations.by_node

@@ -25,6 +25,9 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 _MANY_TEXTS: Final = 1 << 16
 _MANY_AMOUNTS: Final = 1 << 10
 """So many are shared at a time; nodes that make up more cost their own memory."""
+_LONGEST_TEXT: Final = 512
+_LONGEST_AMOUNTS: Final = 4096
+"""In bytes of JSON."""
 _texts: dict[str, str] = {}
 _amounts_of: dict[bytes, Mapping[str, int]] = {}
 
@@ -110,8 +113,10 @@ def parse_node(obj: JsonObject) -> NodeInfo:
 def _shared(text: str) -> str:
     """The text as other nodes have it: of 50,000 nodes few zones, types and images are different.
 
-    Each copy would cost 60 bytes and more.
+    Each copy would cost 60 bytes and more. Longer ones than a node has need of are not kept.
     """
+    if len(text) > _LONGEST_TEXT:
+        return text
     if len(_texts) >= _MANY_TEXTS:
         _texts.clear()
     return _texts.setdefault(text, text)
@@ -128,7 +133,8 @@ def _amounts(quantities: JsonObject | None) -> Mapping[str, int]:
         }
         if len(_amounts_of) >= _MANY_AMOUNTS:
             _amounts_of.clear()
-        _amounts_of[packed(key)] = found
+        if len(key) <= _LONGEST_AMOUNTS:
+            _amounts_of[packed(key)] = found
     return found
 
 

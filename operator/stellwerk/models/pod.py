@@ -237,6 +237,8 @@ _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
 _MANY_OWNERS: Final = 8192
 """So many are shared at a time; in a list the pods of an owner stand side by side."""
+_LONGEST_OWNER: Final = 1024
+"""Kind, name and uid of longer ones, which no controller has, are each pod's own."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
 _CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
@@ -375,6 +377,8 @@ def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
         if owner.get("controller"):
             kind = f"{owner['apiVersion']} {owner['kind']}"
             found = (kind, text(owner["name"]), text(owner["uid"]))
+            if sum(map(len, found)) > _LONGEST_OWNER:
+                return found
             if len(_owners) >= _MANY_OWNERS:
                 _owners.clear()
             return _owners.setdefault(found, found)

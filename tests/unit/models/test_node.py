@@ -1,5 +1,6 @@
 """A node as the scheduler sees it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -111,3 +112,16 @@ def test_what_counts_as_a_change(change: JsonObject, *, same: bool) -> None:
 )
 def test_zone_keys(labels: dict[str, str], other: dict[str, str], *, same: bool) -> None:
     assert (zone_key(labels) == zone_key(other)) is same
+
+
+@pytest.mark.parametrize(("letters", "is_shared"), [(100, True), (1000, False)])
+def test_nodes_share_texts_and_amounts_of_usual_length_alone(
+    letters: int, *, is_shared: bool
+) -> None:
+    image, amounts = "i" * letters, {f"example.com/{'r' * letters * 5}": "1"}
+    obj = make_node("n", allocatable=amounts, images=[{"names": [image], "sizeBytes": 1}])
+    first, second = (parse_node(json.loads(json.dumps(obj))) for _ in range(2))
+    assert first.images == second.images == {image: 1}
+    assert (next(iter(first.images)) is next(iter(second.images))) == is_shared
+    assert first.allocatable == second.allocatable
+    assert (first.allocatable is second.allocatable) == is_shared

@@ -448,7 +448,7 @@ class PlacementChoice:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the first placement that holds the group is the best one."""
+        """Whether the first placement that holds the group is the best, and is taken at once."""
         return self._exact
 
     def tried(self, index: int, attempt: GroupAttempt, *, met: bool, scheduled: int) -> None:
