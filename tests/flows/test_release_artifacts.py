@@ -84,7 +84,7 @@ def test_the_shim_passes_its_words_on_or_says_how_to_get_the_package(copy: Path)
         opened.extractall(copy / "out", filter="data")
     shim = copy / "out/kubectl-stellwerk"
     path = f"{copy / 'bin'}:/usr/bin:/bin"
-    command = [shim, "explain", "a b"]
+    command = [str(shim), "explain", "a b"]
 
     def call() -> subprocess.CompletedProcess[str]:
         kept = {"PATH": path}
@@ -101,14 +101,21 @@ def test_the_shim_passes_its_words_on_or_says_how_to_get_the_package(copy: Path)
 
 
 def test_the_chart_becomes_an_oci_layout_with_its_provenance(tmp_path: Path) -> None:
-    command = [helm(), "package", ROOT / "charts/stellwerk", "--destination", tmp_path]
+    command: list[str | Path] = [
+        helm(),
+        "package",
+        ROOT / "charts/stellwerk",
+        "--destination",
+        tmp_path,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     chart = tmp_path / f"stellwerk-{__version__}.tgz"
     (tmp_path / f"{chart.name}.prov").write_text("signed")
     make("oci", chart, tmp_path / "layout")
 
     def blob(entry: dict[str, Any]) -> bytes:
-        content = (tmp_path / "layout/blobs" / entry["digest"].replace(":", "/")).read_bytes()
+        place = tmp_path / "layout/blobs" / str(entry["digest"]).replace(":", "/")
+        content = place.read_bytes()
         assert f"sha256:{hashlib.sha256(content).hexdigest()}" == entry["digest"]
         assert len(content) == entry["size"]
         return content
