@@ -36,6 +36,8 @@ MAX_CACHE_BYTES = 128 << 20
 _BYTES_PER_ROW: Final = 40
 """Of the columns of one spec, all plugins together."""
 _KEPT_KEYS: Final = 4
+_NEW_SHARE: Final = 4
+"""One part in so many is for keys that were not asked for by a second pod yet."""
 _COMPILED_PER_JSON: Final = 12
 """How many bytes a compiled spec takes for one of the JSON that it was compiled from."""
 
@@ -147,9 +149,11 @@ class CachedStatuses:
 class SpecColumns:
     """Everything cached for one reuse key."""
 
-    __slots__ = ("filters", "fits", "scores", "statuses")
+    __slots__ = ("filters", "fits", "made_at", "scores", "statuses")
 
-    def __init__(self) -> None:
+    def __init__(self, made_at: int) -> None:
+        self.made_at = made_at
+        """The position of `usage_changes` when a pod first asked; the next one finds another."""
         self.filters: dict[str, CachedColumn[np.int32]] = {}
         self.scores: dict[str, CachedColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
@@ -158,40 +162,80 @@ class SpecColumns:
         """By the plugins taken together; only where it was asked for."""
 
 
-class ResultCache:
-    """Cached columns by reuse key, least recently used first; bounded in bytes."""
+class _Keys:
+    """Columns by key, least recently used first; bounded in bytes, but for the latest few."""
 
-    def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
-        self._snapshot = snapshot
+    __slots__ = ("_by_key", "_compiled_bytes", "_max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
         self._compiled_bytes = 0
         """What the specs among the keys take, which are kept by their columns."""
+
+    def use(self, key: Hashable) -> SpecColumns | None:
+        """The columns of a key, which is the one used latest from now on; None: there are none."""
+        found = self._by_key.get(key)
+        if found is not None:
+            self._by_key.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, columns: SpecColumns, columns_bytes: int) -> None:
+        """Keep the columns of a further key; the least recently used make room."""
+        self._by_key[key] = columns
+        self._compiled_bytes += _compiled_bytes(key)
+        while (
+            len(self._by_key) > _KEPT_KEYS
+            and len(self._by_key) * columns_bytes + self._compiled_bytes > self._max_bytes
+        ):
+            self.drop(next(iter(self._by_key)))
+
+    def drop(self, key: Hashable) -> None:
+        """Keep the columns of a key no longer."""
+        del self._by_key[key]
+        self._compiled_bytes -= _compiled_bytes(key)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._by_key.clear()
+        self._compiled_bytes = 0
+
+
+class ResultCache:
+    """Cached columns by reuse key, least recently used first; bounded in bytes.
+
+    Keys that came back and keys that did not yet have bounds of their own: pods of which no two are
+    alike, whose columns nothing reads again, take a quarter of the room and push nothing out.
+    """
+
+    def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._snapshot = snapshot
+        self._max_bytes = max_bytes
+        self._came_back = _Keys(max_bytes - max_bytes // _NEW_SHARE)
+        self._new = _Keys(max_bytes // _NEW_SHARE)
         self._asked: tuple[ChangeLog, int, int] | None = None
         self._changed: NodeView | None = None
         """The last answer: the columns of a pod mostly stand at the same position."""
 
     def columns(self, key: Hashable) -> SpecColumns:
         """The columns of a key, made empty when new; the least recently used make room."""
-        found = self._by_key.get(key)
+        found = self._came_back.use(key)
         if found is not None:
-            self._by_key.move_to_end(key)
             return found
-        found = self._by_key[key] = SpecColumns()
-        self._compiled_bytes += _compiled_bytes(key)
         columns_bytes = _BYTES_PER_ROW * self._snapshot.size
-        while (
-            len(self._by_key) > _KEPT_KEYS
-            and len(self._by_key) * columns_bytes + self._compiled_bytes > self._max_bytes
-        ):
-            dropped, _ = self._by_key.popitem(last=False)
-            self._compiled_bytes -= _compiled_bytes(dropped)
+        found = self._new.use(key)
+        if found is None:
+            found = SpecColumns(self._snapshot.usage_changes.position)
+            self._new.put(key, found, columns_bytes)
+        elif found.made_at != self._snapshot.usage_changes.position:
+            self._new.drop(key)
+            self._came_back.put(key, found, columns_bytes)
         return found
 
     def clear(self) -> None:
         """Forget all columns."""
-        self._by_key.clear()
-        self._compiled_bytes = 0
+        self._came_back.clear()
+        self._new.clear()
         self._asked = self._changed = None
 
     def refresh(

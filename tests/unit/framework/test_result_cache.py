@@ -6,7 +6,7 @@ from stellwerk.framework.result_cache import ResultCache
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.snapshot import Snapshot
-from tests.support.builders import make_pod
+from tests.support.builders import make_cache, make_node, make_pod
 
 FEW = 8
 ROOM_BYTES = 1 << 20
@@ -30,3 +30,28 @@ def kept(entries: int) -> int:
 def test_specs_count_with_their_columns() -> None:
     assert kept(entries=1) == FEW
     assert kept(entries=1_500) < FEW
+
+
+def found_again(cache: ResultCache, snapshot: Snapshot, names: range) -> list[bool]:
+    """Ask for keys as one pod each, the newest first; whether their columns were there."""
+    there = []
+    for name in reversed(names):
+        snapshot.usage_changes.append(0)
+        columns = cache.columns(name)
+        there.append(columns.made_at != snapshot.usage_changes.position)
+    return there
+
+
+def test_keys_that_no_second_pod_asks_for_have_a_quarter_of_the_room_and_push_nothing_out() -> None:
+    snapshot = make_cache(make_node(f"n{number}") for number in range(100)).snapshot
+    room = 40 * 40 * snapshot.size  # for forty keys, ten of them new
+    cache = ResultCache(snapshot, room)
+    usual = range(20)
+    for few in (usual[:10], usual[10:]):
+        found_again(cache, snapshot, few)
+        assert all(found_again(cache, snapshot, few))
+    for name in range(1000, 1200):
+        snapshot.usage_changes.append(0)
+        cache.columns(name)
+    assert all(found_again(cache, snapshot, usual))
+    assert sum(found_again(cache, snapshot, range(1000, 1200))) == 10
