@@ -21,6 +21,14 @@ FROM ${BASE}
 RUN python -m pip uninstall --yes --root-user-action ignore pip
 COPY --from=build /opt/stellwerk /opt/stellwerk
 ENV PATH=/opt/stellwerk/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="Stellwerk" \
+      org.opencontainers.image.description="A Kubernetes scheduler that decides as kube-scheduler does, and explains why" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.url="https://stellwerk.dev" \
+      org.opencontainers.image.documentation="https://stellwerk.dev/docs" \
+      org.opencontainers.image.source="https://stellwerk.dev/source"
 # By number, so that runAsNonRoot in a pod's security context can be checked.
 USER 65532:65532
 EXPOSE 10259

@@ -163,14 +163,16 @@ $(SUPPLY)/.ready: requirements-supply.lock $(READY)
 	@touch $@
 
 .PHONY: sbom
-sbom: $(SUPPLY)/.ready ## what the image contains, as CycloneDX: build/stellwerk.cdx.json
+sbom: $(SUPPLY)/.ready ## what package and image contain, as CycloneDX, in build/
 	@$(SUPPLY)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
 		--output-format JSON --output-file build/stellwerk.cdx.json
-	@echo build/stellwerk.cdx.json
+	@.ci/artifacts image-sbom build/stellwerk.cdx.json build/stellwerk-image.cdx.json
+	@echo build/stellwerk.cdx.json build/stellwerk-image.cdx.json
 
 .PHONY: audit
-audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages (needs a network)
-	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements.lock
+audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages, each with its statement in VEX (needs a network)
+	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements.lock --format json --output build/audit.json || true
+	@.ci/artifacts vex build/audit.json
 
 SITE := build/site
 
@@ -209,10 +211,34 @@ dist: $(SUPPLY)/.ready ## wheel and sdist in dist/, built twice and compared, an
 	@for file in dist/*; do cmp "$$file" "build/dist-again/$$(basename "$$file")"; done
 	@$(SUPPLY)/bin/twine check --strict dist/*
 
+.PHONY: krew
+krew: ## archives for kubectl's plugin manager in dist/krew, and plugins/stellwerk.yaml with their digests
+	@.ci/artifacts krew dist/krew
+
+# GNUPGHOME names the keyring; without SIGN there is no provenance file.
+SIGN ?=
+HELM = $(shell command -v helm || ls $(VENV)/share/*/helm 2>/dev/null | head -1)
+
+.PHONY: chart
+chart: $(READY) ## the chart as an archive in dist/ and as an OCI layout in dist/chart (SIGN=KEY adds a provenance file)
+	@mkdir -p dist
+	@$(HELM) package charts/stellwerk --destination dist $(if $(SIGN),--sign --key "$(SIGN)" --keyring "$(KEYRING)")
+	@.ci/artifacts oci dist/stellwerk-$$($(BIN)/python -c 'import stellwerk; print(stellwerk.__version__)').tgz dist/chart
+
+.PHONY: image
+image: ## the image for amd64 and arm64, as an OCI archive with its own SBOM and provenance (needs docker and a network)
+	@docker buildx build --platform linux/amd64,linux/arm64 --sbom true --provenance mode=max \
+		--output type=oci,dest=build/stellwerk-image.tar .
+	@docker buildx build --load --tag stellwerk:smoke . && docker run --rm stellwerk:smoke version
+
+.PHONY: provenance
+provenance: ## who made the files in dist/, and of what: a statement that the workflow signs
+	@.ci/artifacts provenance dist
+
 .PHONY: release
 release: check ## make release VERSION=1.2.3: the version in every file, commit, tag, and what is released in dist/
 	@.ci/release "$(VERSION)"
-	@$(MAKE) dist sbom
+	@$(MAKE) dist sbom chart krew provenance
 
 .PHONY: digests
 digests: ## pin the image's base by its digest (needs docker and a network)

@@ -16,8 +16,11 @@ FILES = (
     "manifests/20-deployment.yaml",
     "README.md",
     "docs/operations.md",
+    "Dockerfile",
+    "plugins/stellwerk.yaml",
     "CHANGELOG.md",
 )
+BESIDE = (".ci/artifacts", "LICENSE", ".gitignore")
 
 
 def git(clone: Path, *arguments: str) -> str:
@@ -32,7 +35,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for part in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{part}_NAME", "a")
         monkeypatch.setenv(f"GIT_{part}_EMAIL", "a@example.com")
-    for name in FILES:
+    for name in (*FILES, *BESIDE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     git(tmp_path, "init", "--quiet")

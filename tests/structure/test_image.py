@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk import __version__
 from tests.support.image_steps import Build, instructions
 from tests.support.repository import ROOT
 
@@ -26,10 +27,19 @@ def test_hadolint_has_no_complaint(require_tool: Callable[[str], str]) -> None:
 
 
 def test_the_bases_are_one_argument_with_a_full_version() -> None:
-    (argument,) = [each.text for each in instructions() if each.name == "ARG"]
+    arguments = [each.text for each in instructions() if each.name == "ARG"]
+    (argument,) = [each for each in arguments if not each.startswith("VERSION=")]
     assert re.fullmatch(r"BASE=python:\d+\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", argument)
     bases = [each.text.split()[0] for each in instructions() if each.name == "FROM"]
     assert bases == ["${BASE}"] * (LAST + 1)
+
+
+def test_the_image_says_what_it_is_in_labels_of_oci() -> None:
+    (label,) = of_last_stage("LABEL")
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', label))
+    assert set(labels) >= {"title", "description", "version", "licenses", "url", "source"}
+    assert labels["version"] == "${VERSION}"
+    assert of_last_stage("ARG") == [f"VERSION={__version__}"]
 
 
 def test_the_image_runs_as_a_numbered_user_and_installs_nothing() -> None:

@@ -213,3 +213,14 @@ def test_json_and_yaml_escape_what_a_terminal_would_obey(
     assert [each for each in written if not each.isprintable() and each != "\n"] == []
     read = orjson.loads if form == "json" else yaml.safe_load
     assert read(written) == {"apiVersion": API_VERSION, "kind": "QueuePage", **answer}
+
+
+def test_a_terminal_that_knows_links_leads_from_a_reason_to_what_to_do() -> None:
+    shown = io.StringIO()
+    print_explanation(waiting(), Console(file=shown, force_terminal=True, width=200))
+    link = "https://stellwerk.dev/docs/troubleshooting.html#insufficient"
+    assert f";{link}\x1b\\" in shown.getvalue()
+    plain = io.StringIO()
+    print_explanation(waiting(), Console(file=plain, width=200))
+    assert "Insufficient cpu" in plain.getvalue()
+    assert "https://" not in plain.getvalue()
