@@ -88,8 +88,8 @@ from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.profile_history import RevisionHistory
 from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ProfileLoader, ensure_profile
+from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
-from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs

@@ -143,8 +143,10 @@ def run(
     """
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.current_placement import placement_of  # noqa: PLC0415 as above
-    from stellwerk_simulation.defragmentation import Defragmentation  # noqa: PLC0415 as above
-    from stellwerk_simulation.eviction_rules import MoveRules  # noqa: PLC0415 as above
+    from stellwerk_simulation.defragmentation import (  # noqa: PLC0415 as above
+        Defragmentation,
+        MoveRules,
+    )
     from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
     from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above

@@ -2,11 +2,13 @@
 
 `stellwerk plan defrag` calls it. Invariant: a plan that is returned was carried out, move by move
 and by the profile's own decisions, on forks of the World, once for each of several ways to break
-ties; its goal held after every one of them, and no budget was overdrawn.
+ties; its goal held after every one of them, and no budget was overdrawn: the moves of one plan
+together never take more from a PodDisruptionBudget than its status allows now, for an eviction is
+not sure to be made good before the next one.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Final
@@ -16,10 +18,49 @@ from typing_extensions import override
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.gpu import DEVICES, gpu_request
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk_simulation.current_placement import CurrentPlacement, Rescheduled
-from stellwerk_simulation.eviction_rules import MoveRules, reason_to_stay, stays_with_its_node
+
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRules:
+    """The rules by which a user lets pods move."""
+
+    bare_pods: bool
+    """Also pods without a controller, which nothing makes anew."""
+    max_priority: int
+
+
+def stays_with_its_node(pod: PodInfo, manifest: JsonObject) -> bool:
+    """Whether a pod belongs to its node, which counts as empty with it: DaemonSets, mirror pods."""
+    kind = pod.owner[0].rpartition(" ")[2] if pod.owner is not None else ""
+    return kind in {"DaemonSet", "Node"} or _MIRROR in _annotations(manifest)
+
+
+def reason_to_stay(
+    pod: PodInfo, manifest: JsonObject, rules: MoveRules, budgets: EvictionBudgets
+) -> str:
+    """The reason why a pod is never moved; empty: it may be."""
+    reasons = (
+        (stays_with_its_node(pod, manifest), "belongs to a DaemonSet or is a mirror pod"),
+        (pod.owner is None and not rules.bare_pods, "has no controller (--bare-pods)"),
+        (pod.priority > rules.max_priority, "has a priority above --max-priority"),
+        (pod.terminating, "is terminating"),
+        (pod.group is not None, "belongs to a group of pods"),
+        (bool(manifest["spec"].get("resourceClaims")), "holds resource claims"),
+        (len(budgets.of(pod)) > 1, "has more than one PodDisruptionBudget"),
+        (not budgets.allow([pod]), "has a PodDisruptionBudget that allows no disruption"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+def _annotations(manifest: JsonObject) -> Mapping[str, str]:
+    return manifest["metadata"].get("annotations") or {}
+
 
 SEEDS: Final = 5
 """A plan holds however ties are broken, as far as so many seeds show."""

@@ -260,6 +260,7 @@ JUDGED = (
     "/pods/default/we",
     "/what-if?drain=small&decide=yes",
     "/what-if?drain=none&decide=yes",
+    "/help",
 )
 
 

@@ -51,7 +51,8 @@ def house(tmp_path: Path) -> House:
     (package / "gangs").mkdir(parents=True)
     texts = {
         "__init__.py": '"""The package."""\n',
-        "page.py": 'def name(found: dict[str, str]) -> str:\n    return found["name"]\n',
+        "page.py": 'def name(found: dict[str, str]) -> str:\n    return found["name"]\n\n\n'
+        'def of(pod: dict[str, dict[str, str]]) -> str:\n    return pod["metadata"]["name"]\n',
         "large.py": '"""Large."""\n\nfrom stellwerk import alone\n' + "\n" * 100,
         "alone.py": '"""What it is."""\n\n\nclass Twice:\n    """Once."""\n',
         "gangs/__init__.py": "",
@@ -67,14 +68,14 @@ def house(tmp_path: Path) -> House:
 
 def test_the_counts_of_a_small_house(house: House) -> None:
     assert list(lines(house)) == [
-        "6 modules, 116 lines",
-        "  stellwerk: 6 modules, 116 lines",
+        "6 modules, 120 lines",
+        "  stellwerk: 6 modules, 120 lines",
         "3 modules under 80 lines, packages aside",
         "  0 of them with one importer, 0 lines",
         "  1 of them with two importers",
         "1 names of modules occur twice or more",
         "1 names of public classes of stellwerk do",
-        "1 subscripts by a string in page, commands and demo",
+        "1 subscripts by a string in page, commands and demo, objects of the API aside",
         "2 of 5 docstrings begin with a question word, 1 of them of modules",
         "devices: 0 modules in 0 packages, 0 lines",
         "groups: 2 modules in 1 packages, 5 lines",

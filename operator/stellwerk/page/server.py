@@ -1,11 +1,17 @@
 """The page's own small server, on the loopback interface alone.
 
 `stellwerk page` and `stellwerk up` open it. Invariant: it holds no state of a window, and what it
-keeps does not grow with their number.
+keeps does not grow with their number. The key of a page with a port of its own is kept in a file,
+so that bookmarks outlive a restart: the user's own, which no other can read; what is not so is
+refused, and never overwritten.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
+import stat
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from stellwerk.clock import SystemClock
-from stellwerk.errors import cannot_listen
+from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.page.answers import Answers
-from stellwerk.page.kept_key import kept_key
 from stellwerk.page.request_guard import KEY, RequestGuard, add_headers
 from stellwerk.page.supposition_form import MOST_BYTES
 from stellwerk.page.views import Views
@@ -27,6 +32,62 @@ if TYPE_CHECKING:
     from stellwerk.page.answers import HistoryReader, Port
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_-]{32}")
+_PRIVATE: Final = 0o600
+
+
+def kept_key(port: int) -> str:
+    """The key of the page on a port: that of before, or a new one, which is kept.
+
+    Raises:
+        ConfigurationError: the file is not private, is no key, or cannot be written.
+    """
+    file = _folder() / f"page-{port}.key"
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            return _written(file)
+        except FileExistsError:
+            return _read(file)
+    except OSError as error:
+        raise ConfigurationError(f"the page's key cannot be kept in {file}: {error}") from error
+
+
+def _folder() -> Path:
+    """The place of what programs keep for a user."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "stellwerk"
+
+
+def _written(file: Path) -> str:
+    """A new key, in a file that was not there; it appears whole."""
+    key = secrets.token_urlsafe(24)
+    new = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:
+            opened.write(f"{key}\n")
+        file.hardlink_to(new)
+    finally:
+        new.unlink(missing_ok=True)
+    return key
+
+
+def _read(file: Path) -> str:
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            raise ConfigurationError(f"the page's key {file} is not a file of yours")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise ConfigurationError(
+                f"others may read the page's key {file}: remove it, so that a new one is made"
+            )
+        key = opened.read(64).strip()
+    if not _KEY.fullmatch(key):
+        raise ConfigurationError(f"{file} holds no key of the page: remove it")
+    return key
+
 
 _USER: Final = "the user of this page"
 _LIMITS: Final = Limits(

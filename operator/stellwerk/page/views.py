@@ -3,14 +3,17 @@
 `server` adds the routes; an explanation is shown as heat maps of nodes × plugins, with nothing that
 is not in the operator's answer; a step of their colour scale is one of eleven, so that a style
 sheet can name each. Invariant: a list is shown a page at a time, and an answer that cannot be had
-is a page that says why, with the status that belongs to it.
+is a page that says why, with the status that belongs to it; each answer stands beside the command
+that asks for it, in which a shell takes every name as one word.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -49,7 +52,6 @@ from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk.models.untrusted_text import printable, printable_lines
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
-from stellwerk.page.sharing import command, file_name, what_if_command
 from stellwerk.page.supposition_form import FIELDS, as_shadow, as_yaml, supposition, with_weights
 
 if TYPE_CHECKING:
@@ -59,6 +61,40 @@ if TYPE_CHECKING:
     from stellwerk.page.answers import Answers, HistoryReader
 
     View = Callable[[web.Request], Awaitable[web.Response]]
+
+
+_END = "END"
+_FILES = {"profile": "--profile", "nodes": "--add-nodes", "pod": "--pod"}
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
+
+
+def command(*words: str) -> str:
+    """The words as a shell reads them; empty ones are left out."""
+    return " ".join(shlex.quote(word) for word in words if word)
+
+
+def what_if_command(form: Mapping[str, str]) -> str:
+    """The question of a form, with its manifests as files that are written before."""
+    lines, words = [], ["stellwerk", "what-if"]
+    for field, option in _FILES.items():
+        text = form.get(field, "").replace("\r\n", "\n").strip("\n")
+        if not text.strip():
+            continue
+        end = _END
+        while f"\n{end}\n" in f"\n{text}\n":
+            end += _END
+        lines.append(f"cat > {field}.yaml <<'{end}'\n{text}\n{end}\n")
+        words += [option, f"{field}.yaml"]
+        if field == "nodes" and form.get("count", "1").strip() not in {"", "1"}:
+            words += ["--count", form["count"].strip()]
+    drain = form.get("drain", "").strip()
+    words += ["--drain", drain] if drain else []
+    return "".join(lines) + command(*words)
+
+
+def file_name(path: str) -> str:
+    """The name of the file for the answer of a page."""
+    return (_UNSAFE.sub("-", path).strip("-.") or "overview")[:100] + ".json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.world.decide import Effects, Failure, requeue
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

@@ -6,8 +6,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.plugins.gpu.open_slots import IdleCapacity, OpenSlots
 from stellwerk.plugins.gpu.pattern_pricing import NodeShape, PatternPricing, PlannedKind, Slot
+from stellwerk.plugins.gpu.pattern_targets import IdleCapacity, OpenSlots
 from tests.support.examples import examples
 
 KIND = st.one_of(

@@ -10,8 +10,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
 from stellwerk_simulation.current_placement import placement_of
-from stellwerk_simulation.defragmentation import Defragmentation, DefragPlan, Goal
-from stellwerk_simulation.eviction_rules import MoveRules
+from stellwerk_simulation.defragmentation import Defragmentation, DefragPlan, Goal, MoveRules
 from stellwerk_simulation.ready_profiles import ready_manifest
 from tests.support.builders import make_node
 from tests.support.examples import examples

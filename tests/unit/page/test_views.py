@@ -1,6 +1,9 @@
 """The pages: what they show, that no text becomes markup, and when there is no answer."""
 
+import shlex
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +15,16 @@ from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk.models.answers.listings import NodeFields
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.page import answers
-from stellwerk.page.views import amount, local_time, resources_of, share, step
+from stellwerk.page.views import (
+    amount,
+    command,
+    file_name,
+    local_time,
+    resources_of,
+    share,
+    step,
+    what_if_command,
+)
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import explaining_port, two_nodes, with_devices
@@ -424,3 +436,37 @@ def test_native_resources_come_first_and_a_row_is_bounded() -> None:
 def test_what_is_no_time_is_shown_as_it_is() -> None:
     assert local_time("soon") == "soon"
     assert local_time("2026-11-22T10:00:59.000Z").endswith(":59")
+
+
+def test_a_command_is_read_back_word_by_word() -> None:
+    words = ["stellwerk", "explain", "pod/$(touch x)", "-n", "a'b; c"]
+    assert shlex.split(command(*words[:2], "", *words[2:])) == words
+
+
+def test_manifests_become_files_that_the_command_reads(tmp_path: Path) -> None:
+    pod = "kind: Pod\nEND\nname: $HOME `id`"
+    form = {"pod": pod.replace("\n", "\r\n"), "nodes": "kind: Node", "count": "3", "drain": "n 1"}
+    script = what_if_command(form)
+    called = tmp_path / "stellwerk"
+    called.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > called\n')
+    called.chmod(0o755)
+    subprocess.run(
+        ["/bin/sh", "-c", script],
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/bin:/usr/bin"},
+    )
+    assert (tmp_path / "pod.yaml").read_text() == f"{pod}\n"
+    words = (tmp_path / "called").read_text().split("\n")[:-1]
+    assert words == [
+        "what-if", "--add-nodes", "nodes.yaml", "--count", "3", "--pod", "pod.yaml",
+        "--drain", "n 1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/", "overview.json"), ("/pods/a/b", "pods-a-b.json"), ('/nodes/"x\n/..', "nodes-x.json")],
+)
+def test_a_file_is_named_after_its_page(path: str, name: str) -> None:
+    assert file_name(path) == name

@@ -3,10 +3,13 @@
 PreFilter looks at the claims, Filter searches each node for devices, Reserve keeps what was found
 for the chosen node in flight, so that no other pod gets it, and PreBind writes it. Invariant: from
 Reserve on, the devices of a pod are taken in the eyes of every profile, until the API shows the
-allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
+allocation or Unreserve gives them back. Of the queueing hints, at the end of the module: a pod
+whose claims are not all there is left alone; what may have freed a device wakes every pod that was
+rejected. Source: v1.36 with its default feature gates.
 """
 
 from collections.abc import Generator, Hashable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -15,7 +18,17 @@ from typing_extensions import override
 
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    QueueingHint,
+    Resource,
+    queue_if,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -36,7 +49,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
-from stellwerk.framework.services import Handle
+from stellwerk.framework.services import Handle, ObjectStore, PodGroups
 from stellwerk.framework.types import (
     OK,
     SKIP,
@@ -68,6 +81,7 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     ClaimMissingError,
+    claim_names,
     claims_of,
     consumer_of,
     device_claim_of,
@@ -85,7 +99,6 @@ from stellwerk.plugins.dynamic_resources.extended_resources import (
     claim_for,
     stale_claim,
 )
-from stellwerk.plugins.dynamic_resources.hints import device_events
 from stellwerk.plugins.dynamic_resources.node_verdicts import (
     NAME,
     NOT_ALLOCATED,
@@ -487,3 +500,81 @@ class DynamicResources(
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return device_events(self._objects, self._handle.pod_groups)
+
+
+def device_events(objects: ObjectStore, groups: PodGroups) -> Sequence[ClusterEventWithHint]:
+    """The events that DynamicResources registers for."""
+    changed = Action.ADD | Action.UPDATE_OTHER
+    return (
+        ClusterEventWithHint(
+            Resource.NODE,
+            Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE,
+        ),
+        ClusterEventWithHint(
+            Resource.POD,
+            Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+            partial(_own_claims_known, objects, groups),
+            HintScope.POD,
+        ),
+        ClusterEventWithHint(
+            Resource.RESOURCE_CLAIM,
+            changed,
+            partial(_claim_changed, objects, groups),
+            HintScope.POD,
+        ),
+        ClusterEventWithHint(Resource.RESOURCE_CLAIM, Action.DELETE, _claim_deleted, HintScope.POD),
+        ClusterEventWithHint(Resource.ASSIGNED_POD, Action.DELETE, _may_have_given_back),
+        ClusterEventWithHint(Resource.DEVICE_CLASS, changed),
+        ClusterEventWithHint(Resource.RESOURCE_SLICE, changed),
+    )
+
+
+def _own_claims_known(
+    objects: ObjectStore, groups: PodGroups, pod: PodInfo, change: ClusterChange
+) -> QueueingHint:
+    """Whether the pod's own status has come to name its claims, and all are there."""
+    new = change.new
+    if not isinstance(new, PodInfo):
+        return QUEUE
+    return queue_if(new.uid == pod.uid and not why_not_ready(objects, new, groups.claims_with(new)))
+
+
+def _may_have_given_back(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the pod that goes had devices: those of a binding that failed were never in the API.
+
+    kube-scheduler lets nothing wake here, and pods wait for devices that are free.
+    """
+    gone = change.old
+    if not isinstance(gone, PodInfo):
+        return QUEUE
+    return queue_if(bool(gone.spec.resource_claims or gone.extended_requests))
+
+
+def _claim_deleted(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether devices went free with the claim, or it stood in the way of another for the pod.
+
+    kube-scheduler lets nothing wake here, and a pod whose stale claim it has deleted waits.
+    """
+    if not isinstance(change.old, dict):
+        return QUEUE
+    owners = change.old["metadata"].get("ownerReferences") or ()
+    return queue_if(
+        is_allocated(change.old) or any(owner.get("uid") == pod.uid for owner in owners)
+    )
+
+
+def _claim_changed(
+    objects: ObjectStore, groups: PodGroups, pod: PodInfo, change: ClusterChange
+) -> QueueingHint:
+    """Whether a claim gave devices back, or one of the pod's own was made or has a new status."""
+    if not isinstance(change.new, dict):
+        return QUEUE
+    if why_not_ready(objects, pod, groups.claims_with(pod)):
+        return QUEUE_SKIP
+    old = change.old if isinstance(change.old, dict) else None
+    if old is not None and is_allocated(old) and not is_allocated(change.new):
+        return QUEUE
+    metadata = change.new["metadata"]
+    if metadata.get("namespace") != pod.namespace or metadata["name"] not in claim_names(pod):
+        return QUEUE_SKIP
+    return queue_if(old is None or old.get("status") != change.new.get("status"))

@@ -17,7 +17,7 @@ from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.binding_cycle import BindingOutcomes, BindingTasks
-from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.world.world import World
 
 SETTLE_SECONDS: Final = 2.0

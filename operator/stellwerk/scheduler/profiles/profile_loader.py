@@ -47,9 +47,8 @@ from stellwerk.models.profile import (
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
 from stellwerk.scheduler.extenders.pool import ExtenderPool
-from stellwerk.scheduler.profiles.profile_moves import ProfileMoves
+from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile, ProfileMoves
 from stellwerk.scheduler.profiles.shadows import Shadows
-from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProfile
 from stellwerk.world.world import World
 

@@ -1,20 +1,145 @@
-"""Waiting pods on their way to the profile that serves them now, in slices.
+"""Waiting pods on their way to the profile that serves them now, and those that none serves.
 
-The loader calls it after profiles changed, event handlers after a namespace's or a pod's labels
-did. Invariant: once the queue's backlog is worked off, each waiting pod is in the queue under the
-profile that `Profiles` names, or with the pods that have none; a popped one stays with the profile
-that its attempt began with until that ends.
+The loader calls `ProfileMoves` after profiles changed, event handlers after a namespace's or a
+pod's labels did. Event handlers put into `PodsWithoutProfile` what had no profile from the start;
+pods of a profile that goes are taken out of the queue with a condition that says so, and pods that
+come after it went get the same, unless another scheduler has taken the name over. A pod whose
+schedulerName was never served here is not written to, unless a selector lists the name and the
+pod's namespace has not been seen; one whose schedulerName may be a misspelling of a served one gets
+an event. Invariant: once the queue's backlog is worked off, each waiting pod is in the queue under
+the profile that `Profiles` names, or with the pods that have none; a popped one stays with the
+profile that its attempt began with until that ends.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.backend.scheduling_queue import MOVE_UNITS, Work
+from stellwerk.models.name_syntax import suggestion
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
+from stellwerk.world.pod_status import CLEAR_NOMINATION, POD_SCHEDULED, SCHEDULER_ERROR, Report
 from stellwerk.world.world import World
+
+_PATCHES_AT_ONCE: Final = 16
+GRACE_SECONDS: Final = 10.0
+"""The time in which another scheduler has to show that the name is its own now."""
+
+
+class PodsWithoutProfile:
+    """The pods by uid, and those of them that have yet to be reported on."""
+
+    def __init__(self, world: World, dispatcher: APIDispatcher) -> None:
+        self._world = world
+        self._dispatcher = dispatcher
+        self.pods: dict[str, PodInfo] = {}
+        self._unreported: dict[str, None] = {}
+        """Uids of pods that were taken out of the queue, in order."""
+        self._reporting: asyncio.Task[None] | None = None
+        self._late: dict[str, float] = {}
+        """When to look at pods again that came after their profile went, by uid, in order."""
+        self._waiting: asyncio.Task[None] | None = None
+        self._reported: set[str] = set()
+        """Uids of pods that are known to be reported on, or another scheduler's."""
+
+    def put(self, pod: PodInfo) -> None:
+        """Keep an unbound pod that no profile serves, as it was seen last."""
+        uid = pod.uid
+        self.pods[uid] = pod
+        profiles = self._world.profiles
+        is_ours = pod.spec.scheduler_name in profiles.once_served
+        if not (is_ours or profiles.awaits_namespace(pod) or self._is_misspelt(pod)):
+            return
+        if len(self._reported) > len(self.pods):
+            self._reported &= self.pods.keys()
+        if uid in self._late or uid in self._reported:
+            return
+        self._late[uid] = self._world.clock.monotonic() + GRACE_SECONDS
+        if self._waiting is None or self._waiting.done():
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_task(
+                self._look_again(), name="late pods without profile", context=Context()
+            )
+
+    def _is_misspelt(self, pod: PodInfo) -> bool:
+        """Whether the schedulerName may be meant to be another one, which is served."""
+        profiles = self._world.profiles
+        name = pod.spec.scheduler_name
+        return name not in profiles.once_served and bool(suggestion(name, profiles.served))
+
+    def let_go(self, uid: str) -> None:
+        """A pod is queued from here on, or is gone."""
+        self.pods.pop(uid, None)
+        self._reported.discard(uid)
+
+    def take_out(self, pod: PodInfo) -> bool:
+        """Take a pod out of the queue if no profile serves it; False if it has one, or is gone."""
+        if self._world.profiles.of(pod) is not None:
+            return False
+        newest = self._world.queue.delete(pod.uid)
+        if newest is None:
+            return False
+        self.pods[pod.uid] = newest
+        self._to_report(pod.uid)
+        return True
+
+    async def _look_again(self) -> None:
+        """Report on pods that came late, once their time is up and no scheduler cares for them."""
+        while self._late:
+            uid, due_seconds = next(iter(self._late.items()))
+            await asyncio.sleep(max(0.0, due_seconds - self._world.clock.monotonic()))
+            del self._late[uid]
+            pod = self.pods.get(uid)
+            if pod is None:
+                continue
+            self._reported.add(uid)
+            # Another scheduler's word, a scheduling gate, or what this operator said before.
+            if not any(each["type"] == POD_SCHEDULED for each in pod.conditions):
+                self._to_report(uid)
+
+    def _to_report(self, uid: str) -> None:
+        """Write about a pod in the background."""
+        self._unreported[uid] = None
+        self._reported.add(uid)
+        if self._reporting is None or self._reporting.done():
+            loop = asyncio.get_running_loop()
+            self._reporting = loop.create_task(
+                self._report_all(), name="pods without profile", context=Context()
+            )
+
+    async def _report_all(self) -> None:
+        """Write the condition of every pod that was taken out."""
+        await asyncio.gather(*(self._report_some() for _ in range(_PATCHES_AT_ONCE)))
+
+    async def _report_some(self) -> None:
+        while self._unreported:
+            uid = next(iter(self._unreported))
+            del self._unreported[uid]
+            pod = self.pods.get(uid)
+            # It may be bound, gone or queued again by now.
+            if pod is not None:
+                await self._report(pod)
+
+    async def _report(self, pod: PodInfo) -> None:
+        message = self._world.profiles.why_none(pod)
+        self._dispatcher.recorder.event(
+            pod_reference(pod),
+            "Warning",
+            "FailedScheduling",
+            "Scheduling",
+            message,
+            reporting_controller=pod.spec.scheduler_name,
+        )
+        if not self._is_misspelt(pod):
+            await self._dispatcher.reports.write(
+                Report(pod, SCHEDULER_ERROR, message, CLEAR_NOMINATION)
+            )
+
 
 _ALL: Final = ""
 _MOST_NAMESPACES: Final = 64

@@ -5,7 +5,7 @@ from typing import Any
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
-from stellwerk.scheduler.profiles.without_profile import GRACE_SECONDS
+from stellwerk.scheduler.profiles.profile_moves import GRACE_SECONDS
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.pod_groups import make_group, make_member

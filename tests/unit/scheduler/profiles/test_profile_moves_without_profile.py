@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
-from stellwerk.scheduler.profiles.without_profile import GRACE_SECONDS
+from stellwerk.scheduler.profiles.profile_moves import GRACE_SECONDS
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

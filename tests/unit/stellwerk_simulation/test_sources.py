@@ -10,7 +10,7 @@ from stellwerk.cli import main
 from stellwerk.errors import ConfigurationError
 from stellwerk.journal.entries import Entry, Head, WatchEvent, encode
 from stellwerk.models.json_values import JsonObject
-from stellwerk_simulation.recorded import read_recording
+from stellwerk_simulation.sources import read_recording
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
 

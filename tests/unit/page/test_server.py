@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.page.kept_key import kept_key
+from stellwerk.page.server import kept_key
 
 
 @pytest.fixture(autouse=True)
