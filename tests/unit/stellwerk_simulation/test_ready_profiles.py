@@ -56,7 +56,7 @@ def test_planned_patterns_allocate_more_than_gradient_descent() -> None:
         ("kind: Deployment", "a Deployment is no SchedulerProfile"),
         ("kind: SchedulerProfile\n---\nkind: SchedulerProfile", "one SchedulerProfile is expected"),
         ("", "there is no manifest in it"),
-        ("a: [", "line 1, column 5: not YAML"),
+        ("a: [", "line 2, column 1: not YAML"),
     ],
 )
 def test_a_profiles_file_is_read_as_every_other_manifest(
