@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.compatibility import AS_RECORDED
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import KIND, LoadedProfile, load_profile
+from stellwerk.models.yaml_file import read_kinds
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gpu.fragmentation import TypicalPod
 from stellwerk.plugins.gpu_best_fit import GpuBestFit
@@ -41,7 +40,6 @@ _BEFORE_ALL_ELSE: Final = 101
 _DEFAULT: Final = "default"
 READY: Final = (_DEFAULT, *_SCORE_OF)
 """The names of the ready profiles."""
-_LARGEST_FILE: Final = 1 << 20
 
 
 def profile_of(
@@ -120,18 +118,7 @@ def manifest_in(path: Path) -> Mapping[str, Any]:
     Raises:
         ConfigurationError: it cannot be read, or holds something else.
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    if len(text) > _LARGEST_FILE:
-        raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 10} KiB")
-    try:
-        manifest = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{path}: not YAML: {reason}") from error
-    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
-        raise ConfigurationError(f"{path}: not a {KIND}")
-    return manifest
+    found = read_kinds(str(path), path, [KIND])
+    if len(found) > 1:
+        raise ConfigurationError(f"{path}: one {KIND} is expected, there are {len(found)}")
+    return found[0]

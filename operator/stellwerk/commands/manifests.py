@@ -19,7 +19,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_templates import pods_of as pods_of_controller
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk.models.untrusted_text import printable
-from stellwerk.models.yaml_file import read_objects
+from stellwerk.models.yaml_file import either, read_kinds
 
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Of an object of this scheduler's own kinds, whose specs refuse unknown fields themselves."""
@@ -32,15 +32,8 @@ def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObj
         ConfigurationError: it cannot be read, is empty, or holds another kind or an unknown field.
     """
     at = f"{option} {file}"
-    found = read_objects(Path(file))
-    if not found:
-        raise ConfigurationError(f"{at}: there is no manifest in it")
+    found = read_kinds(at, Path(file), kinds)
     for obj in found:
-        kind = obj.get("kind")
-        if not kind:
-            raise ConfigurationError(f"{at}: a manifest has no kind, {_either(kinds)} is expected")
-        if kind not in kinds:
-            raise ConfigurationError(f"{at}: a {kind} is no {_either(kinds)}")
         check_fields(at, obj)
     return found
 
@@ -67,7 +60,7 @@ def check(
         if kind not in kinds and (is_read or kind not in known):
             unused[kind or "object without a kind"] += 1
         elif kind not in kinds:
-            raise ConfigurationError(f"{at}: a {kind} is not used; {_either(sorted(kinds))} is")
+            raise ConfigurationError(f"{at}: a {kind} is not used; {either(sorted(kinds))} is")
         elif not is_read:
             check_fields(at, obj)
     if unused and counts:
@@ -119,7 +112,3 @@ def pods_of(option: str, objects: Sequence[JsonObject], namespace: str) -> list[
         if len(pods) > MOST_PODS:
             raise ConfigurationError(f"{option}: more than {MOST_PODS} pods")
     return pods
-
-
-def _either(kinds: Sequence[str]) -> str:
-    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"

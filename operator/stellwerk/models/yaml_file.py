@@ -7,7 +7,7 @@ Invariant: a file that cannot be read is one line that names it, and the line wh
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,10 +51,11 @@ def read_objects(path: Path) -> list[JsonObject]:
     try:
         if str(path) == STANDARD_INPUT:
             content = sys.stdin.buffer.read(_LARGEST_FILE + 1)
-        elif path.stat().st_size > _LARGEST_FILE:
-            raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
         else:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
         documents = _documents(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
@@ -71,6 +72,30 @@ def read_objects(path: Path) -> list[JsonObject]:
     return [
         each for document in documents if document is not None for each in _flat(path, document)
     ]
+
+
+def read_kinds(at: str, file: Path, kinds: Sequence[str]) -> list[JsonObject]:
+    """All objects in a file ("-": standard input), which are to be of these kinds.
+
+    Raises:
+        ConfigurationError: it cannot be read, is empty, or holds another kind; then `at` begins the
+            message.
+    """
+    found = read_objects(file)
+    if not found:
+        raise ConfigurationError(f"{at}: there is no manifest in it")
+    for obj in found:
+        kind = obj.get("kind")
+        if not kind:
+            raise ConfigurationError(f"{at}: a manifest has no kind, {either(kinds)} is expected")
+        if kind not in kinds:
+            raise ConfigurationError(f"{at}: a {kind} is no {either(kinds)}")
+    return found
+
+
+def either(kinds: Sequence[str]) -> str:
+    """One of the kinds, in words."""
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 
 def _documents(path: Path, content: bytes) -> Iterable[Any]:

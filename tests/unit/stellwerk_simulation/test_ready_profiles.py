@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.cli import main
+from stellwerk.errors import ConfigurationError
 from stellwerk_simulation.arrivals import typical_pods
 from stellwerk_simulation.experiment import Experiment
 from stellwerk_simulation.figures import curve
@@ -47,3 +48,21 @@ def test_planned_patterns_allocate_more_than_gradient_descent() -> None:
     assert at_130 is not None
     assert at_100.allocated_pct >= 95.14 + 0.6, "what fgd allocates with this seed, and more"
     assert at_130.allocated_pct >= 95.29 + 0.6
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: Deployment", "a Deployment is no SchedulerProfile"),
+        ("kind: SchedulerProfile\n---\nkind: SchedulerProfile", "one SchedulerProfile is expected"),
+        ("", "there is no manifest in it"),
+        ("a: [", "line 2, column 1: not YAML"),
+    ],
+)
+def test_a_profiles_file_is_read_as_every_other_manifest(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=said):
+        profile_of(str(file), ())
