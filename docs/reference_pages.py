@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
+
 import stellwerk
 from stellwerk import cli
 from stellwerk.cli import build_parser
@@ -35,8 +37,11 @@ _STATUSES: Final = (
     "something failed, 2 for a mistake in arguments, files or kubeconfig, and 3 where the "
     "cluster or the operator does not answer."
 )
+PROFILE_EXAMPLES: Final = Path(__file__).parent / "reference" / "profile-examples.yaml"
+_LONGEST_EXAMPLE: Final = 60
 MADE: Final = "This page is made from the code when the site is built."
 _OURS: Final = re.compile(r"([a-z]+\.)?stellwerk\.dev/(?!v[0-9])[a-z][a-z0-9-]*")
+_CODE: Final = re.compile(r"(`[^`]*`)")
 _PARAGRAPH_END: Final = re.compile(r"\n\s*\n")
 
 
@@ -64,7 +69,13 @@ def profile_fields() -> Iterator[str]:
         f"`apiVersion: {definition['group']}/{version['name']}`; short name "
         f"`{'`, `'.join(definition['names']['shortNames'])}`. {schema['description']}",
     )
-    yield from _table(("field", "type", "default", "meaning"), _fields(schema["properties"], ""))
+    yield "An example is the first place in the [documents below](#examples) that has the field.\n"
+    shown = examples(PROFILE_EXAMPLES)
+    rows = (
+        (path, kind, default, _shown(shown.get(path.strip("`"))), meaning)
+        for path, kind, default, meaning in _fields(schema["properties"], "")
+    )
+    yield from _table(("field", "type", "default", "example", "meaning"), rows)
     yield "\n## Columns of `kubectl get schedulerprofiles`\n"
     columns = version["additionalPrinterColumns"]
     yield from _table(
@@ -74,6 +85,17 @@ def profile_fields() -> Iterator[str]:
             for column in columns
         ),
     )
+    yield "## Examples\n"
+    yield f"```{{literalinclude}} ../{PROFILE_EXAMPLES.name}\n:language: yaml\n:linenos:\n```\n"
+
+
+def examples(file: Path) -> dict[str, tuple[int, str]]:
+    """Field → line and text of the first place where a document of the file uses it."""
+    text = file.read_text(encoding="utf-8")
+    found: dict[str, tuple[int, str]] = {}
+    for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        _note_examples(document, "", text, found)
+    return found
 
 
 def commands() -> Iterator[str]:
@@ -284,7 +306,10 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|").replace("<", r"\<").replace("*", r"\*")
+    """A text for a cell: in code nothing but the bar needs a backslash."""
+    parts = _CODE.split(" ".join(text.split()).replace("|", r"\|"))
+    parts[::2] = (part.replace("<", r"\<").replace("*", r"\*") for part in parts[::2])
+    return "".join(parts)
 
 
 def _codes(words: Iterable[str]) -> str:
@@ -302,6 +327,30 @@ def _fields(properties: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, s
         default = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
         yield f"`{path}`", kind, default, schema.get("description", "")
         yield from _fields(inner, f"{path}{suffix}.")
+
+
+def _note_examples(
+    node: yaml.Node, prefix: str, text: str, found: dict[str, tuple[int, str]]
+) -> None:
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                path = f"{prefix}.{key.value}".lstrip(".")
+                written = text[key.start_mark.index : value.end_mark.index]
+                found.setdefault(path, (key.start_mark.line + 1, written))
+                _note_examples(value, path, text, found)
+        case yaml.SequenceNode():
+            for item in node.value:
+                _note_examples(item, f"{prefix}[]", text, found)
+
+
+def _shown(example: tuple[int, str] | None) -> str:
+    """An example by its line, and as it stands there if it is short."""
+    if example is None:
+        return ""
+    line, text = example
+    is_short = "\n" not in text and len(text) <= _LONGEST_EXAMPLE
+    return f"`{text}` (line {line})" if is_short else f"line {line}"
 
 
 def _type_of(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str]:

@@ -1,0 +1,84 @@
+"""The reference of a SchedulerProfile's fields: each has an example, and the examples are valid."""
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from stellwerk.models.crd import crd_manifest
+from stellwerk.models.profile import GROUP, PLURAL, load_profile
+from stellwerk.plugins.registry import known_plugins
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.registry.write_options import WriteOptions
+from tests.support.repository import ROOT
+
+EXAMPLES: Final = ROOT / "docs" / "reference" / "profile-examples.yaml"
+PROFILES: Final = list(yaml.safe_load_all(EXAMPLES.read_text()))
+STILL: Final = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+STRICT: Final = WriteOptions(field_validation="Strict")
+WITHOUT: Final = {
+    r"status(\..*)?": "the operator writes it",
+    r"spec\.plugins\.\w+\.(enabled|disabled)\[\]\.weight": "of effect in two lists alone",
+    r"spec\.plugins\.(?!multiPoint|score)\w+\.(enabled|disabled)(\[\]\.name)?": "as elsewhere",
+    r"spec\.extenders\[\]\.tlsConfig\.keyData": "a key belongs into a Secret or a file",
+}
+"""Fields that need no example, and why."""
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    spec = spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fields(schema: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every field of a schema, those of the items of lists behind `[]`."""
+    if schema.get("type") == "array":
+        yield from fields(schema["items"], f"{prefix}[]")
+    for name, below in schema.get("properties", {}).items():
+        path = f"{prefix}.{name}".lstrip(".")
+        yield path
+        yield from fields(below, path)
+
+
+def test_every_field_has_an_example(pages: ModuleType) -> None:
+    (version,) = crd_manifest()["spec"]["versions"]
+    known = list(fields(version["schema"]["openAPIV3Schema"]))
+    assert len(known) > 150
+    shown = pages.examples(EXAMPLES)
+    without = [field for field in known if field not in shown]
+    assert [
+        field for field in without if not any(re.fullmatch(each, field) for each in WITHOUT)
+    ] == []
+    needed = [each for each in WITHOUT if any(re.fullmatch(each, field) for field in without)]
+    assert needed == list(WITHOUT)
+
+
+def test_the_table_shows_them_with_their_lines(pages: ModuleType) -> None:
+    page = "\n".join(pages.profile_fields())
+    line = EXAMPLES.read_text().splitlines().index("  shadowOf: batch") + 1
+    (row,) = re.findall(r"^\| `spec\.shadowOf` .*$", page, re.MULTILINE)
+    assert f"| `shadowOf: batch` (line {line}) |" in row
+    (row,) = re.findall(r"^\| `spec\.plugins\.permit` .*$", page, re.MULTILINE)
+    assert '`permit: {disabled: [{name: "*"}]}`' in row
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda each: each["metadata"]["name"])
+def test_an_example_is_a_profile_that_acts_as_written(profile: dict[str, Any]) -> None:
+    assert load_profile(profile, known_plugins()).remarks == ()
+
+
+def test_an_api_server_takes_the_examples() -> None:
+    api = EmbeddedCluster(0, options=STILL).api
+    definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
+    api.create(definitions, "", crd_manifest())
+    for profile in PROFILES:
+        api.create(api.kinds.resource(PLURAL, GROUP), "", profile, STRICT)
