@@ -1,9 +1,16 @@
-"""The commands that the README and every `--help` print, run with nothing but a context."""
+"""The commands of the README, of every `--help` and of pages, run with nothing but a context.
+
+Of the pages: the blocks of the language `sh` that do not say why they are not run.
+"""
 
 import asyncio
 import json
+import os
 import re
 import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +25,13 @@ from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.in_process import make_profile
+from tests.support.kubectls import newest, program_of
 from tests.support.pod_groups import make_group
 from tests.support.processes import command
 from tests.support.recorded_kinds import RECORDINGS
 from tests.support.repository import ROOT
 from tests.support.running_operator import is_active, until
+from tests.support.shell_steps import blocks, shell
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -31,6 +40,7 @@ _RUNS_ON: Final = re.compile(
 )
 """Those that serve until they are stopped, or read what is typed; other tests run them."""
 _ROW: Final = re.compile(r"^\| (`stellwerk .*?) \|", re.MULTILINE)
+_STELLWERK: Final = Path(sys.executable).parent / "stellwerk"
 _EXAMPLE: Final = {"NAME": "hello", "FILE": "cluster.json"}
 
 
@@ -66,6 +76,32 @@ _COMPLETED: Final = {
 """Commands that the README names without what they need."""
 
 
+PAGES: Final = (
+    "explain",
+    "monitoring",
+    "profiles",
+    "recording",
+    "simulation",
+    "troubleshooting",
+    "writing-a-plugin",
+)
+"""Those of docs/ with such blocks."""
+_SUPPOSED: Final = {"NAME": "hello", "node-7": "node-1"}
+
+
+def of_the_pages() -> list[str]:
+    """Line by line, with names for the placeholders."""
+    found: list[str] = []
+    for page in PAGES:
+        for block in blocks(ROOT / "docs" / f"{page}.md"):
+            if block.language == "sh" and not block.excuse:
+                found += block.text.replace("\\\n", "").splitlines()
+    assert len(found) > 15
+    for word, name in _SUPPOSED.items():
+        found = [re.sub(rf"\b{word}\b", name, line) for line in found]
+    return found
+
+
 def read(obj: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, **obj}
 
@@ -80,31 +116,39 @@ def write_files(folder: Path) -> None:
         "node.yaml": read(make_node("new", cpu="8"), "Node"),
         "shapes.yaml": read(make_node("large", cpu="64"), "Node"),
         "packing.yaml": {**packing, "metadata": {"name": "packing"}},
+        "spreading.yaml": {**make_profile("spreading", "stellwerk"), "metadata": {"name": "s"}},
+        "case.json": {"id": "1", "nodes": [make_node("n")], "pod": make_pod("new", cpu="1")},
+        "cases.jsonl": {"id": "1", "nodes": [make_node("n")], "pod": make_pod("new", cpu="1")},
         "kube-scheduler.yaml": {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
         },
     }.items():
-        (folder / name).write_text(yaml.safe_dump(manifest))
+        written = json.dumps if ".json" in name else yaml.safe_dump
+        (folder / name).write_text(written(manifest))
+    (folder / "kube-scheduler-config.yaml").symlink_to("kube-scheduler.yaml")
     nodes = [read(make_node(name, cpu="4"), "Node") for name in ("a", "b")]
     pods = [read(owned(make_pod(f"on-{on}", cpu="1", node_name=on)), "Pod") for on in ("a", "b")]
     waits = read(make_pod("waits", cpu="1"), "Pod")
     moves, decides = ({"kind": "List", "items": [*nodes, *pods, *more]} for more in ((), (waits,)))
     (folder / "cluster.yaml").write_text(yaml.safe_dump(moves))
     (folder / "cluster.json").write_text(json.dumps(decides))
-    (folder / "day.journal").write_bytes((RECORDINGS / "embedded-cluster.journal").read_bytes())
+    for name in ("day.journal", "tuesday.journal"):
+        (folder / name).write_bytes((RECORDINGS / "embedded-cluster.journal").read_bytes())
 
 
 def fill(cluster: EmbeddedCluster) -> None:
     """The objects that the examples name."""
     api = cluster.api
-    api.ensure(api.kinds.resource("namespaces"), "", {"metadata": {"name": "team"}})
+    for name in ("team", "shop", "jobs"):
+        api.ensure(api.kinds.resource("namespaces"), "", {"metadata": {"name": name}})
     pods = api.kinds.resource("pods")
     for namespace, name in (
         ("default", "hello"),
         ("default", "web-0"),
         ("team", "web-0"),
         ("team", "hello"),
+        ("shop", "web"),
     ):
         pod = make_pod(name, namespace=namespace, cpu="100m", scheduler_name="stellwerk")
         del pod["metadata"]["uid"]
@@ -128,15 +172,14 @@ def fill(cluster: EmbeddedCluster) -> None:
         api.create(api.kinds.resource(PLURAL, GROUP), "", profile)
 
 
-@pytest.mark.parametrize("lines", [examples, of_the_readme], ids=["--help", "the README"])
-async def test_what_is_printed_runs_with_nothing_but_a_context(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any
-) -> None:
-    write_files(tmp_path)
-    kubeconfig = tmp_path / "home" / ".kube" / "config"
+@asynccontextmanager
+async def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedCluster]:
+    """A sandbox with all of this, which the context of the commands leads to."""
+    write_files(folder)
+    kubeconfig = folder / "home" / ".kube" / "config"
     async with open_sandbox(3, KubeconfigFile(kubeconfig), features=api_features()) as sandbox:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("HOME", str(folder / "home"))
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         fill(sandbox.cluster)
 
@@ -150,14 +193,42 @@ async def test_what_is_printed_runs_with_nothing_but_a_context(
         kind = api.kinds.resource(PLURAL, GROUP)
         api.patch(kind, ("", "packing"), {"spec": {"tieBreak": "NodeRank"}})
         await until(lambda: is_active(sandbox.cluster, "packing", 2))
-        failed, ran = {}, 0
-        for line in lines():
-            if _RUNS_ON.search(line):
-                continue
-            words = shlex.split(line.replace("~", str(tmp_path / "home")))
-            status, _, said = await asyncio.wait_for(command(*words), 60)
-            ran += 1
-            if status:
-                failed[line] = said
-        assert not failed
-        assert ran > 10
+        yield sandbox.cluster
+
+
+async def said_by(folder: Path, line: str) -> str:
+    """Run a command in this process; what it says of its failure, empty if it did not fail."""
+    words = shlex.split(line.replace("~", str(folder / "home")), comments=True)
+    status, _, said = await asyncio.wait_for(command(*words), 60)
+    return f"{status}: {said}" if status else ""
+
+
+@pytest.mark.parametrize("lines", [examples, of_the_readme], ids=["--help", "the README"])
+async def test_what_is_printed_runs_with_nothing_but_a_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    async with prepared(tmp_path, monkeypatch):
+        said = {
+            line: await said_by(tmp_path, line) for line in lines() if not _RUNS_ON.search(line)
+        }
+    assert {line: why for line, why in said.items() if why} == {}
+    assert len(said) > 10
+
+
+async def test_what_pages_print_runs_with_nothing_but_a_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {}
+    async with prepared(tmp_path, monkeypatch) as cluster:
+        waits = make_pod("waits", cpu="60")
+        del waits["metadata"]["uid"]
+        cluster.api.create(cluster.api.kinds.resource("pods"), "default", waits)
+        environment = {name: os.environ[name] for name in ("HOME", "KUBECONFIG")}
+        async with shell(tmp_path, environment, program_of(newest()), _STELLWERK) as opened:
+            for line in of_the_pages():
+                if line.startswith("stellwerk ") and not set("|>") & set(line):
+                    failed[line] = await said_by(tmp_path, line.removeprefix("stellwerk "))
+                else:
+                    status, said = await opened.run(line)
+                    failed[line] = f"{status}: {said}" if status else ""
+    assert {line: why for line, why in failed.items() if why} == {}

@@ -2,8 +2,9 @@
 
 A block of the language `console` holds commands, each behind `$ ` (continued behind `> `), and what
 they print; a line with `…` stands for any text there. Between blocks, `<!-- here: WORDS -->` says
-what happens outside of this shell. Blocks of another language are not run. Invariant: the commands
-of one section share one bash, and each ends before the next begins.
+what happens outside of this shell. A block that is not run says why behind its language:
+`sh not run: needs docker`. Invariant: the commands of one section share one bash, and each ends
+before the next begins.
 """
 
 import asyncio
@@ -15,8 +16,46 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MARK = "--- ended with"
+_FENCED = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+_NOT_RUN = " not run: "
 _HERE = re.compile(r"<!-- here: (.*) -->")
 PATIENCE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a document in a language, as a reader copies it."""
+
+    document: Path
+    line: int
+    """Where it begins."""
+    language: str
+    excuse: str
+    """Why it is not run; empty: it is."""
+    text: str
+
+
+def blocks(document: Path) -> list[Block]:
+    """Every block of a document that names its language.
+
+    Raises:
+        AssertionError: what stands behind the language of one is no reason.
+    """
+    text = document.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCED.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        indent, language, info, content = match.groups()
+        assert not info or (info.startswith(_NOT_RUN) and info != _NOT_RUN), (
+            f"{document}:{line}: {info.strip()!r} does not say why the block is not run"
+        )
+        excuse = info.removeprefix(_NOT_RUN)
+        found.append(Block(document, line, language, excuse, _without(indent, content)))
+    return found
+
+
+def _without(indent: str, text: str) -> str:
+    return "\n".join(line.removeprefix(indent) for line in text.split("\n"))
 
 
 @dataclass
