@@ -122,8 +122,10 @@ class Replay:
             case WatchEvent():
                 self._pass(entry.seconds)
                 self._event(entry)
-            case SnapshotWritten():
+            case SnapshotWritten(0):
                 self.world.cache.update_snapshot()
+            case SnapshotWritten(nodes):
+                self.world.cache.write_ahead(nodes)
             case Decided():
                 self._pass(entry.seconds)
                 self._decided(entry)

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from stellwerk.backend.cache import Cache
+from stellwerk.journal.decoding import decode
 from stellwerk.journal.entries import (
     Answered,
     Decided,
@@ -13,11 +16,14 @@ from stellwerk.journal.entries import (
     GroupDecided,
     Head,
     PluginState,
+    SnapshotWritten,
     WatchEvent,
     Yielded,
+    encode,
 )
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
+from stellwerk.models.node import parse_node
 from stellwerk.scheduler import time_slice
 from stellwerk.world.extenders import is_failure
 from stellwerk.world.world import World
@@ -226,3 +232,34 @@ HAS: dict[str, dict[str, Callable[[Entry], bool]]] = {
         "a failure": lambda each: isinstance(each, Answered) and is_failure(each.answer),
     },
 }
+
+
+async def test_rows_that_were_written_in_steps_come_out_in_the_same_order() -> None:
+    """A node that goes between two steps had its row in the first of them, or never had one."""
+    cache, entries = Cache(), [cast("Entry", Head("0", "2026-01-01T00:00:00Z"))]
+    cache.on_write = lambda nodes: entries.append(SnapshotWritten(nodes))
+
+    def event(event_type: str | None, name: str) -> None:
+        obj = make_node(name)
+        entries.append(WatchEvent(0.0, "Node", event_type, obj))
+        if event_type == "DELETED":
+            cache.remove_node(name)
+        else:
+            cache.set_node(parse_node(obj))
+
+    for index in range(200):
+        event(None, f"n{index}")
+    assert cache.write_ahead(64)
+    event("DELETED", "n150")
+    event("DELETED", "n3")
+    event("ADDED", "n200")
+    assert cache.write_ahead(64)
+    event("ADDED", "n201")
+    cache.update_snapshot()
+    replay: Replay | None = None
+    for entry in (decode(encode(entry)) for entry in entries):
+        replay = Replay(entry) if isinstance(entry, Head) else replay
+        assert replay is not None
+        replay.feed(entry)
+    assert replay is not None
+    assert replay.world.cache.snapshot.row_of == cache.snapshot.row_of

@@ -69,8 +69,8 @@ class Cache:
         """Specs with many terms whose pods came since the last `index_terms`."""
         self.on_forgotten: Callable[[str], None] = lambda _: None
         """Called with the uid of a pod whose assumption was taken back."""
-        self.on_write: Callable[[], None] = lambda: None
-        """Called before the snapshot is written."""
+        self.on_write: Callable[[int], None] = lambda _: None
+        """Called before the snapshot is written, with how many changed nodes at most; 0: all."""
         self.unindexed = 0
         """How often `index_terms` has something to do before an update of the snapshot."""
 
@@ -205,7 +205,7 @@ class Cache:
         """
         self._refuse_in_trial()
         if self._dirty:
-            self.on_write()
+            self.on_write(nodes)
         for name in list(islice(self._dirty, nodes)):
             del self._dirty[name]
             self._write(self._record(name))
@@ -217,7 +217,7 @@ class Cache:
         self._refuse_in_trial()
         snapshot = self.snapshot
         if self.is_dirty:
-            self.on_write()
+            self.on_write(0)
         if self._namespaces:
             for namespace, labels in self._namespaces.items():
                 snapshot.pair_counts.set_namespace(namespace, labels)

@@ -161,7 +161,7 @@ _PAIRS: Final = _each(_row(_is_text, _is_text))
 _DRAWS: Final = _each(_row(_is_count, _is_count))
 _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
     WatchEvent: {"kind": _is_text, "event_type": _is_event_type, "obj": _is_object},
-    SnapshotWritten: {},
+    SnapshotWritten: {"nodes": _is_count},
     Asked: {},
     Answered: {"answer": _is_any},
     Decided: {"attempts": _is_count, "victims": _TEXTS, "draws": _DRAWS, "answers": _each(_is_any)},

@@ -51,6 +51,9 @@ class WatchEvent:
 class SnapshotWritten:
     """The columns were brought up to date here; the order of their rows depends on it."""
 
+    nodes: int = 0
+    """Of so many of the changed nodes alone (`Cache.write_ahead`); 0: of all."""
+
 
 @dataclass(slots=True)
 class Decided:

@@ -151,8 +151,8 @@ class Recording:
         finally:
             self._is_followed = False
 
-    def _before_write(self) -> None:
-        self.put(SnapshotWritten())
+    def _before_write(self, nodes: int) -> None:
+        self.put(SnapshotWritten(nodes))
 
     def _forgotten(self, uid: str) -> None:
         if not self._is_followed:
