@@ -69,7 +69,7 @@ class EvictionBudgets:
             return names, "a pod with more than one budget is not evicted"
         for key in found:
             budget = self._budgets[key]
-            free = budget.unready_may_go and not _is_ready(pod)
+            free = budget.unready_may_go and not pod.is_ready
             if not free and self._taken[key] >= budget.allowed:
                 return "/".join(key), "it allows no disruption now"
         return None
@@ -95,10 +95,4 @@ def _parsed(obj: JsonObject) -> _Budget | None:
         selector,
         number_or_none(status.get("disruptionsAllowed")) or 0,
         always or healthy >= desired > 0,
-    )
-
-
-def _is_ready(pod: PodInfo) -> bool:
-    return any(
-        each.get("type") == "Ready" and each.get("status") == "True" for each in pod.conditions
     )

@@ -79,6 +79,8 @@ class PodDetails:
     """spec.activeDeadlineSeconds: it ends so long after its start, at the latest; None: unknown."""
     gpu_devices: tuple[int, ...]
     """The numbers of its GPUs on the node."""
+    is_ready: bool
+    """Whether its condition Ready is True; budgets may let others go."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -153,6 +155,11 @@ class PodInfo:
     def conditions(self) -> tuple[JsonObject, ...]:
         """status.conditions of a pod that is unbound or terminating; others keep their types."""
         return self.details.conditions
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its condition Ready is True."""
+        return self.details.is_ready
 
     @property
     def condition_types(self) -> tuple[str, ...]:
@@ -299,6 +306,7 @@ def parse_pod(
         number_or_none(spec.get("activeDeadlineSeconds")),
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         _gpu_devices(metadata.get("annotations")) if node_name else (),
+        any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)

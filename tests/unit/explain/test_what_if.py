@@ -235,9 +235,9 @@ def running(name: str, *, cpu: str = "1", node: str = "n1", **fields: Any) -> Js
     return {**pod, "status": ready}
 
 
-def drained(allowed: int, *pods: JsonObject, nodes: int = 3) -> Any:
+def drained(allowed: int, *pods: JsonObject, nodes: int = 3, **status: Any) -> Any:
     loaded = cluster(*pods, nodes=nodes)
-    loaded.world.objects.set("PodDisruptionBudget", budget(allowed))
+    loaded.world.objects.set("PodDisruptionBudget", budget(allowed, **status))
     return answered(loaded, Supposition(drain="n1", profile=PROFILE))
 
 
@@ -260,6 +260,14 @@ def test_a_budget_without_disruptions_holds_the_drain_up() -> None:
         }
         for name in ("bare", "a")
     ]
+
+
+def test_a_budget_whose_pods_are_all_healthy_lets_those_go_alone_that_are_not_ready() -> None:
+    unready = owned(running("unready"))
+    unready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    answer = drained(0, owned(running("a")), unready, currentHealthy=1, desiredHealthy=1)
+    assert [each["pod"] for each in answer["placed"]] == ["default/unready"]
+    assert [each["pod"] for each in answer["staying"]] == ["default/a"]
 
 
 def test_a_budget_is_made_good_by_each_pod_that_gets_a_node() -> None:
