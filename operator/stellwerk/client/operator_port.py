@@ -13,7 +13,7 @@ import orjson
 
 from stellwerk.errors import SchedulerError, UnreachableError
 from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.models.untrusted_text import cut, printable
+from stellwerk.models.untrusted_text import cut, printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -95,7 +95,7 @@ class OperatorPort:
                     return answer
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
             raise NoAnswer(f"no answer from {self._url}{path}: {error}") from error
-        raise _refusal(response.status, text)
+        raise _refusal(response.status, text, response.content_type)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -107,16 +107,18 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(text)
 
 
-def _refusal(status: int, text: bytes) -> PortRefusal:
+def _refusal(status: int, text: bytes, content_type: str) -> PortRefusal:
     """The refusal in an answer that is no result."""
     try:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError:
-        # A name that is not known; or some other server, of whose page the first line is enough.
         first = text.decode(errors="replace").strip().partition("\n")[0]
+        if first.startswith(_NOT_FOUND):
+            return PortRefusal(status, shown(first))
+        if content_type == "text/plain" and not first.startswith(f"{status}: "):
+            return PortRefusal(status, f"{shown(first)} ({status})")
+        # Some other server, of whose page the beginning is enough.
         said = cut(printable(first), _SHOWN)
-        if said.startswith(_NOT_FOUND):
-            return PortRefusal(status, said)
         return PortRefusal(status, f"no answer of an operator: {said or 'nothing'} ({status})")
     leader = answer.get("leader") if isinstance(answer, dict) else None
     if leader:

@@ -75,6 +75,32 @@ async def test_a_redirect_is_not_followed_and_takes_the_token_nowhere() -> None:
     assert asked == ["/queue"]
 
 
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (
+            web.HTTPUnprocessableEntity(text="x" * 300 + ": unknown field"),
+            r"x{300}: unknown field \(422\)$",
+        ),
+        (web.HTTPNotFound(text="there is no profile sh"), r"^there is no profile sh$"),
+        (web.HTTPNotFound(), r"^no answer of an operator: 404: Not Found \(404\)$"),
+        (
+            web.HTTPBadGateway(text="<html>bad</html>", content_type="text/html"),
+            r"^no answer of an operator: <html>bad</html> \(502\)$",
+        ),
+    ],
+)
+async def test_a_refusal_of_the_operator_is_said_whole_and_another_server_is_named_as_such(
+    refusal: web.HTTPException, said: str
+) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        raise refusal
+
+    async with served(handler) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(PortRefusal, match=said):
+            await OperatorPort(session, url).written("/what-if", {})
+
+
 async def test_an_answer_without_an_end_is_not_read_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
