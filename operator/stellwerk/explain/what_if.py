@@ -93,13 +93,18 @@ def _on_fork(
     _check_names(pods)
     if explained is None and not (drained or supposed.pods):
         pods = waiting
+    # Made once, for plugins keep columns between decisions; and refused though no pod waits.
+    profile = None
+    if supposed.profile is not None:
+        profile = _supposed_profile(world, supposed.profile, max_complexity)
+        world.profiles.served = {**world.profiles.served, _SUPPOSED: profile}
     answers = _Answers(world, live, drains, throttled, explained)
     stopped: str | None = None
     for pod in pods[:MOST_PODS]:
         if not drains.evicts(pod):
             continue
         try:
-            yield from answers.decide(pod, _profile(world, supposed, pod, max_complexity))
+            yield from answers.decide(pod, profile or world.profiles.of(pod))
         except OutOfTime as reason:
             stopped = str(reason)
             break
@@ -377,20 +382,6 @@ def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
     world.cache.remove_pod(pod.uid)
     world.pod_groups.put_pod(pod, pod.group)
     return pod
-
-
-def _profile(
-    world: World, supposed: Supposition, pod: PodInfo, max_complexity: int
-) -> ServedProfile | None:
-    if supposed.profile is None:
-        return world.profiles.of(pod)
-    # Made once: plugins keep columns between decisions.
-    served = world.profiles.served.get(_SUPPOSED)
-    if served is None:
-        served = _supposed_profile(world, supposed.profile, max_complexity)
-        everything = {**world.profiles.served, _SUPPOSED: served}
-        world.profiles.served = everything
-    return served
 
 
 def _supposed_profile(world: World, manifest: JsonObject, max_complexity: int) -> ServedProfile:

@@ -285,6 +285,12 @@ def test_a_budget_is_used_up_by_a_pod_that_gets_none() -> None:
     assert [each["pod"] for each in answer["staying"]] == ["default/b"]
 
 
+def test_a_profile_that_cannot_be_used_is_refused_though_no_pod_waits() -> None:
+    broken = {**PROFILE, "spec": {**PROFILE["spec"], "tieBrake": "Random"}}
+    with pytest.raises(ConfigurationError, match="this profile cannot be used"):
+        answered(cluster(), Supposition(profile=broken))
+
+
 def test_an_answer_has_one_preemption() -> None:
     pods = [
         owned(make_pod(f"low-{node}", cpu="3", node_name=node, priority=1)) for node in ("n1", "n2")
