@@ -29,10 +29,11 @@ from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.models.answers.answer import PortAnswer, codec
-from stellwerk.models.answers.devices import ClaimExplanation, DevicesPage
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
+    ClaimExplanation,
     DecisionsPage,
+    DevicesPage,
     NodeExplanation,
     NodeFields,
     NodesPage,

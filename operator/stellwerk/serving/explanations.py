@@ -22,14 +22,16 @@ import orjson
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.explain.devices import DevicesAsked, devices_page, explain_claim
 from stellwerk.explain.listings import (
     DEFAULT,
     MOST,
+    DevicesAsked,
     NodesAsked,
     Page,
     PodsAsked,
     decisions_page,
+    devices_page,
+    explain_claim,
     explain_node,
     natural_order,
     nodes_page,
@@ -52,9 +54,8 @@ if TYPE_CHECKING:
 
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Result, Steps
-    from stellwerk.models.answers.devices import ClaimExplanation
     from stellwerk.models.answers.group import GroupExplanation
-    from stellwerk.models.answers.listings import NodeExplanation
+    from stellwerk.models.answers.listings import ClaimExplanation, NodeExplanation
     from stellwerk.models.answers.pod import PodExplanation
     from stellwerk.models.answers.shadow import ShadowDiff
     from stellwerk.models.json_values import JsonObject

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from stellwerk import __version__
 from stellwerk.models.answers.answer import PortAnswer, schemas
-from stellwerk.models.answers.devices import ClaimExplanation, DevicesPage
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
+    ClaimExplanation,
     DecisionsPage,
+    DevicesPage,
     NodeExplanation,
     NodesPage,
     OwnedPods,
