@@ -25,7 +25,7 @@ def test_ten_thousand_waiting_pods_leave_four_fifths_of_a_core() -> None:
     assert share < CPU_SHARE
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_storm_of_node_updates_asks_specs_and_wakes_few() -> None:
     few = run_storm(pods=SPECS, seconds=2, random=Random(1))
     many = run_storm(pods=4 * SPECS, seconds=2, random=Random(1))

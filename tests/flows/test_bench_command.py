@@ -159,7 +159,9 @@ async def test_what_a_killed_run_has_left_is_named_and_deleted_by_clean(tmp_path
         assert len(cluster.store.collection("nodes").entries()) == 1, "that of the cluster"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 async def test_a_signal_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     async with bare_cluster(tmp_path) as (cluster, access):
         words = ("bench", *access, "--workload", "preemption", "--nodes", "20", "--yes")

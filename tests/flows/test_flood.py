@@ -16,7 +16,13 @@ FEW = 5 * UNDELAYED_PODS
 """Those that count as having come when they came, and what is decided until the others' turns."""
 
 
-@pytest.mark.parametrize("different", [False, True], ids=["a few templates", "no two alike"])
+@pytest.mark.parametrize(
+    "different",
+    [
+        pytest.param(False, marks=pytest.mark.long, id="a few templates"),
+        pytest.param(True, id="no two alike"),
+    ],
+)
 def test_pods_that_fit_wait_for_few_of_those_that_do_not(*, different: bool) -> None:
     load = Load(
         nodes=100,

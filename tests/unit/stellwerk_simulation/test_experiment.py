@@ -108,7 +108,7 @@ def the_published_curve_comes_out(workload: str, profile: str, seed: int) -> Non
     assert found == pytest.approx({k: float(expected[k]) for k in found}, abs=0.0101)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_published_curve_of_a_seed_at_every_load() -> None:
     the_published_curve_comes_out("multigpu30", "fgd", 42)
 
