@@ -457,7 +457,7 @@ async def floods(
         await others
     ended = time.monotonic()
     after = used(process)
-    while after[0] - before[0] >= 10 and time.monotonic() < ended + 30:
+    while not is_back(before, after) and time.monotonic() < ended + 30:
         await asyncio.sleep(1)
         after = used(process)
     told = (directory / "flood.log").read_text(encoding="utf-8")
@@ -467,6 +467,11 @@ async def floods(
     print(f"{told}RSS, descriptors {before} {most} {after} after {back:.0f} s; live {shown}")  # noqa: T201 figures
     tried, opened = (int(word) for word in re.findall(r"(?:tried|opened) (\d+)", told))
     return Flooded(before, most, after, waits, tried, opened)
+
+
+def is_back(before: tuple[float, int], after: tuple[float, int]) -> bool:
+    """Whether memory and descriptors are as they were, but for a little."""
+    return after[0] - before[0] < 10 and after[1] - before[1] <= 2
 
 
 def judge(flooded: Flooded, descriptors: int) -> None:
@@ -533,7 +538,10 @@ async def test_a_flood_of_the_page_costs_no_memory_and_nobody_elses_request(
     assert "Traceback" not in logged
 
 
-@FLOODS
+# How much of the memory comes back within 30 s is not the same each time: 10 to 18 MiB stay.
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seconds", [15, 120])
 async def test_a_flood_of_the_embedded_api_costs_no_memory_and_nobody_elses_request(
     tmp_path: Path, seconds: float
 ) -> None:
