@@ -228,7 +228,7 @@ class BenchRun(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchAnswer(PortAnswer):
-    """What `stellwerk bench` has measured."""
+    """Measurements of `stellwerk bench`."""
 
     server_version: str
     embedded: bool

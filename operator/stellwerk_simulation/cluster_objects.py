@@ -20,7 +20,13 @@ from stellwerk.models.pod_templates import POD_KINDS, is_written
 from stellwerk.models.profile import KIND as PROFILE
 from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.world import World
-from stellwerk_simulation.instant_claims import GROUP_CLAIM, TEMPLATE, InstantClaims, SharedClaims
+from stellwerk_simulation.instant_claims import (
+    GROUP_CLAIM,
+    OF_USE,
+    TEMPLATE,
+    InstantClaims,
+    SharedClaims,
+)
 from stellwerk_simulation.manifest_errors import made
 
 _PRIORITY_CLASS: Final = "PriorityClass"
@@ -33,8 +39,6 @@ _WORKLOAD: Final = "Workload"
 _GROUPS: Final = frozenset({*GROUP_KINDS, _WORKLOAD})
 _GENERATED: Final = "generated"
 _GENERATED_FOR: Final = frozenset({"Pod", "PodGroup"})
-_OF_USE: Final = frozenset({"allocation", "reservedFor", "devices"})
-"""What a claim's status says of pods that had it."""
 USED: Final = frozenset({"Node", *POD_KINDS, *READ, *_GROUPS})
 """The kinds of manifests that are used."""
 _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
@@ -197,7 +201,7 @@ def _unused(obj: JsonObject) -> JsonObject:
     status = obj.get("status")
     if obj.get("kind") != RESOURCE_CLAIM or not isinstance(status, dict):
         return obj
-    return {**obj, "status": {key: status[key] for key in status.keys() - _OF_USE}}
+    return {**obj, "status": {key: status[key] for key in status.keys() - OF_USE}}
 
 
 def _check(obj: JsonObject) -> None:

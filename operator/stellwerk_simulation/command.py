@@ -6,7 +6,6 @@ be written.
 """
 
 import argparse
-import hashlib
 import math
 import os
 import shlex
@@ -416,21 +415,17 @@ def _facts(
 
 
 def facts_of(files: "Sequence[Path]") -> "list[tuple[str, str]]":
-    """What every page says of how it was made, and of what."""
+    """Facts on every page: how it was made, and of what."""
     from stellwerk import __version__  # noqa: PLC0415
     from stellwerk.clock import SystemClock  # noqa: PLC0415
+    from stellwerk_simulation.sources import digest_of  # noqa: PLC0415 the whole simulation
 
     return [
         ("command", shlex.join(["stellwerk", *sys.argv[1:]])),
         ("version", __version__),
         ("made", SystemClock().now().isoformat(timespec="seconds")),
-        *((str(path), f"sha256 {_digest(path)}") for path in files),
+        *((str(path), f"sha256 {digest_of(path)}") for path in files),
     ]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_replay(options: argparse.Namespace) -> None:

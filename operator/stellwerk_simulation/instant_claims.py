@@ -31,7 +31,8 @@ TEMPLATE: Final = "ResourceClaimTemplate"
 POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 GROUP_CLAIM: Final = "resource.kubernetes.io/pod-group-claim-name"
 _COLLECTION: Final = "resourceclaims"
-_OF_USE: Final = frozenset({"allocation", "reservedFor", "devices"})
+OF_USE: Final = frozenset({"allocation", "reservedFor", "devices"})
+"""Fields of a claim's status that say which pods have it, and which devices they have."""
 
 Show: TypeAlias = Callable[[str, JsonObject], None]
 """Takes the type of a watch event and the claim to the World."""
@@ -160,7 +161,7 @@ class InstantClaims(Offline):
             status = {
                 name: value
                 for name, value in (claim.get("status") or {}).items()
-                if name not in _OF_USE or left
+                if name not in OF_USE or left
             }
             if left:
                 status["reservedFor"] = left
@@ -270,7 +271,7 @@ class InstantClaims(Offline):
 
 
 def owners_of(obj: JsonObject) -> Sequence[JsonObject]:
-    """What an object was made for."""
+    """The objects that one was made for."""
     return obj["metadata"].get("ownerReferences") or ()
 
 

@@ -52,15 +52,23 @@ def profile_of(
     """
     if name in READY:
         return load_profile(ready_manifest(name, typical, pods), known_plugins())
+    check_names_a_file(name, f"--profile {name}: there is no such profile")
     path = Path(name)
-    if path.suffix not in {".yaml", ".yml", ".json"}:
-        hint = suggestion(name, READY)
-        message = f"--profile {name}: there is no such profile{hint}; ready are {', '.join(READY)}"
-        raise ConfigurationError(f"{message}; a file's name ends in .yaml or .json")
     try:
         return load_profile(manifest_in(path), known_plugins())
     except ProfileError as error:
         raise ConfigurationError(f"{path}: {error}") from error
+
+
+def check_names_a_file(name: str, refusal: str) -> None:
+    """Refuse a name that is no ready profile's and no file's; `refusal` begins the message.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if Path(name).suffix not in {".yaml", ".yml", ".json"}:
+        message = f"{refusal}{suggestion(name, READY)}; ready are {', '.join(READY)}"
+        raise ConfigurationError(f"{message}; a file's name ends in .yaml or .json")
 
 
 def release_of(profile: LoadedProfile) -> str:

@@ -4,6 +4,7 @@ Experiments read them. Invariant: a source is read once, whatever is asked of it
 decisions nothing is left but how long pods ran: where and when they run is decided anew.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -245,3 +246,9 @@ def source_of(path: Path, check: Check | None = None, at: str = "") -> Source:
             check(f"{at} {path}", objects, USED)
         return Objects(objects, str(path))
     return _Recording(path) if path.suffix == SUFFIX else _Table(path)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file's contents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -26,11 +26,11 @@ from stellwerk_simulation.answers import ComparedFigure, SweepAnswer, SweptClust
 from stellwerk_simulation.comparison import comparison, differences, half_width_95
 from stellwerk_simulation.experiment import Experiment, Progress, interrupts_left_to_parent
 from stellwerk_simulation.figures import FIGURES, Figure
-from stellwerk_simulation.ready_profiles import READY, manifest_in
+from stellwerk_simulation.ready_profiles import READY, check_names_a_file, manifest_in
 from stellwerk_simulation.report import Lines, conclusions
 from stellwerk_simulation.run_metrics import RunResult
 from stellwerk_simulation.simulation import SimulationOptions
-from stellwerk_simulation.sources import Check, source_of
+from stellwerk_simulation.sources import Check, digest_of, source_of
 from stellwerk_simulation.sweep_results import SweepResults, SweepRun
 
 LOCAL: Final = "processes"
@@ -72,7 +72,7 @@ class GridCluster:
     run_options: SimulationOptions
 
     def identity(self, digest: Callable[[Path], str]) -> JsonObject:
-        """What goes into its runs, whatever it and its files are called."""
+        """Everything that goes into its runs, whatever it and its files are called."""
         typical = self.typical_pods
         return {
             "nodes": digest(self.nodes),
@@ -87,7 +87,7 @@ class GridCluster:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is to be run: every profile on every cluster with every seed."""
+    """The runs of a sweep: every profile on every cluster with every seed."""
 
     clusters: Sequence[GridCluster]
     profiles: Mapping[str, Mapping[str, Any] | None]
@@ -167,9 +167,11 @@ def _number(where: str, value: object, least: float, most: float) -> float:
 
 
 def _each_once(where: str, names: Sequence[str]) -> None:
+    seen: set[str] = set()
     for name in names:
-        if names.count(name) > 1:
+        if name in seen:
             raise ConfigurationError(f"{where}: {name!r} stands there twice")
+        seen.add(name)
 
 
 def _cluster(where: str, value: object, folder: Path) -> GridCluster:
@@ -199,12 +201,8 @@ def _cluster(where: str, value: object, folder: Path) -> GridCluster:
 def _manifest(where: str, name: str, folder: Path) -> Mapping[str, Any] | None:
     if name in READY:
         return None
-    path = folder / name
-    if path.suffix not in {".yaml", ".yml", ".json"}:
-        hint = suggestion(name, READY)
-        message = f"{where}: there is no profile {name!r}{hint}; ready are {', '.join(READY)}"
-        raise ConfigurationError(f"{message}; a file's name ends in .yaml or .json")
-    return manifest_in(path)
+    check_names_a_file(name, f"{where}: there is no profile {name!r}")
+    return manifest_in(folder / name)
 
 
 def _seeds(where: str, value: object) -> Sequence[int]:
@@ -237,7 +235,7 @@ def _pair(where: str, value: object, names: Sequence[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SweepTask:
-    """What an executor is handed for a run."""
+    """A run, as an executor is handed it."""
 
     run: SweepRun
     experiment: Experiment
@@ -292,7 +290,7 @@ class Sweep:
 
         def digest(path: Path) -> str:
             if path not in digests:
-                digests[path] = _digest_of(path)
+                digests[path] = digest_of(path)
             return digests[path]
 
         manifests = {name: each for name, each in grid.profiles.items() if each is not None}
@@ -398,11 +396,6 @@ def _digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 # --- executors ----------------------------------------------------------------------------------
 
 
@@ -452,7 +445,7 @@ def _opened(spec: str, jobs: int) -> tuple[Executor, Callable[[], None], int]:
 
 
 def _nothing() -> None:
-    """What begins a worker process."""
+    """Begin a worker process, and no more."""
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -500,7 +493,7 @@ def _interval(figure: Figure, runs: Sequence[RunResult]) -> tuple[float, float |
 
 
 class SweepReport:
-    """What came of a sweep, as far as it is in the file."""
+    """The results of a sweep, as far as they are in the file."""
 
     def __init__(self, sweep: Sweep, results: SweepResults) -> None:
         stored = results.of({run.id for run in sweep.runs})
@@ -530,7 +523,7 @@ class SweepReport:
         return found
 
     def conclusions(self) -> list[str]:
-        """What the runs show, in sentences."""
+        """Conclusions from the runs, in sentences."""
         several = len(self.by_cluster) > 1
         return [
             f"{cluster}: {each}" if several else each

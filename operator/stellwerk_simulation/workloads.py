@@ -96,7 +96,7 @@ def _zipf(index: int) -> int:
 
 
 def _constraint(kind: str, labels: dict[str, str]) -> JsonObject:
-    """What makes a kind: an affinity or a spread constraint among pods of one color."""
+    """The term that makes a kind: an affinity or a spread constraint among pods of one color."""
     if kind not in CONSTRAINED:
         return {}
     labels["color"] = "blue" if kind == "aff" else "green"

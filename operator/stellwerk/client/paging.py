@@ -39,21 +39,21 @@ async def pages(
     """
     query = {"limit": str(limit)} if limit else {}
     joint = "&" if "?" in path else "?"
+
+    def ask() -> Awaitable[JsonObject]:
+        return get(f"{path}{joint}{urlencode(query)}" if query else path)
+
     following: asyncio.Future[JsonObject] | None = None
     try:
         while True:
-            if following is None:
-                page = await get(f"{path}{joint}{urlencode(query)}" if query else path)
-            else:
-                page, following = await following, None
-            token = _continue(page)
-            if token and ahead:
+            page = await (ask() if following is None else following)
+            following, token = None, _continue(page)
+            if token:
                 query["continue"] = token
-                following = asyncio.ensure_future(get(f"{path}{joint}{urlencode(query)}"))
+                following = asyncio.ensure_future(ask()) if ahead else None
             yield page
             if not token:
                 return
-            query["continue"] = token
             del page  # before the next one is there
     finally:
         if following is not None:

@@ -340,14 +340,14 @@ def _of(run_name: str = "") -> str:
     return "?labelSelector=" + quote(f"{LABEL}={run_name}" if run_name else LABEL, safe="")
 
 
-async def _left(client: KubernetesClient) -> dict[str, list[JsonObject]]:
-    """Kind → what has the label of a run."""
-    found = {kind: await _items(client, path + _of()) for kind, path in _MADE.items()}
+async def _left(client: KubernetesClient, run_name: str = "") -> dict[str, list[JsonObject]]:
+    """Kind → objects that have the label, of one run or of any."""
+    found = {kind: await _items(client, path + _of(run_name)) for kind, path in _MADE.items()}
     return {kind: objects for kind, objects in found.items() if objects}
 
 
 def _counted(left: Mapping[str, Sequence[JsonObject]]) -> str:
-    """What is left, in words."""
+    """The numbers of objects that are left, in words."""
     return ", ".join(
         f"{len(objects)} {kind}{'s' * (len(objects) > 1)} ({objects[0]['metadata']['name']}"
         f"{', …' * (len(objects) > 1)})"
@@ -386,11 +386,7 @@ async def _delete_labelled(client: KubernetesClient, run_name: str) -> None:
     for path in (_NODES, _CLASSES):
         await client.delete(path + _of(run_name), "")
     began = time.monotonic()
-    while True:
-        found = {kind: await _items(client, path + _of(run_name)) for kind, path in _MADE.items()}
-        left = {kind: objects for kind, objects in found.items() if objects}
-        if not left:
-            return
+    while left := await _left(client, run_name):
         for namespace in left.get("namespace", ()):
             if not namespace["metadata"].get("deletionTimestamp"):
                 await _delete(client, f"{_NAMESPACES}/{namespace['metadata']['name']}")

@@ -552,7 +552,7 @@ def print_bench(answer: BenchAnswer, to: Console) -> None:
 
 
 def bench_headline(answer: BenchAnswer) -> str:
-    """What was measured."""
+    """Scope of the measurement, in a line."""
     where = "the embedded cluster" if answer.embedded else f"Kubernetes {answer.server_version}"
     how = "at once" if answer.rate is None else f"{answer.rate} a second"
     return f"{answer.nodes} nodes of {where}; the pods of a workload are created {how}"

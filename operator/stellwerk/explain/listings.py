@@ -83,7 +83,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PodsAsked:
-    """Which pods of a list are wanted."""
+    """A filter of the pods of a list."""
 
     text: str = ""
     """A part of NAMESPACE/NAME; empty: any."""
@@ -567,7 +567,7 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class DevicesAsked:
-    """Which devices are wanted."""
+    """A filter of devices."""
 
     text: str = ""
     """A part of DRIVER/POOL/DEVICE; empty: any."""

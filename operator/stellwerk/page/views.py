@@ -420,7 +420,7 @@ class Views:
         )
 
     async def _shadow_of(self, name: str) -> ShadowDiff | None:
-        """What a profile would have decided otherwise; None: it decides itself."""
+        """Decisions that a profile would have made otherwise; None: it decides itself."""
         try:
             return await self._answers.get(f"/shadow/{quote(name, '')}", ShadowDiff)
         except PortRefusal as refusal:
@@ -637,7 +637,7 @@ def _download(request: web.Request, answer: PortAnswer) -> web.Response:
 
 
 def _words_of(request: web.Request, *keys: str) -> dict[str, str]:
-    """What stands in the address under some keys; empty: nothing."""
+    """Values of the address by key; empty where it has none."""
     return {key: request.query.get(key, "").strip()[:_LONGEST] for key in keys}
 
 

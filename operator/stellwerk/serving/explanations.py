@@ -339,7 +339,7 @@ class ExplanationRoutes:
 
 
 def _asked(request: web.Request, *keys: str) -> Iterator[str]:
-    """What stands in the query under some keys; empty: nothing."""
+    """Values of the query by key; empty where it has none."""
     return (request.query.get(key, "").strip() for key in keys)
 
 

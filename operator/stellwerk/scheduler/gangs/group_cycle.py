@@ -238,6 +238,6 @@ class GroupCycle:
 
 
 def _decided(taken: GroupInCycle, decision: GroupDecision) -> DecidedGroup:
-    """What shadows compare with."""
+    """The outcome that shadows compare with."""
     nodes = nodes_of(decision.attempt) if decision.placed else {}
     return DecidedGroup(taken.members.key.shown, nodes, decision.message)

@@ -131,7 +131,7 @@ class Shadow:
         return "differing"
 
     def passes_over(self, waited_seconds: float) -> str | None:
-        """Why the next decision is not looked at ("" if it is not sampled); None: it is."""
+        """The reason to pass over the next decision ("": not sampled); None: there is none."""
         place = self.decisions % self._sample_one_in
         self.decisions += 1
         if place == 0:
@@ -239,7 +239,7 @@ class Shadow:
     def _weighed(  # noqa: PLR0911 one answer after the other
         self, now: datetime, key: str, chosen: str, failure: Failure | None, own: Decision
     ) -> Difference | None:
-        """What the active profile chose, or its failure, beside the shadow's own decision."""
+        """The active profile's choice, or its failure, beside the shadow's own decision."""
         wanted = own.node_name
         if chosen == wanted:
             return None
@@ -354,7 +354,7 @@ class Shadows:
                 self._count(shadow, outcome)
 
     def beside_group(self, scheduler_name: str, waited_seconds: float) -> "BesideGroup | None":
-        """What is kept of the World before a decision on a group; None: no shadow looks at it."""
+        """Keep the World before a decision on a group; None: no shadow looks at it."""
         looking: list[Shadow] = []
         for shadow in self._of.get(scheduler_name, ()):
             passed_over = shadow.passes_over(waited_seconds)
@@ -432,6 +432,7 @@ class BesideGroup:
         for shadow, world in self.forks:
             outcome = yield from shadow.look_at_group(world, request, decided)
             self.count(shadow, outcome)
+            world.forget_results()
 
 
 def counts(shadow: Shadow) -> JsonObject:
