@@ -1,10 +1,11 @@
 """`make soak-hostile`: hostile clients and tenants for long, and operators that are killed.
 
-`python -m tests.soak.hostile --minutes N` takes turns: changed bytes at every reader with a new
-seed, a flood of connections, sixteen askers, a hostile tenant beside four others; and between them
-an operator that is killed, also in the middle of a group's bindings, and an API server restored
-from older data. It prints what each has measured; the exit status is 1 if anything was wrong. A
-turn can be had alone: `--only NAME --seed N`.
+`python -m tests.soak.hostile --minutes N` runs `tests.soak.standing` all along: processes that
+live for the whole time, and their memory. Beside it, it takes turns at full strength: changed bytes
+at every reader with a new seed, a flood of connections, sixteen askers, a hostile tenant beside
+four others; and between them an operator that is killed, also in the middle of a group's bindings,
+and an API server restored from older data. It prints what each has measured; the exit status is 1
+if anything was wrong. One part can be had alone: `--only NAME --seed N`, `--only standing`.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from tests.support.fault_cases import CASES
 from tests.support.fault_load import Load
 from tests.support.fault_runs import run_case
 
+STANDING: Final = "standing"
 FUZZ_SECONDS: Final = 600.0
 _LOAD: Final = Load(pods=1000, per_second=100, nodes=50)
 _PATIENCE_SECONDS: Final = 120.0
@@ -103,6 +105,22 @@ ORDER: Final = (
 
 
 async def _soak(options: argparse.Namespace) -> int:
+    if options.only == [STANDING]:
+        return await _stand(options)
+    if options.only:
+        return await _turns(options)
+    return sum(await asyncio.gather(_stand(options), _turns(options)))
+
+
+async def _stand(options: argparse.Namespace) -> int:
+    """Run what lives as long as the soak; its lines are those of this process."""
+    given = ("--minutes", str(options.minutes), "--seed", str(options.seed))
+    arguments = (sys.executable, "-m", "tests.soak.standing", *given)
+    process = await asyncio.create_subprocess_exec(*arguments)
+    return int(await process.wait() != 0)
+
+
+async def _turns(options: argparse.Namespace) -> int:
     seeds, ends, wrong = random.Random(options.seed), time.monotonic() + 60 * options.minutes, 0
     while True:
         for name in options.only or ORDER:
@@ -125,7 +143,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(_SEEDS))
-    parser.add_argument("--only", action="append", choices=sorted(TURNS))
+    parser.add_argument("--only", action="append", choices=[STANDING, *sorted(TURNS)])
     return int(asyncio.run(_soak(parser.parse_args())) > 0)
 
 

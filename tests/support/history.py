@@ -82,13 +82,15 @@ class History:
 
     def judged(self) -> Judgement:
         """Replay everything."""
-        replay = _Replay()
+        replay = Replay()
         for change in self.changes:
             replay.take(change)
         return replay.judgement()
 
 
-class _Replay:
+class Replay:
+    """What changes of pods and nodes have come to, one after the other."""
+
     def __init__(self) -> None:
         self._judgement = Judgement()
         self._allocatable: dict[str, dict[str, int]] = {}

@@ -52,6 +52,11 @@ class LimitedPort:
         self._writers.add(writer)
         return reader, writer
 
+    def abort(self, writer: asyncio.StreamWriter) -> None:
+        """End one connection of a peer."""
+        writer.transport.abort()
+        self._writers.discard(writer)
+
     async def hang_up(self) -> None:
         """End all connections of the peers."""
         for writer in self._writers:
@@ -68,8 +73,7 @@ class LimitedPort:
         except ConnectionError:
             return b""
         finally:
-            writer.transport.abort()
-            self._writers.discard(writer)
+            self.abort(writer)
             await asyncio.sleep(0)
 
     def get(self, path: str, token: str = "", *, method: str = "GET", body: bytes = b"") -> bytes:
