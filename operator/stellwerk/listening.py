@@ -58,7 +58,8 @@ _LOOKS: Final = 4
 """At a peer that reads nothing, until it is given up."""
 _MANY: Final = 100
 _TRIM_SECONDS: Final = 8.0
-"""So long after many refusals the memory of their connections goes back to the system."""
+"""So long after many refusals, or after most of many connections have gone, their memory goes back
+to the system."""
 _NO_DESCRIPTOR_SECONDS: Final = 0.2
 _IPV6_PREFIX: Final = 64
 """A machine has all addresses below one."""
@@ -138,6 +139,8 @@ class PortUse:
         self._unidentified = 0
         self._reserved = 0
         self._since_trimmed = 0
+        self._most_connections = 0
+        """Since they were few."""
         self._trimming: asyncio.Future[int] | None = None
         self._received_bytes = 0
         self._unreported: Counter[str] = Counter()
@@ -186,7 +189,7 @@ class PortUse:
         self._unreported[reason] += 1
         self._since_trimmed += 1
         if self._since_trimmed == _MANY:
-            asyncio.get_running_loop().call_later(_TRIM_SECONDS, self._trim)
+            self._trim_later()
         now_seconds = time.monotonic()
         if now_seconds - self._reported_seconds < REPORT_SECONDS:
             return
@@ -240,6 +243,7 @@ class PortUse:
                 return None
         accepted = _Accepted(sock, address, reserved)
         self._connections[accepted] = None
+        self._most_connections = max(self._most_connections, len(self._connections))
         self._by_address[address] += 1
         self._unidentified += not reserved
         self._reserved += reserved
@@ -278,6 +282,10 @@ class PortUse:
             del self._by_address[accepted.address]
         self._unidentified -= not (accepted.identified or accepted.reserved)
         self._reserved -= accepted.reserved
+        left = len(self._connections)
+        if self._most_connections >= _MANY and left <= self._most_connections // 2:
+            self._most_connections = left
+            self._trim_later()
         return True
 
     def identified(self, accepted: _Accepted) -> None:
@@ -317,6 +325,9 @@ class PortUse:
         for accepted in list(self._connections):
             if accepted.connection is not None and accepted.connection.is_certified:
                 accepted.abort()
+
+    def _trim_later(self) -> None:
+        asyncio.get_running_loop().call_later(_TRIM_SECONDS, self._trim)
 
     def _trim(self) -> None:
         """Give back to the system what closed connections have left in malloc's heap."""
