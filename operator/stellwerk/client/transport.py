@@ -171,7 +171,8 @@ class Transport:
                     raise
                 if self._clock.monotonic() + delay_seconds > give_up_at_seconds:
                     raise
-                earlier = error
+                # Its frames hold it: one of them is this call.
+                earlier = error.with_traceback(None)
             self._measured.retry(
                 wire.method, "<error>" if earlier.status is None else str(earlier.status)
             )
@@ -194,7 +195,8 @@ class Transport:
                 async for line in response.content:
                     yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise api_error(act, None, type(error).__name__, _network_message(error)) from error
+            reason = type(error).__name__
+            raise api_error(act, None, reason, _network_message(error)) from _frameless(error)
 
     def _timeout(self, total_seconds: float | None) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(
@@ -254,7 +256,8 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._measured.request(wire.method, "<error>")
             reason = type(error).__name__
-            raise api_error(wire.act, None, reason, _network_message(error)) from error
+            message = _network_message(error)
+            raise api_error(wire.act, None, reason, message) from _frameless(error)
         self._measured.request(wire.method, str(status))
         self._measured.duration(wire.method, self._clock.monotonic() - started_at_seconds)
         if status >= HTTPStatus.MULTIPLE_CHOICES:
@@ -412,6 +415,19 @@ def _seconds(retry_after: object) -> float | None:
         return float(str(retry_after))
     except ValueError:
         return None
+
+
+def _frameless(error: BaseException) -> BaseException:
+    """Return an error of the network without the frames that it, and what caused it, came through.
+
+    Some of these frames hold the error: such cycles wait for a search, and beside an API server
+    that is away there would be megabytes of them.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error
 
 
 def _network_message(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """What the client makes of the API's answers, against a scripted server."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import MappingProxyType
@@ -305,6 +306,26 @@ async def test_a_server_that_does_not_listen_is_unreachable(tmp_path: Path) -> N
             await client.check_reachable()
     assert api.url in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_is_away_leaves_no_cycles_behind(tmp_path: Path) -> None:
+    away = FakeApi()
+    away.url = "http://127.0.0.1:1"
+    failures = 0
+    async with client_of(away, tmp_path) as client:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                try:
+                    await client.list("/api/v1/nodes")
+                except Unavailable:
+                    failures += 1
+            found = gc.collect()
+        finally:
+            gc.enable()
+    assert failures == 10
+    assert found < failures, "each was some hundred objects"
 
 
 async def test_reachable_server_tells_its_version(api: FakeApi, client: KubernetesClient) -> None:
