@@ -640,7 +640,7 @@ def print_queue(answer: QueuePage, to: Console) -> None:
         )
         for each in answer.items
     )
-    titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
+    titles = ("POD", "QUEUE", "PRIORITY", "IN QUEUE", "ATTEMPTS", "REJECTED BY")
     _print_list("No pod waits.", titles, rows, answer.total, to)
     for pod in answer.misspelt or ():
         to.print(Text(f"{pod.pod} is served by none: {pod.reason}", "yellow"))
