@@ -1,8 +1,8 @@
 """What every test may ask for: the tools of the machine it runs on; and how Hypothesis searches.
 
 A change is judged by examples that are the same in every run, so that it cannot be failed by chance
-for what was there before: `make test` tries a third of them, `make test-all` all; `make search` tries
-new ones.
+for what was there before: `make test` tries a third of them, `make test-all` all; `make search`
+tries new ones.
 """
 
 import asyncio
