@@ -75,6 +75,7 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     "queue": listings.QUEUE,
     "decisions": listings.DECISIONS,
     "nodes": listings.NODES,
+    "devices": listings.DEVICES,
     "what-if": what_if,
     "page": page,
     "shadow": shadow,

@@ -20,7 +20,7 @@ from tests.support.device_cases import device, held
 from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 from tests.support.hostile_answers import hostile_answers
 from tests.support.in_process import quiet
-from tests.support.page_window import ScriptedPort, Through, accepted
+from tests.support.page_window import AcceptedSpecs, ScriptedPort, Through
 from tests.support.pod_groups import make_group, make_member
 from tests.support.processes import Process, fetch, running, server_of, until
 from tests.support.repository import ROOT
@@ -280,7 +280,7 @@ async def test_axe_finds_nothing_on_any_page(
         await quiet(100)
         viewport: ViewportSize = {"width": width, "height": 900}
         async with (
-            open_page(Through(operator), history=accepted) as url,
+            open_page(Through(operator), api=AcceptedSpecs()) as url,
             browser(require_tool) as chromium,
             window(chromium, url, viewport=viewport, color_scheme=scheme) as it,
         ):

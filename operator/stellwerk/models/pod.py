@@ -296,6 +296,7 @@ def parse_pod(
     conditions_kept = tuple(conditions) if keeps_conditions else ()
     claims = None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status)
     extended = () if node_name else _extended_requests(spec, shared)
+    # The first fields of PodDetails in their order, and the key under which pods share one.
     alike = (
         generation,
         nominated_node_name,

@@ -32,6 +32,7 @@ from stellwerk.explain.listings import (
     decisions_page,
     devices_page,
     explain_claim,
+    explain_device,
     explain_node,
     natural_order,
     nodes_page,
@@ -55,7 +56,11 @@ if TYPE_CHECKING:
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.models.answers.group import GroupExplanation
-    from stellwerk.models.answers.listings import ClaimExplanation, NodeExplanation
+    from stellwerk.models.answers.listings import (
+        ClaimExplanation,
+        DeviceExplanation,
+        NodeExplanation,
+    )
     from stellwerk.models.answers.pod import PodExplanation
     from stellwerk.models.answers.shadow import ShadowDiff
     from stellwerk.models.json_values import JsonObject
@@ -216,9 +221,20 @@ class ExplanationRoutes:
         return await self._answer(request, lambda: owned_pods(world, namespace, owner))
 
     async def _devices(self, request: web.Request) -> web.Response:
-        page, world = _page(request), self._explanations.world
-        wanted = DevicesAsked(*_asked(request, "q", "node", "state"))
-        return await self._answer(request, lambda: devices_page(world, page, wanted))
+        world, page, name = self._explanations.world, _page(request), request.query.get("explain")
+        if name is None:
+            words = _asked(request, "q", "node", "state")
+            return await self._answer(
+                request, lambda: devices_page(world, page, DevicesAsked(*words))
+            )
+
+        def steps() -> Steps[DeviceExplanation]:
+            found = explain_device(world, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no device "{name}" here\n')
+            return found
+
+        return await self._answer(request, steps)
 
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations

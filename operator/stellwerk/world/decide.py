@@ -426,14 +426,6 @@ def requeue(world: World, queued: QueuedPod, failure: Failure) -> Effects:
     return effects
 
 
-def release(
-    world: World, framework: Framework, state: CycleState, assumed: PodInfo
-) -> tuple[bool, list[PluginFailure]]:
-    """Undo Reserve and forget the pod: (whether it was still assumed, what Unreserve raised)."""
-    failures = framework.binding.unreserve(state, assumed, assumed.node_name)
-    return world.cache.forget_pod(assumed.uid) is not None, failures
-
-
 def undo_binding(
     world: World,
     queued: QueuedPod,
@@ -462,6 +454,14 @@ def undo_binding(
         world.wake_after_forgetting(assumed, except_itself=True)
     effects.plugin_failures = tuple(failures)
     return effects
+
+
+def release(
+    world: World, framework: Framework, state: CycleState, assumed: PodInfo
+) -> tuple[bool, list[PluginFailure]]:
+    """Undo Reserve and forget the pod: (whether it was still assumed, what Unreserve raised)."""
+    failures = framework.binding.unreserve(state, assumed, assumed.node_name)
+    return world.cache.forget_pod(assumed.uid) is not None, failures
 
 
 def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> Effects:

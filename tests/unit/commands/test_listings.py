@@ -15,6 +15,8 @@ from stellwerk.commands.listings import QUEUE
 from stellwerk.commands.listings import _entries as entries
 from stellwerk.commands.tables import LISTS, console
 from stellwerk.models.answers.answer import codec
+from tests.support.device_cases import device, held
+from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 
 PENDING = {
     "queue": "activeQ",
@@ -103,7 +105,7 @@ def test_an_empty_list_is_a_sentence(path: str, line: str) -> None:
     assert table(path, empty) == [line.split()]
 
 
-@pytest.mark.parametrize("command", ["queue", "decisions", "nodes"])
+@pytest.mark.parametrize("command", ["queue", "decisions", "nodes", "devices"])
 def test_an_operator_that_does_not_answer_is_status_3(command: str) -> None:
     assert main([command, "--url", "http://127.0.0.1:1"]) == 3
 
@@ -142,3 +144,45 @@ def test_what_is_no_selector_is_a_usage_error(capsys: pytest.CaptureFixture[str]
     assert "argument -l/--selector: unable to parse requirement: found '('" in (
         capsys.readouterr().err
     )
+
+
+async def test_the_operator_chooses_by_the_filters_and_explains_devices_and_claims(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        devices = [device("gpu-0"), device("gpu-1")]
+        with_devices(operator, held("used", "gpu-1", by="holder"), devices=devices)
+
+        async def printed(*words: str, status: int = 0) -> str:
+            assert await asyncio.to_thread(main, [*words, "--url", operator.url]) == status
+            return capsys.readouterr().out
+
+        for words, names in {
+            "devices": ["device/gpu.example.com/a/gpu-0", "device/gpu.example.com/a/gpu-1"],
+            "devices --state held": ["device/gpu.example.com/a/gpu-1"],
+            "devices --node b": [],
+            "nodes --match a --sort-by name": ["node/a", "node/small", "node/tainted"],
+            "decisions -A --node small": ["default/web"],
+            "queue -A --queue gated": [],
+        }.items():
+            assert (await printed(*words.split(), "-o", "name")).split() == names, words
+        table = await printed("devices")
+        assert [line.split()[:3] for line in table.splitlines()[1:]] == [
+            ["gpu.example.com/a/gpu-0", "a", "model=large,"],
+            ["gpu.example.com/a/gpu-1", "a", "default/used"],
+        ]
+        assert await printed("explain", "device/gpu.example.com/a/gpu-1") == (
+            "device/gpu.example.com/a/gpu-1: held\n"
+            "Nodes: a\n"
+            "Attributes: model=large, group=0\n"
+            "Held by default/used (request r), for default/holder\n"
+        )
+        assert await printed("explain", "resourceclaim", "used", "-n", "default") == (
+            "resourceclaim/default/used: allocated\n"
+            "Request r: 1 of class gpu\n"
+            "Devices: gpu.example.com/a/gpu-1\n"
+            "Reserved for: default/holder\n"
+            "Waiting for it: none\n"
+        )
+        await printed("explain", "device/gpu.example.com/a/gpu-9", status=1)

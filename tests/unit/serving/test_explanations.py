@@ -14,7 +14,8 @@ from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod, owned
-from tests.support.explaining_port import TAINT, explaining_port, two_nodes
+from tests.support.device_cases import device, held
+from tests.support.explaining_port import TAINT, explaining_port, two_nodes, with_devices
 from tests.support.in_process import make_profile, quiet
 from tests.support.json_schema import violations
 
@@ -29,7 +30,10 @@ def schemas() -> JsonObject:
 async def test_answers_have_the_described_shape() -> None:
     async with explaining_port() as answers:
         await two_nodes(answers)
+        with_devices(answers, held("used", "gpu-0", by="web"), devices=[device("gpu-0")])
         for path, schema in {
+            "/explain/devices?explain=gpu.example.com/a/gpu-0": "DeviceExplanation",
+            "/explain/default/resourceclaims/used": "ClaimExplanation",
             "/explain/default/web": "PodExplanation",
             "/explain/default/large": "PodExplanation",
             "/queue": "QueuePage",
