@@ -51,7 +51,7 @@ case "$*" in *imagetools*) echo sha256:{"ab" * 32};; esac
     docker.chmod(0o755)
 
     def make(*words: str) -> subprocess.CompletedProcess[str]:
-        command = ("make", "--silent", "--file", ROOT / "Makefile", *words)
+        command = ("make", "--silent", "--file", str(ROOT / "Makefile"), *words)
         path = f"{docker.parent}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "MAKEFLAGS": ""}
         return subprocess.run(

@@ -684,14 +684,14 @@ def print_queue(answer: QueuePage, to: Console) -> None:
         (
             each.pod,
             each.queue,
-            f"{each.priority}",
             _age(each.since),
+            f"{each.priority}",
             f"{each.attempts}",
             ", ".join(each.rejected_by or ()),
         )
         for each in answer.items
     )
-    titles = ("POD", "QUEUE", "PRIORITY", "IN QUEUE", "ATTEMPTS", "REJECTED BY")
+    titles = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
     _print_list("No pod waits.", titles, rows, answer.total, to)
     for pod in answer.misspelt or ():
         to.print(Text(f"{pod.pod} is served by none: {pod.reason}", "yellow"))

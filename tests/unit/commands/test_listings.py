@@ -68,8 +68,8 @@ def table(path: str, answer: dict[str, Any]) -> list[list[str]]:
 
 def test_the_queue_as_a_table() -> None:
     lines = table("/queue", {"counts": {}, "total": 1, "items": PODS[:1]})
-    assert lines[0] == ["POD", "QUEUE", "PRIORITY", "IN", "QUEUE", "ATTEMPTS", "REJECTED", "BY"]
-    pod, queue, priority, age, attempts, *rejected = lines[1]
+    assert lines[0] == ["POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED", "BY"]
+    pod, queue, age, priority, attempts, *rejected = lines[1]
     assert (pod, queue, priority, attempts) == ("other/p0", "activeQ", "0", "1")
     assert age[-1] in "dy"
     assert rejected == ["NodeResourcesFit,", "TaintToleration"]
