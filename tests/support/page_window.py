@@ -97,7 +97,7 @@ class AcceptedSpecs(ApiReader):
 
     @override
     async def history(self, profile: str) -> ProfileHistory:
-        spec = {"schedulerName": profile, "weights": {"NodeResourcesFit": 3}}
+        spec = {"schedulerName": profile[:63], "weights": {"NodeResourcesFit": 3}}
         revision = AcceptedSpec(
             revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
         )

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
 _END = "END"
 _FILES = {"profile": "--profile", "nodes": "--add-nodes", "pod": "--pod"}
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 
 
@@ -724,12 +725,14 @@ def _environment() -> Environment:
         "segment": _segment,
         "device_path": _device_path,
         "lines": _lines,
+        "words": _words,
         "yaml": as_yaml,
     }
     environment.globals |= {
         "version": __version__,
         "share": share,
         "step": step,
+        "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
@@ -744,6 +747,11 @@ def _environment() -> Environment:
 def _lines(text: str) -> Markup:
     """A text of several lines, which stay apart."""
     return escape(printable_lines(text))
+
+
+def _words(name: str) -> Markup:
+    """A name that may be broken between its words, which begin with capitals."""
+    return Markup("<wbr>").join(_WORD.split(printable(name)))
 
 
 def _download(request: web.Request, answer: PortAnswer | Mapping[str, PortAnswer]) -> web.Response:
