@@ -30,7 +30,6 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 linkcheck_timeout = 20
-linkcheck_ignore = [r"https://stellwerk\.dev/"]  # what is not published yet
 
 NAPOLEON: Final = Config(napoleon_use_ivar=True)
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
