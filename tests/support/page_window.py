@@ -118,6 +118,8 @@ class Window:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self.url = url
+        self.operator_url = ""
+        """The port of the operator behind the page, where a test has one."""
         self.origin = f"http://{urlsplit(url).netloc}"
 
     def plain(self) -> aiohttp.ClientSession:
