@@ -107,6 +107,9 @@ def file_name(path: str) -> str:
     return (_UNSAFE.sub("-", path).strip("-.") or "overview")[:100] + ".json"
 
 
+# --- heat maps ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One node and one plugin."""
@@ -190,6 +193,27 @@ def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
     return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
 
 
+# --- the table of pages ---------------------------------------------------------------------------
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_PER_PAGE: Final = 50
+_LONGEST: Final = 320
+"""Characters of a filter: a label's key and value."""
+_FEW: Final = 12
+_NOT_FOUND: Final = 404
+_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
+"""Conditions of a profile that are bad when they are true."""
+_LONGEST_QUERY: Final = 6000
+"""Of an address; what is longer is answered without one."""
+_MOST_PAGES: Final = 1_000_000
+_MOST_RESOURCES: Final = 10
+FOLLOW_SECONDS: Final = 2
+FOLLOW_SLOWLY_SECONDS: Final = 10
+"""Where the operator computes the answer anew each time."""
+_COMPUTED: Final = frozenset({"waiting", "scheduling"})
+_NO_API: Final = "this page has no way to the API server"
+
+
 @dataclass(frozen=True, slots=True)
 class ListPage:
     """A list that the operator answers a page at a time; its filters are in the address."""
@@ -254,22 +278,6 @@ class SubjectPage:
     follow: int
 
 
-_LISTED: Final = frozenset(each.address for each in LISTS)
-_TEMPLATES: Final = Path(__file__).parent / "templates"
-_PER_PAGE: Final = 50
-_LONGEST: Final = 320
-"""Characters of a filter: a label's key and value."""
-_FEW: Final = 12
-_NOT_FOUND: Final = 404
-_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
-"""Conditions of a profile that are bad when they are true."""
-_LONGEST_QUERY: Final = 6000
-"""Of an address; what is longer is answered without one."""
-_MOST_PAGES: Final = 1_000_000
-_MOST_RESOURCES: Final = 10
-FOLLOW_SECONDS: Final = 2
-FOLLOW_SLOWLY_SECONDS: Final = 10
-"""Where the operator computes the answer anew each time."""
 SUBJECTS: Final = (
     SubjectPage(
         "/claims/{namespace}/{name}",
@@ -296,10 +304,7 @@ SUBJECTS: Final = (
         FOLLOW_SLOWLY_SECONDS,
     ),
 )
-_COMPUTED: Final = frozenset({"waiting", "scheduling"})
-
-
-_NO_API: Final = "this page has no way to the API server"
+_LISTED: Final = frozenset(each.address for each in LISTS)
 
 
 @dataclass(frozen=True, slots=True)
