@@ -143,6 +143,10 @@ soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit o
 soak-explanations: $(READY) ## 500 random clusters: what explanations say that pods would get is what they get
 	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py
 
+.PHONY: soak-page
+soak-page: $(READY) ## a picture of each page in each size, and axe-core on all of them: build/page
+	@PYTHONPATH=operator $(BIN)/python -m tests.support.page_tour build/page
+
 .PHONY: soak-hostile
 soak-hostile: $(READY) ## hostile clients and tenants, and operators that are killed beside them (MINUTES=120)
 	@PYTHONPATH=operator $(BIN)/python -m tests.soak.hostile --minutes $(MINUTES)
