@@ -1,8 +1,8 @@
 """What every test may ask for: the tools of the machine it runs on; and how Hypothesis searches.
 
 A change is judged by examples that are the same in every run, so that it cannot be failed by chance
-for what was there before: `make test` tries half of them, `make test-all` all; `make search` tries
-new ones.
+for what was there before: `make test` tries a third of them, `make test-all` all; `make search`
+tries new ones.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.support.skipped_time import skipping_loop
 # As long as it needs: a busy machine is no failure.
 TIMELESS = (HealthCheck.too_slow,)
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=TIMELESS)
-settings.register_profile(SHORT, parent=settings.get_profile("same"), max_examples=50)
+settings.register_profile(SHORT, parent=settings.get_profile("same"), max_examples=33)
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=TIMELESS)
 settings.load_profile(SHORT)
 

@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.bench_drain`: the whole way of a pod, against an API server.
 
-By default the embedded cluster's API in a process of its own; `--kubeconfig` leads to another one,
-whose nodes, and pods in "default", are DELETED. With `--other-cmd` a second scheduler is measured
-in turn with Stellwerk, and the ratios are printed. One JSON line per run.
+By default the embedded cluster's API in a process of its own, by HTTPS; `--kubeconfig` leads to
+another one, whose nodes, and pods in "default", are DELETED. With `--other-cmd` a second scheduler
+is measured in turn with Stellwerk, and the ratios are printed. One JSON line per run.
 """
 
 import argparse
@@ -26,14 +26,14 @@ _RATIOS: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_mib", "total_s", "p50_ms
 
 
 def stellwerk(kubeconfig: Path, stages: Path | None = None) -> Scheduler:
-    """`stellwerk run` on a free port; with `stages`, its cost by stage is written there."""
+    """`stellwerk run` as replicas are run; with `stages`, its cost by stage is written there."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     module = ["stellwerk"] if stages is None else ["tests.benchmarks.stages", str(stages)]
     command = [sys.executable, "-m", *module, "run", "--kubeconfig", str(kubeconfig)]
-    command += ["--bind-address", address, "--plain-http", "--log-level", "warning"]
-    return Scheduler(shlex.join(command), ready_url=f"http://{address}/readyz")
+    command += ["--bind-address", address, "--leader-elect", "--log-level", "warning"]
+    return Scheduler(shlex.join(command), ready_url=f"https://{address}/readyz")
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def cluster(kubeconfig: Path | None, directory: Path, load: Load) -> Iterator[Pa
         yield kubeconfig
         return
     pods = load.init if load.is_prepared else 0
-    with embedded_api(directory, load.nodes, pods) as embedded:
+    with embedded_api(directory, load.nodes, pods, tls=True) as embedded:
         yield embedded.kubeconfig
 
 

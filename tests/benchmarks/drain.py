@@ -232,7 +232,7 @@ class Drain:
         async with aiohttp.ClientSession() as session:
             while self._ready_seconds is None:
                 try:
-                    async with session.get(url) as response:
+                    async with session.get(url, ssl=False) as response:  # a certificate of its own
                         if response.status == 200:
                             self._ready_seconds = time.perf_counter() - started
                 except aiohttp.ClientError:

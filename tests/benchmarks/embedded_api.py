@@ -1,6 +1,6 @@
 """The embedded cluster's API alone, in a process of its own: what a scheduler is measured against.
 
-`python -m tests.benchmarks.embedded_api KUBECONFIG NODES PODS` serves until SIGTERM. Without
+`python -m tests.benchmarks.embedded_api KUBECONFIG NODES PODS [tls]` serves until SIGTERM. Without
 controllers, kubelets and heartbeats, so that nothing but the scheduler changes a pod, as where
 nodes are made up at a real API server. The nodes are there from the beginning: nobody would take
 the not-ready taint off those that are created later; so are bound pods, which are put into the
@@ -37,8 +37,8 @@ class ServedApi(NamedTuple):
     pid: int
 
 
-async def _serve(kubeconfig: Path, nodes: int, pods: int) -> None:
-    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+async def _serve(kubeconfig: Path, nodes: int, pods: int, *, tls: bool) -> None:
+    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, tls=tls)
     cluster = EmbeddedCluster([posted_node(index) for index in range(nodes)], options=options)
     install_profiles(cluster)
     for index in range(pods):
@@ -53,11 +53,14 @@ async def _serve(kubeconfig: Path, nodes: int, pods: int) -> None:
 
 
 @contextmanager
-def embedded_api(directory: Path, nodes: int, pods: int = 0) -> Iterator[ServedApi]:
+def embedded_api(
+    directory: Path, nodes: int, pods: int = 0, *, tls: bool = False
+) -> Iterator[ServedApi]:
     """Serve a cluster of so many nodes and bound pods while the block lasts."""
     kubeconfig = directory / "embedded.kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     command = [sys.executable, "-m", __name__, str(kubeconfig), str(nodes), str(pods)]
+    command += ["tls"] if tls else []
     process = subprocess.Popen(command)
     try:
         deadline = time.monotonic() + _START_SECONDS + pods / _PODS_A_SECOND
@@ -73,4 +76,5 @@ def embedded_api(directory: Path, nodes: int, pods: int = 0) -> Iterator[ServedA
 
 if __name__ == "__main__":
     collect_seldom()
-    uvloop.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    _file, _nodes, _pods, *_tls = sys.argv[1:]
+    uvloop.run(_serve(Path(_file), int(_nodes), int(_pods), tls="tls" in _tls))

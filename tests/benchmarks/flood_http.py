@@ -274,7 +274,7 @@ async def _until_ready(scheduler: Scheduler, operator: SchedulerProcess) -> None
         while True:
             operator.check_alive()
             with suppress(aiohttp.ClientError):  # it does not listen yet
-                async with session.get(scheduler.ready_url) as response:
+                async with session.get(scheduler.ready_url, ssl=False) as response:
                     if response.ok:
                         return
             await asyncio.sleep(0.1)

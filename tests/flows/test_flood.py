@@ -11,22 +11,22 @@ import pytest
 from stellwerk.backend.scheduling_queue import UNDELAYED_PODS
 from tests.benchmarks.flood import Load, run
 
-FLOOD = 2_000
 FEW = 5 * UNDELAYED_PODS
 """Those that count as having come when they came, and what is decided until the others' turns."""
 
 
 @pytest.mark.parametrize(
-    "different",
+    ("flood", "different"),
     [
-        pytest.param(False, marks=pytest.mark.long, id="a few templates"),
-        pytest.param(True, id="no two alike"),
+        pytest.param(500, True, id="some"),
+        pytest.param(2_000, False, marks=pytest.mark.long, id="many of a few templates"),
+        pytest.param(2_000, True, marks=pytest.mark.long, id="many, no two alike"),
     ],
 )
-def test_pods_that_fit_wait_for_few_of_those_that_do_not(*, different: bool) -> None:
+def test_pods_that_fit_wait_for_few_of_those_that_do_not(flood: int, *, different: bool) -> None:
     load = Load(
         nodes=100,
-        flood=FLOOD,
+        flood=flood,
         different=different,
         flood_per_second=20_000,
         others_per_second=25,

@@ -1,9 +1,7 @@
 """Docstrings, comments and documents name things, not persons, and modules that exist."""
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -33,9 +31,10 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             lines = str(node.value.value).splitlines()
             yield from enumerate(lines, start=node.lineno)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+    for number, line in enumerate(source.splitlines(), start=1):
+        # Strings with a # are taken, too: that is cheaper than to tell them apart.
+        if "# " in line:
+            yield number, line.partition("# ")[2]
 
 
 def lines_of_documents() -> Iterator[tuple[str, int, str]]:

@@ -71,6 +71,22 @@ def hostile_answers() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def hostile_device() -> dict[str, Any]:
+    """What is said of one device, at the path of the list."""
+    device = hostile_answers()["/explain/devices"]["items"][0]
+    counter = dict.fromkeys(("counterSet", "counter", "takes", "offered", "free"), EVIL)
+    holder = {"claim": EVIL, "request": EVIL, "consumed": {EVIL: EVIL}, "pods": [EVIL]}
+    return {
+        "device": device,
+        "resourceSlice": EVIL,
+        "shared": True,
+        "holders": [{**holder, "onlyLooks": True}],
+        "counters": [counter],
+        "nodes": [EVIL],
+        "onNodes": 7,
+    }
+
+
 def _waiting() -> dict[str, Any]:
     queue = {
         "queue": EVIL,

@@ -12,9 +12,11 @@ import aiohttp
 from typing_extensions import override
 
 from stellwerk.client.operator_port import PortRefusal
+from stellwerk.errors import NotFound
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
-from stellwerk.page.answers import HistoryReader, Port
+from stellwerk.models.json_values import JsonObject
+from stellwerk.page.answers import ApiReader, Port
 from stellwerk.page.server import open_page
 from tests.support.explaining_port import ExplainingPort
 
@@ -85,13 +87,29 @@ class Through(ScriptedPort):
         return expected(path, *await asked)
 
 
-async def accepted(name: str) -> ProfileHistory:
-    """The history of a profile with one spec."""
-    spec = {"schedulerName": name, "weights": {"NodeResourcesFit": 3}}
-    revision = AcceptedSpec(
-        revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
-    )
-    return ProfileHistory(profile=name, revisions=[revision])
+class AcceptedSpecs(ApiReader):
+    """An API server with one accepted spec of each profile, and with some pods."""
+
+    def __init__(self, *pods: JsonObject) -> None:
+        self._pods = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): each for each in pods
+        }
+
+    @override
+    async def history(self, profile: str) -> ProfileHistory:
+        spec = {"schedulerName": profile[:63], "weights": {"NodeResourcesFit": 3}}
+        revision = AcceptedSpec(
+            revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
+        )
+        return ProfileHistory(profile=profile, revisions=[revision])
+
+    @override
+    async def pod(self, namespace: str, name: str) -> JsonObject:
+        if (namespace, name) not in self._pods:
+            raise NotFound(
+                f"get pod {namespace}/{name}", 404, "NotFound", f'pods "{name}" not found'
+            )
+        return self._pods[namespace, name]
 
 
 class Window:
@@ -100,6 +118,8 @@ class Window:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self.url = url
+        self.operator_url = ""
+        """The port of the operator behind the page, where a test has one."""
         self.origin = f"http://{urlsplit(url).netloc}"
 
     def plain(self) -> aiohttp.ClientSession:
@@ -129,12 +149,12 @@ class Window:
 
 @asynccontextmanager
 async def opened(
-    port: Port | None = None, *, with_key: bool = True, history: HistoryReader | None = None
+    port: Port | None = None, *, with_key: bool = True, api: ApiReader | None = None
 ) -> AsyncIterator[Window]:
     """Yield a window; without the key it was opened by a stranger."""
     jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address, too
     async with (
-        open_page(port or ScriptedPort(), history=history) as url,
+        open_page(port or ScriptedPort(), api=api) as url,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         window = Window(session, url)

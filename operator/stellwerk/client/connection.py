@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import aiohttp
 from typing_extensions import override
@@ -41,8 +40,7 @@ _CLOSED: Final = float("-inf")
 _OPEN: Final = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(NamedTuple):
     """A response read to its end: status, headers that matter, body."""
 
     status: int

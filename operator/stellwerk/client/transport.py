@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import aiohttp
 import orjson
@@ -79,8 +79,7 @@ class Lane(Enum):
     """Few and various; not limited."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(NamedTuple):
     """A request; `act` names it in errors, with its object: "bind default/web to node-7"."""
 
     method: str
@@ -306,8 +305,7 @@ class Transport:
             return answer.status, answer.body, answer.retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class _Wire:
+class _Wire(NamedTuple):
     """A request encoded once, however often it is sent."""
 
     method: str

@@ -34,9 +34,10 @@ _PATHS: Final = {
     "daemonset": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
     "job": "/apis/batch/v1/namespaces/{namespace}/jobs",
     "podgroup": "/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups",
+    "resourceclaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
     "schedulerprofile": "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles",
 }
-_OPTIONS: Final = {"--drain": "node", "--pod": "pod"}
+_OPTIONS: Final = {"--drain": "node", "--node": "node", "--pod": "pod"}
 _NAMED: Final = {"shadow": "schedulerprofile", "promote": "schedulerprofile"}
 _SCRIPTS: Final = {
     "bash": """_stellwerk() {
@@ -188,6 +189,7 @@ def names_in_cluster(kind: str, namespace: str | None) -> list[str]:
         async with asyncio.timeout(_SECONDS):
             return await with_client(None, None, listed)
 
+    # Devices have names in slices alone.
     with suppress(SchedulerError, TimeoutError, OSError):
-        return asyncio.run(read())
+        return asyncio.run(read()) if kind in _PATHS else []
     return []

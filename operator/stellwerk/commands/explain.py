@@ -1,11 +1,12 @@
 """`stellwerk explain KIND/NAME`: why pods are where they are, and what would help.
 
-The command line calls it; `kubectl stellwerk explain …` is the same. Pods, pod groups and nodes are
-the operator's to explain; of a controller the API server names the pods. Invariant: it only reads.
+The command line calls it; `kubectl stellwerk explain …` is the same. Pods, pod groups, nodes,
+devices and claims are the operator's to explain; of a controller the API server names the pods.
+Invariant: it only reads.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from stellwerk.models.name_syntax import suggestion
 
 if TYPE_CHECKING:
     from stellwerk.client.operator_port import OperatorPort
+    from stellwerk.commands.tables import Shown
     from stellwerk.models.json_values import JsonObject
 
 HELP: Final = "say why pods are where they are, why they wait, and what would help"
@@ -33,6 +35,8 @@ EXAMPLES: Final = (
     "explain deployment/web",
     "explain node/node-1",
     "explain podgroup training -o yaml",
+    "explain device/gpu.example.com/node-1/gpu-0",
+    "explain resourceclaim/training -n team",
 )
 
 
@@ -45,6 +49,10 @@ KINDS: Final[Mapping[str, str]] = {
     "node": "node",
     "nodes": "node",
     "no": "node",
+    "device": "device",
+    "devices": "device",
+    "resourceclaim": "resourceclaim",
+    "resourceclaims": "resourceclaim",
     "deployment": "deployment",
     "deployments": "deployment",
     "deploy": "deployment",
@@ -79,15 +87,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="+",
         metavar="KIND NAME | KIND/NAME",
-        help="pod, podgroup, node, deployment, replicaset, statefulset, daemonset or job, and its "
-        "name, which NAMESPACE/NAME may be, too",
+        help="pod, podgroup, node, device, resourceclaim, deployment, replicaset, statefulset, "
+        "daemonset or job, and its name, which NAMESPACE/NAME may be, too; of a device that is "
+        "DRIVER/POOL/DEVICE",
     )
     add_namespace_argument(parser)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="print again whenever it has changed"
     )
     add_output_arguments(parser)
-    add_exit_code_argument(parser, "a pod waits, or none would fit on the node")
+    add_exit_code_argument(parser, "a pod or a claim waits, or none would fit on the node")
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
 
@@ -97,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     kind, name = _kind_and_name(options.what)
-    if kind == "node":
+    if kind in {"node", "device"}:
         namespace = ""
     else:
         namespace, name = split_name(options, name)
@@ -131,23 +140,34 @@ async def _explain(
 ) -> bool:
     """Print the answer; whether it is a no: something waits."""
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk.commands.tables import GROUP, NODE, POD, WORKLOAD, show  # noqa: PLC0415
+    from stellwerk.commands.tables import (  # noqa: PLC0415
+        CLAIM,
+        DEVICE,
+        GROUP,
+        NODE,
+        POD,
+        WORKLOAD,
+        show,
+    )
 
     form, watch = options.output, options.watch
     inside, last = f"/explain/{quote(namespace, safe='')}", quote(name, safe="")
+    asked: dict[str, tuple[str, Shown[Any], Callable[[Mapping[str, Any]], bool]]] = {
+        "pod": (f"{inside}/{last}", POD, lambda pod: pod["state"] != "bound"),
+        "podgroup": (f"{inside}/podgroups/{last}", GROUP, lambda it: it["state"] != "placed"),
+        "node": (f"/nodes?explain={last}", NODE, lambda node: not node["fitting"]),
+        "device": (f"/explain/devices?explain={last}", DEVICE, lambda _: False),
+        "resourceclaim": (
+            f"{inside}/resourceclaims/{last}",
+            CLAIM,
+            lambda claim: claim["state"] != "allocated",
+        ),
+    }
     async with open_port(address) as port:
-        if kind == "podgroup":
-            path = f"{inside}/podgroups/{last}"
-            answer = await show(lambda: port.written(path), form, GROUP, watch=watch)
-            return bool(answer["state"] != "placed")
-        if kind == "node":
-            path = f"/nodes?explain={last}"
-            answer = await show(lambda: port.written(path), form, NODE, watch=watch)
-            return not answer["fitting"]
-        if kind == "pod":
-            path = f"{inside}/{last}"
-            answer = await show(lambda: port.written(path), form, POD, watch=watch)
-            return bool(answer["state"] != "bound")
+        if kind in asked:
+            path, shown, is_no = asked[kind]
+            answer = await show(lambda: port.written(path), form, shown, watch=watch)
+            return is_no(answer)
         answer = await show(
             lambda: _workload(options, port, kind, namespace, name), form, WORKLOAD, watch=watch
         )

@@ -1,4 +1,4 @@
-"""`stellwerk queue`, `decisions` and `nodes`: the operator's lists, as kubectl prints lists.
+"""`stellwerk queue`, `decisions`, `nodes` and `devices`: the operator's lists, as kubectl's.
 
 The command line calls them. Invariant: they only read, and a table shows at most so many rows as
 fit its reader, with the number of those that it leaves out; JSON and YAML hold all.
@@ -7,8 +7,10 @@ fit its reader, with the number of those that it leaves out; JSON and YAML hold 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 from stellwerk.commands.port_arguments import (
     PortAddress,
@@ -20,7 +22,7 @@ from stellwerk.commands.port_arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
     from stellwerk.client.operator_port import OperatorPort
@@ -28,8 +30,25 @@ if TYPE_CHECKING:
 
     Wanted: TypeAlias = Callable[[Mapping[str, Any]], bool] | None
 
+_MOST_NAMESPACES: Final = 5
 _PAGE: Final = 5000
 """Entries that the operator gives at once."""
+_ALL: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An option by which the operator chooses entries."""
+
+    option: str
+    asks: str
+    """The word of the operator's port."""
+    help: str
+    metavar: str
+    choices: tuple[str, ...] = ()
+
+
+_MATCH: Final = Filter("--match", "q", "those whose name has this part", "TEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,7 @@ class ListCommand:
     namespaced: bool = True
     labelled: bool = True
     """Whether entries have the labels of their objects."""
+    filters: tuple[Filter, ...] = (_MATCH,)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Arguments for the choice of entries, and for the form of the answer."""
@@ -57,6 +77,14 @@ class ListCommand:
                 metavar="SELECTOR",
                 type=_selector,
                 help="those with these labels, as kubectl writes them: app=web,tier!=test",
+            )
+        for each in self.filters:
+            parser.add_argument(
+                each.option,
+                dest=each.asks,
+                metavar=each.metavar,
+                choices=each.choices or None,
+                help=each.help,
             )
         parser.add_argument(
             "-w", "--watch", action="store_true", help="print again whenever it has changed"
@@ -78,27 +106,36 @@ class ListCommand:
         namespace = None if everywhere else namespace_of(options)
         selector = options.selector if self.labelled else None
 
+        elsewhere = set[str]()
+
         def is_wanted(entry: Mapping[str, Any]) -> bool:
-            return (namespace is None or entry["pod"].startswith(f"{namespace}/")) and (
-                selector is None or selector.matches(entry.get("labels") or {})
-            )
+            if selector is not None and not selector.matches(entry.get("labels") or {}):
+                return False
+            if namespace is None or entry["pod"].startswith(f"{namespace}/"):
+                return True
+            elsewhere.add(entry["pod"].partition("/")[0])
+            return False
 
         wanted = None if namespace is selector is None else is_wanted
-        asyncio.run(self._show(port_address(options), wanted, options))
+        answer = asyncio.run(self._show(port_address(options), wanted, options))
+        if elsewhere and not answer["items"] and options.output in {"table", "wide"}:
+            _say_elsewhere(str(namespace), sorted(elsewhere))
         return 0
 
     async def _show(
         self, address: PortAddress, wanted: Wanted, options: argparse.Namespace
-    ) -> None:
+    ) -> Mapping[str, Any]:
         from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
         from stellwerk.commands.tables import LISTS, MOST_ROWS, show  # noqa: PLC0415
 
         # A table of everything needs no more than its rows; what is left out is known here alone.
         is_whole = options.output == "table" and wanted is None
         most = MOST_ROWS if is_whole else None
+        asked = {each.asks: getattr(options, each.asks) for each in self.filters}
+        asked = {word: value for word, value in asked.items() if value}
         async with open_port(address) as port:
-            await show(
-                lambda: _entries(port, self.path, wanted, most),
+            return await show(
+                lambda: _entries(port, self.path, wanted, most, asked),
                 options.output,
                 LISTS[self.path],
                 watch=options.watch,
@@ -106,13 +143,24 @@ class ListCommand:
 
 
 async def _entries(
-    port: OperatorPort, path: str, wanted: Wanted, most: int | None = None
+    port: OperatorPort,
+    path: str,
+    wanted: Wanted,
+    most: int | None = None,
+    asked: Mapping[str, str] = _ALL,
 ) -> Mapping[str, Any]:
-    """All pages as one answer, or the first entries; those that are wanted, or all."""
-    first = await port.written(f"{path}?limit={most or _PAGE}")
+    """All pages as one answer, or the first entries; those that are wanted, or all.
+
+    `asked`: what the operator itself chooses by.
+    """
+
+    def part(**place: int) -> str:
+        return f"{path}?{urlencode({**place, **asked})}"
+
+    first = await port.written(part(limit=most or _PAGE))
     items = list(first["items"])
     while most is None and len(items) < first["total"]:
-        more = (await port.written(f"{path}?limit={_PAGE}&offset={len(items)}"))["items"]
+        more = (await port.written(part(limit=_PAGE, offset=len(items))))["items"]
         if not more:
             break
         items += more
@@ -120,6 +168,18 @@ async def _entries(
         return {**first, "items": items}
     inside = list(filter(wanted, items))
     return {**first, "total": len(inside), "items": inside}
+
+
+def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
+    """Say beside an empty list which namespaces it would have entries of."""
+    from stellwerk.models.name_syntax import suggestion  # noqa: PLC0415
+    from stellwerk.models.untrusted_text import printable  # noqa: PLC0415
+
+    more = "" if len(others) <= _MOST_NAMESPACES else ", …"
+    named = f"{', '.join(others[:_MOST_NAMESPACES])}{more}"
+    near = suggestion(namespace, others)
+    line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
+    sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
 
 
 def _selector(text: str) -> LabelSelector:
@@ -136,17 +196,56 @@ def _selector(text: str) -> LabelSelector:
 QUEUE: Final = ListCommand(
     "/queue",
     "list the pods that wait, in the order in which they are tried",
-    ("queue", "queue --all-namespaces --watch", "queue -l app=web"),
+    ("queue", "queue --all-namespaces --watch", "queue -l app=web", "queue -A --queue gated"),
+    filters=(
+        _MATCH,
+        Filter(
+            "--queue",
+            "queue",
+            "those of one queue: active, backoff, unschedulable or gated",
+            "QUEUE",
+            ("active", "backoff", "unschedulable", "gated"),
+        ),
+        Filter("--plugin", "plugin", "those that this plugin turned away", "PLUGIN"),
+    ),
 )
 DECISIONS: Final = ListCommand(
     "/decisions",
     "list the pods that got a node, the last one first",
-    ("decisions", "decisions -n team -o json"),
+    ("decisions", "decisions -n team -o json", "decisions -A --node node-1"),
     labelled=False,
+    filters=(_MATCH, Filter("--node", "node", "those that got this node", "NODE")),
 )
 NODES: Final = ListCommand(
     "/nodes",
     "list the nodes with what the scheduler counts on them",
-    ("nodes", "nodes -l disk=ssd -o yaml"),
+    ("nodes", "nodes -l disk=ssd -o yaml", "nodes --sort-by memory"),
     namespaced=False,
+    filters=(
+        _MATCH,
+        Filter(
+            "--sort-by",
+            "sort",
+            "name, or a resource, the most used first (default: the order of arrival)",
+            "name|RESOURCE",
+        ),
+    ),
+)
+DEVICES: Final = ListCommand(
+    "/explain/devices",
+    "list the devices that drivers offer, and the claims that hold them",
+    ("devices", "devices --node node-1 --state free", "devices --match gpu -o json"),
+    namespaced=False,
+    labelled=False,
+    filters=(
+        _MATCH,
+        Filter("--node", "node", "those for this node", "NODE"),
+        Filter(
+            "--state",
+            "state",
+            "those that a claim holds, or that none does: held or free",
+            "STATE",
+            ("held", "free"),
+        ),
+    ),
 )

@@ -7,14 +7,19 @@ whatever a browser asks for passes the page's guard first.
 import argparse
 import asyncio
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.arguments import port_number
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from stellwerk.client.kubernetes import KubernetesClient
     from stellwerk.models.answers.profile_history import ProfileHistory
-    from stellwerk.page.answers import HistoryReader
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk.page.answers import Answer
 
 HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
 EXAMPLES: Final = (
@@ -42,18 +47,32 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def profile_history(kubeconfig: str | None, context: str | None, namespace: str) -> "HistoryReader":
-    """Read histories of profiles from the API server, with the user's own credentials."""
-    from stellwerk.client.profile_revisions import read_history  # noqa: PLC0415
-    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+@dataclass(frozen=True, slots=True)
+class ApiServer:
+    """The page's ApiReader, with a user's own credentials."""
 
-    async def read(name: str) -> "ProfileHistory":
-        found = await with_client(
-            kubeconfig, context, lambda client: read_history(client, namespace, name)
-        )
+    kubeconfig: str | None
+    context: str | None
+    lease_namespace: str
+    """Histories of profiles are kept there."""
+
+    async def history(self, profile: str) -> "ProfileHistory":
+        """The accepted specs of a profile."""
+        from stellwerk.client.profile_revisions import read_history  # noqa: PLC0415
+
+        found = await self._ask(lambda client: read_history(client, self.lease_namespace, profile))
         return found.answer()
 
-    return read
+    async def pod(self, namespace: str, name: str) -> "JsonObject":
+        """The manifest of a pod."""
+        from stellwerk.client.kubernetes import pod_path  # noqa: PLC0415
+
+        return await self._ask(lambda client: client.get(pod_path(namespace, name)))
+
+    async def _ask(self, question: "Callable[[KubernetesClient], Awaitable[Answer]]") -> "Answer":
+        from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+
+        return await with_client(self.kubeconfig, self.context, question)
 
 
 async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None:
@@ -71,8 +90,8 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
     async with LeaderPort(address) as leader:
         # A mistake in the arguments is said now, and not in the browser.
         await leader.get("/profiles", ProfilesPage)
-        history = profile_history(address.kubeconfig, address.context, address.lease_namespace)
-        async with open_page(leader, number, history) as url:
+        api = ApiServer(address.kubeconfig, address.context, address.lease_namespace)
+        async with open_page(leader, number, api) as url:
             sys.stdout.write(f"Page: {url}\n")
             sys.stdout.write("It asks the operator with your credentials. Stop: Ctrl-C\n")
             sys.stdout.flush()

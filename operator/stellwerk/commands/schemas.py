@@ -11,6 +11,8 @@ import orjson
 
 from stellwerk.commands.tables import (
     API_VERSION,
+    CLAIM,
+    DEVICE,
     GROUP,
     HISTORY,
     LISTS,
@@ -39,6 +41,8 @@ def printed_kinds() -> list[type[PortAnswer]]:
         POD,
         GROUP,
         NODE,
+        DEVICE,
+        CLAIM,
         WORKLOAD,
         WHAT_IF,
         SHADOW,

@@ -30,7 +30,10 @@ from stellwerk.clock import SystemClock
 from stellwerk.models.answers.answer import Kind, PortAnswer, codec
 from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
 from stellwerk.models.answers.listings import (
+    ClaimExplanation,
     DecisionsPage,
+    DeviceExplanation,
+    DevicesPage,
     NodeExplanation,
     NodeFields,
     NodesPage,
@@ -54,7 +57,7 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
-from stellwerk.models.troubleshooting import ADDRESS, entry_of
+from stellwerk.models.troubleshooting import address, entry_of
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
 from stellwerk.waiting_line import waiting_for
 from stellwerk_simulation.answers import BenchAnswer
@@ -268,7 +271,7 @@ def _helped(reason: str, plugin: str) -> str:
     """A plugin's reason; a terminal that knows links leads from it to what to do."""
     entry = entry_of(reason, plugin)
     text = escape(reason)
-    return text if entry is None else f"[link={ADDRESS}#{entry.anchor}]{text}[/link]"
+    return text if entry is None else f"[link={address(entry)}]{text}[/link]"
 
 
 def _print_queue(explanation: PodExplanation, to: Console) -> None:
@@ -463,6 +466,54 @@ def _turned_away(rows: Iterable[PodsTurnedAway]) -> Table:
     return table
 
 
+def print_device(explanation: DeviceExplanation, to: Console) -> None:
+    """A device: what it is, who has it, and the nodes that it is for."""
+    device = explanation.device
+    state = "held" if device.claims else "free"
+    shared = ", shared by claims" if explanation.shared else ""
+    to.print(Text.assemble((f"device/{device.device}", "bold"), f": {state}{shared}"))
+    more = explanation.on_nodes - len(explanation.nodes)
+    nodes = ", ".join(explanation.nodes) or "none that is here"
+    to.print(Text(f"Nodes: {nodes}{f' and {more:,} more' * (more > 0)}"))
+    for name, values in (("Capacity", device.capacity), ("Attributes", device.attributes)):
+        if values:
+            to.print(Text(f"{name}: {', '.join(f'{key}={it}' for key, it in values.items())}"))
+    for taint in device.taints:
+        to.print(Text(f"Taint: {taint.key}={taint.value}:{taint.effect}"))
+    for each in explanation.counters:
+        to.print(
+            Text(
+                f"Counter {each.counter_set}/{each.counter}: it takes {each.takes}, "
+                f"{each.free} of {each.offered} is free"
+            )
+        )
+    for holder in explanation.holders:
+        part = ", ".join(f"{key}={amount}" for key, amount in holder.consumed.items())
+        words = [f"Held by {holder.claim} (request {holder.request})"]
+        words += [f"takes {part}"] * bool(part) + ["only looks at it"] * holder.only_looks
+        words += [f"for {', '.join(holder.pods)}"] * bool(holder.pods)
+        to.print(Text(", ".join(words)))
+
+
+def print_claim(explanation: ClaimExplanation, to: Console) -> None:
+    """A resource claim: what it asks for, what it has, and whose it is."""
+    to.print(
+        Text.assemble((f"resourceclaim/{explanation.claim}", "bold"), f": {explanation.state}")
+    )
+    if explanation.problem is not None:
+        to.print(Text(f"Its requests cannot be read: {explanation.problem}", "red"))
+    for each in explanation.requests:
+        count = "all" if each.count == "All" else f"{each.count}"
+        where = "".join(f", where {selector}" for selector in each.selectors)
+        to.print(Text(f"Request {each.request}: {count} of class {each.device_class}{where}"))
+    for title, names in (
+        ("Devices", explanation.devices),
+        ("Reserved for", explanation.reserved_for),
+        ("Waiting for it", explanation.waiting),
+    ):
+        to.print(Text(f"{title}: {', '.join(names) or 'none'}"))
+
+
 def print_workload(explanation: WorkloadExplanation, to: Console) -> None:
     """A controller's pods, those that wait by reason."""
     of = f"{explanation.with_node} of {counted(explanation.pods, 'pod')} on nodes"
@@ -633,14 +684,14 @@ def print_queue(answer: QueuePage, to: Console) -> None:
         (
             each.pod,
             each.queue,
-            f"{each.priority}",
             _age(each.since),
+            f"{each.priority}",
             f"{each.attempts}",
             ", ".join(each.rejected_by or ()),
         )
         for each in answer.items
     )
-    titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
+    titles = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
     _print_list("No pod waits.", titles, rows, answer.total, to)
     for pod in answer.misspelt or ():
         to.print(Text(f"{pod.pod} is served by none: {pod.reason}", "yellow"))
@@ -685,6 +736,21 @@ def print_nodes(answer: NodesPage, to: Console) -> None:
     )
     titles = ("NODE", "CPU", "MEMORY GiB", "PODS", "TAINTS")
     _print_list("There is no node.", titles, rows, answer.total, to)
+
+
+def print_devices(answer: DevicesPage, to: Console) -> None:
+    """Devices, and the claims that hold them."""
+    rows = (
+        (
+            each.device,
+            each.node or "several",
+            ", ".join(each.claims),
+            ", ".join(f"{key}={value}" for key, value in each.attributes.items()),
+        )
+        for each in answer.items
+    )
+    titles = ("DEVICE", "NODE", "HELD BY", "ATTRIBUTES")
+    _print_list("There is no device.", titles, rows, answer.total, to)
 
 
 def _print_list(
@@ -794,6 +860,9 @@ LISTS: Final[Mapping[str, Shown[Any]]] = {
     "/nodes": Shown(
         NodesPage, print_nodes, lambda page: (f"node/{each.name}" for each in page.items)
     ),
+    "/explain/devices": Shown(
+        DevicesPage, print_devices, lambda page: (f"device/{each.device}" for each in page.items)
+    ),
 }
 POD: Final = Shown(PodExplanation, print_explanation, lambda pod: [pod.pod])
 GROUP: Final = Shown(GroupExplanation, print_group, lambda group: [f"podgroup/{group.pod_group}"])
@@ -805,6 +874,8 @@ WHAT_IF: Final = Shown(
         *(each.pod for each in answer.unplaced),
     ],
 )
+DEVICE: Final = Shown(DeviceExplanation, print_device, lambda it: [f"device/{it.device.device}"])
+CLAIM: Final = Shown(ClaimExplanation, print_claim, lambda claim: [f"resourceclaim/{claim.claim}"])
 NODE: Final = Shown(NodeExplanation, print_node, lambda answer: answer.fitting)
 WORKLOAD: Final = Shown(
     WorkloadExplanation,

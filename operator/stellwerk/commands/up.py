@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     with waiting_for("loading the cluster and its scheduler"):
         import uvloop  # noqa: PLC0415
 
-        from stellwerk.commands.page import profile_history  # noqa: PLC0415
+        from stellwerk.commands.page import ApiServer  # noqa: PLC0415
         from stellwerk.demo.sandbox import PageOptions, run_up  # noqa: PLC0415
         from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             options.nodes,
             options.port,
             kubeconfig_file(options),
-            PageOptions(options.page_port, profile_history),
+            PageOptions(options.page_port, ApiServer),
             features,
             options.devices,
             options.operator_port,

@@ -22,7 +22,7 @@ from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.page.answers import HistoryReader
+from stellwerk.page.answers import ApiReader
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
 from stellwerk.waiting_line import waiting_for
@@ -144,8 +144,8 @@ class PageOptions:
     """The page of a sandbox."""
 
     port: int = 0
-    history_of: Callable[[str, str, str], HistoryReader] | None = None
-    """Reads histories of profiles, by kubeconfig, context and namespace."""
+    reader_of: Callable[[str, str, str], ApiReader] | None = None
+    """Reads the API server, by kubeconfig, context and the operator's namespace."""
 
 
 ANY_PORT: Final = PageOptions()
@@ -171,10 +171,10 @@ async def run_up(
                 open_sandbox(nodes, file, port, features, devices, operator_port)
             )
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        of = page.history_of
-        history = None if of is None else of(str(file.path), CONTEXT, _NAMESPACE)
+        of = page.reader_of
+        api = None if of is None else of(str(file.path), CONTEXT, _NAMESPACE)
         page_url = await stack.enter_async_context(
-            open_page(OperatorPort(session, sandbox.url), page.port, history)
+            open_page(OperatorPort(session, sandbox.url), page.port, api)
         )
         command = own_command()
         context = f" --context {sandbox.context}" if sandbox.context else ""

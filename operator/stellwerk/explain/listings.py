@@ -6,8 +6,10 @@ moment counts as free.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from heapq import merge
 from itertools import islice
 from math import inf
@@ -25,7 +27,10 @@ from stellwerk.models.answers.listings import (
     ClaimRequest,
     DecidedPod,
     DecisionsPage,
+    DeviceCounter,
+    DeviceExplanation,
     DeviceFields,
+    DeviceHolder,
     DevicesPage,
     NodeExplanation,
     NodeFields,
@@ -45,12 +50,14 @@ from stellwerk.models.answers.listings import (
 )
 from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.api_kinds import API_KINDS
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import is_label_value, is_qualified_name, suggestion
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.quantity import quantity_text
 from stellwerk.models.resource_slice import PARSED, Attribute, Device, Slice
 from stellwerk.plugins.dynamic_resources.claims import (
     ALL,
@@ -60,6 +67,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
     key_of,
     reserved_for,
 )
+from stellwerk.plugins.dynamic_resources.resource_pools import TaintRules
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import find_nodes
 from stellwerk.world.profiles import ServedProfile
@@ -562,6 +570,8 @@ def owner_of(pod: PodInfo) -> str:
 
 _RESOURCE_SLICE: Final = "ResourceSlice"
 _MOST_PODS_OF_CLAIM: Final = 100
+_MOST_NODES_OF_DEVICE: Final = 100
+_NONE: Final = Fraction(0)
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -575,6 +585,15 @@ class DevicesAsked:
     """The node that they are for; empty: any."""
     state: str = ""
     """`held` or `free`; empty: any."""
+
+    def __post_init__(self) -> None:
+        """Check the state.
+
+        Raises:
+            ConfigurationError: there is no such state.
+        """
+        if self.state not in {"", "held", "free"}:
+            raise ConfigurationError(f'a device is held or free, not "{self.state}"')
 
     def matches(self, name: str, *, is_held: bool) -> bool:
         """Whether a device that is for the node is wanted."""
@@ -591,13 +610,14 @@ def devices_page(world: World, page: Page, asked: DevicesAsked) -> Steps[Devices
             holders.setdefault(given, []).append(key_of(claim))
     node = world.cache.node(asked.node) if asked.node else None
     slices = [] if asked.node and node is None else _newest_slices(world)
+    rules = _taint_rules(world)
     yield
     items: list[DeviceFields] = []
     total = held = seen = 0
     for each in slices:
         if node is not None and not each.includes(node):
             continue
-        for device in each.devices():
+        for device in rules.applied_to(each).devices():
             seen += 1
             if seen % _AT_ONCE == 0:
                 yield
@@ -606,7 +626,7 @@ def devices_page(world: World, page: Page, asked: DevicesAsked) -> Steps[Devices
             if elsewhere or not asked.matches(name, is_held=name in holders):
                 continue
             if page.offset <= total < page.offset + page.limit:
-                items.append(_fields_of_device(device, holders))
+                items.append(_fields_of_device(device, holders.get(name, ())))
             total, held = total + 1, held + (name in holders)
     return DevicesPage(total=total, held=held, items=items)
 
@@ -623,10 +643,17 @@ def _newest_slices(world: World) -> list[Slice]:
     return sorted(found, key=lambda each: (natural_order("/".join(each.pool)), each.name))
 
 
-def _fields_of_device(device: Device, holders: Mapping[str, list[str]]) -> DeviceFields:
-    name = "/".join(device.key)
+def _taint_rules(world: World) -> TaintRules:
+    """The DeviceTaintRules as they are now, where the release has them."""
+    are_watched = ReleaseRule.DEVICE_TAINT_RULES in world.profiles.compatibility
+    rules = TaintRules(world.objects, are_watched=are_watched)
+    rules.refresh()
+    return rules
+
+
+def _fields_of_device(device: Device, claims: Iterable[str]) -> DeviceFields:
     return DeviceFields(
-        device=name,
+        device="/".join(device.key),
         node=device.reach.node_name or None,
         attributes={key: _attribute_text(value) for key, value in device.attributes.items()},
         capacity={
@@ -637,7 +664,7 @@ def _fields_of_device(device: Device, holders: Mapping[str, list[str]]) -> Devic
             TaintFields(key=each.key, value=each.value, effect=each.effect)
             for each in device.traits.taints
         ],
-        claims=sorted(holders.get(name, ())),
+        claims=sorted(claims),
     )
 
 
@@ -653,10 +680,118 @@ def _attribute_text(value: Attribute) -> str:
 
 def _given(claim: JsonObject) -> Iterable[str]:
     """The devices that a claim has been given."""
+    return [_device_of(result) for result in _results(claim)]
+
+
+def _results(claim: JsonObject) -> Sequence[JsonObject]:
+    """The results of a claim's allocation, each of which names a device."""
     if not is_allocated(claim):
-        return []
-    results = (claim["status"]["allocation"].get("devices") or {}).get("results") or ()
-    return [f"{each['driver']}/{each['pool']}/{each['device']}" for each in results]
+        return ()
+    return (claim["status"]["allocation"].get("devices") or {}).get("results") or ()
+
+
+def _device_of(result: JsonObject) -> str:
+    return f"{result['driver']}/{result['pool']}/{result['device']}"
+
+
+def explain_device(world: World, name: str) -> Steps[DeviceExplanation] | None:
+    """Explain a device, DRIVER/POOL/DEVICE; None: there is none of that name."""
+    slices = _newest_slices(world)
+    for each in slices:
+        last = name.removeprefix("/".join((*each.pool, "")))
+        if last != name and last in each.names.values:
+            pool = [other for other in slices if other.pool == each.pool]
+            return _explained_device(world, name, pool, each)
+    return None
+
+
+def _explained_device(
+    world: World, name: str, pool: Sequence[Slice], own: Slice
+) -> Steps[DeviceExplanation]:
+    """`pool`: its slices, one of which, `own`, has the device."""
+    holders, held = [], set[str]()
+    for number, claim in enumerate(list(world.objects.list(RESOURCE_CLAIM))):
+        if number % _AT_ONCE == 0:
+            yield
+        for result in _results(claim):
+            held.add("" if result.get("adminAccess") else _device_of(result))
+            if _device_of(result) == name:
+                holders.append(_holder(claim, result))
+    devices = _taint_rules(world).applied_to(own).devices()
+    device = next(each for each in devices if "/".join(each.key) == name)
+    reaches = (device.reach,) if own.per_device else own.reaches
+    nodes = []
+    for number, node in enumerate(list(world.cache.nodes())):
+        if number % _MATCHED_AT_ONCE == 0:
+            yield
+        if any(reach.includes(node) for reach in reaches):
+            nodes.append(node.name)
+    return DeviceExplanation(
+        device=_fields_of_device(device, {each.claim for each in holders}),
+        resource_slice=own.name,
+        shared=device.traits.shareable,
+        holders=sorted(holders, key=lambda each: (each.claim, each.request)),
+        counters=(yield from _counters(device, pool, held)),
+        nodes=sorted(nodes, key=natural_order)[:_MOST_NODES_OF_DEVICE],
+        on_nodes=len(nodes),
+    )
+
+
+def _holder(claim: JsonObject, result: JsonObject) -> DeviceHolder:
+    return DeviceHolder(
+        claim=key_of(claim),
+        request=str(result.get("request", "")),
+        consumed=result.get("consumedCapacity") or {},
+        only_looks=bool(result.get("adminAccess")),
+        pods=_pods_of(claim),
+    )
+
+
+def _counters(
+    device: Device, pool: Sequence[Slice], held: AbstractSet[str]
+) -> Steps[list[DeviceCounter]]:
+    """The counters that a device shares with others of its pool, less what is held of them."""
+    offered = {
+        (counter_set, counter): amount
+        for each in pool
+        for counter_set, counters in each.counter_sets
+        for counter, amount in counters.items()
+    }
+    free = dict(offered)
+    for each in pool if device.traits.consumes else ():
+        yield
+        for other in each.devices():
+            if "/".join(other.key) in held:
+                for counter, amount in _consumed(other):
+                    free[counter] = free.get(counter, _NONE) - amount
+    return [
+        DeviceCounter(
+            counter_set=counter[0],
+            counter=counter[1],
+            takes=_amount_text(amount),
+            offered=_amount_text(offered.get(counter, _NONE)),
+            free=_amount_text(free.get(counter, _NONE)),
+        )
+        for counter, amount in _consumed(device)
+    ]
+
+
+def _consumed(device: Device) -> Iterator[tuple[tuple[str, str], Fraction]]:
+    """What a device takes of each counter, by set and name."""
+    for counter_set, counters in device.traits.consumes:
+        for counter, amount in counters.items():
+            yield (counter_set, counter), amount
+
+
+def _amount_text(amount: Fraction) -> str:
+    """An amount as a quantity, with a binary suffix where that is exact."""
+    return quantity_text(amount, "Ki" if amount % 1024 == 0 else "")
+
+
+def _pods_of(claim: JsonObject) -> list[str]:
+    """NAMESPACE/NAME of the pods that a claim is reserved for."""
+    pods = [each for each in reserved_for(claim) if each.get("resource", "pods") == "pods"]
+    return [f"{claim['metadata']['namespace']}/{each.get('name')}" for each in pods]
 
 
 def explain_claim(world: World, namespace: str, name: str) -> Steps[ClaimExplanation] | None:
@@ -687,13 +822,12 @@ def _explained_claim(world: World, namespace: str, claim: JsonObject) -> Steps[C
         ]
     except _MALFORMED as error:
         problem = f"{type(error).__name__}: {error}"
-    pods = [each for each in reserved_for(claim) if each.get("resource", "pods") == "pods"]
     return ClaimExplanation(
         claim=key_of(claim),
         state="allocated" if is_allocated(claim) else "needed",
         requests=requests,
         problem=problem,
         devices=list(_given(claim)),
-        reserved_for=[f"{namespace}/{each.get('name')}" for each in pods],
+        reserved_for=_pods_of(claim),
         waiting=waiting,
     )

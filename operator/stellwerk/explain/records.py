@@ -182,7 +182,7 @@ class DecisionRecords:
         if scores is not None and total is not None:
             positions = self._best(search.profile.scheduler_name, total, decision.best)
             chosen = decision.position
-            if len(total) > _MOST and chosen >= 0 and not (positions == chosen).any():
+            if len(total) > _MOST and chosen >= 0 and chosen not in positions.tolist():
                 positions[-1] = chosen
             total = total[positions]
             names = _names(search, scores, positions)

@@ -9,6 +9,7 @@ a nomination that counts there changed since `catch_up`.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Final, Generic
 
 import numpy as np
@@ -259,11 +260,11 @@ class ResultCache:
         return column
 
     def scores(
-        self, key: Hashable, plugin: ScorePlugin, compute: Compute[np.int64]
+        self, columns: SpecColumns, plugin: ScorePlugin, compute: Compute[np.int64]
     ) -> CachedColumn[np.int64]:
         """A plugin's raw scores of all rows, current."""
-        columns, reuse = self.columns(key).scores, plugin.score_reuse
-        column = self.refresh(columns, plugin.name, reuse, compute)
+        reuse = plugin.score_reuse
+        column = self.refresh(columns.scores, plugin.name, reuse, compute)
         if column.rewritten and reuse is Reuse.NODE:
             # Node objects change rarely, and then most plugins score all nodes alike.
             column.uniform, column.normalized = _uniform(column.values), None
@@ -271,18 +272,27 @@ class ResultCache:
         return column
 
     def fits(
-        self, key: Hashable, filters: Sequence[tuple[FilterPlugin, Compute[np.int32]]]
+        self,
+        key: Hashable,
+        filters: Sequence[FilterPlugin],
+        compute: Callable[[int, NodeView], VerdictColumn],
     ) -> Mask:
-        """(N,) bool, rows where all of these filters pass; free rows have any value. Read only."""
+        """(N,) bool, rows where all of these filters pass; free rows have any value. Read only.
+
+        `compute` asks the filter at an index.
+        """
         columns = self.columns(key)
-        together = tuple([plugin.name for plugin, _ in filters])
+        together = tuple([plugin.name for plugin in filters])
         fits = columns.fits.get(together)
         if fits is not None and fits.position == fits.changes.position:
             return fits.values
-        codes = [
-            self.refresh(columns.filters, plugin.name, plugin.filter_reuse, compute).values
-            for plugin, compute in filters
-        ]
+        codes: list[VerdictColumn] = []
+        for index, plugin in enumerate(filters):
+            column = columns.filters.get(plugin.name)
+            if column is None or column.position != column.changes.position:
+                ask = partial(compute, index)
+                column = self.refresh(columns.filters, plugin.name, plugin.filter_reuse, ask)
+            codes.append(column.values)
         changed = None if fits is None else self._changed_rows(fits)
         if fits is None or changed is None:
             everywhere = _all_fit(codes, slice(None))

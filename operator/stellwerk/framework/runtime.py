@@ -8,7 +8,7 @@ that names it, and nothing else; Unreserve runs for every Reserve plugin in reve
 of them failed, so plugins may rely on being asked to clean up.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +49,7 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
 from stellwerk.framework.plugin_isolation import is_trusted
-from stellwerk.framework.result_cache import CachedStatuses, ResultCache
+from stellwerk.framework.result_cache import CachedStatuses, ResultCache, SpecColumns
 from stellwerk.framework.services import FilterRunner, Nominations
 from stellwerk.framework.types import (
     FITS,
@@ -405,8 +405,14 @@ class FilterPhase:
             fits[rows] = verdicts.fits
             return fits
         cached, others = filters.split_by_reuse(state, pod)
-        columns = [(call[0], partial(filters.codes, call, state, pod)) for call in cached]
-        everywhere = self._cache.fits(pod.spec, columns) if columns else snapshot.alive
+        everywhere = snapshot.alive
+        if cached:
+            plugins = [call[0] for call in cached]
+            everywhere = self._cache.fits(
+                pod.spec,
+                plugins,
+                lambda index, nodes: filters.codes(cached[index], state, pod, nodes),
+            )
         fits = everywhere & snapshot.alive
         if candidates is not None:
             fits &= candidates
@@ -480,6 +486,7 @@ class RowFilters(FilterRunner):
         self, plugins: PluginsByPoint, nominations: Nominations, metrics_recorder: MetricsRecorder
     ) -> None:
         self.runner = PointRunner(FILTER, plugins, metrics_recorder)
+        self._named = [(call[0].name, call) for call in self.runner.calls]
         self._extensions = PRE_FILTER_EXTENSIONS.among(PRE_FILTER.among(plugins))
         self._nominations = nominations
         self._costly = {
@@ -500,7 +507,7 @@ class RowFilters(FilterRunner):
     def active(self, state: CycleState) -> list[FilterCall]:
         """The filters that no PreFilter skipped, in order."""
         skipped = state.skipped_filters
-        return [call for call in self.runner.calls if call[0].name not in skipped]
+        return [call for name, call in self._named if name not in skipped]
 
     def each(
         self, state: CycleState, pod: PodInfo, nodes: NodeView
@@ -587,10 +594,12 @@ class RowFilters(FilterRunner):
         """(active filters whose columns are cached for pod.spec, those that run in every cycle)."""
         cached: list[FilterCall] = []
         others: list[FilterCall] = []
-        spec = pod.spec
-        for call in self.active(state):
+        spec, skipped, keyed_by_spec = pod.spec, state.skipped_filters, self._keyed_by_spec
+        for name, call in self._named:
+            if name in skipped:
+                continue
             plugin = call[0]
-            reusable = plugin.name in self._keyed_by_spec or (
+            reusable = name in keyed_by_spec or (
                 plugin.filter_reuse is not Reuse.NEVER and plugin.filter_key(state, pod) is spec
             )
             (cached if reusable else others).append(call)
@@ -739,8 +748,11 @@ class ScorePhase:
             if not self._scorers:
                 return Scores(nodes, np.ones(nodes.size, np.int64), ())
             timing.go_on_with(self._scores.label)
+            # Of a few rows among many no columns are made.
+            few = not nodes.whole and nodes.size * 4 < nodes.snapshot.size
+            of_spec = None if few else self._cache.columns(pod.spec)
             by_plugin = [
-                self._score(scorer, state, pod, nodes)
+                self._score(scorer, state, pod, nodes, of_spec)
                 for scorer in self._scorers
                 if scorer.plugin.name not in skipped
             ]
@@ -761,18 +773,25 @@ class ScorePhase:
                 raise PluginFailure(plugin.name, point.label, status.message)
 
     def _score(
-        self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
+        self,
+        scorer: _Scorer,
+        state: CycleState,
+        pod: PodInfo,
+        nodes: NodeView,
+        of_spec: SpecColumns | None,
     ) -> PluginScore:
+        """`of_spec` are the columns cached for the pod's spec; None: nothing is cached."""
         plugin = scorer.plugin
-        few = not nodes.whole and nodes.size * 4 < nodes.snapshot.size
-        key: Hashable | None = None
-        if plugin.score_reuse is not Reuse.NEVER and not few:
+        columns: SpecColumns | None = None
+        if plugin.score_reuse is not Reuse.NEVER and of_spec is not None:
             key = pod.spec if scorer.keyed_by_spec else plugin.score_key(state, pod)
-        if key is None:
+            if key is not None:
+                columns = of_spec if key is pod.spec else self._cache.columns(key)
+        if columns is None:
             raw = self._answer(scorer, state, pod, nodes)
             return self._normalized(scorer, state, pod, raw)
         cached = self._cache.scores(
-            key, plugin, lambda nodes: self._answer(scorer, state, pod, nodes)
+            columns, plugin, lambda nodes: self._answer(scorer, state, pod, nodes)
         )
         uniform = cached.uniform
         if uniform is None or not scorer.trusted:

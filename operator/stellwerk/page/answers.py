@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from stellwerk.errors import SchedulerError
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.models.answers.answer import Kind
     from stellwerk.models.answers.profile_history import ProfileHistory
+    from stellwerk.models.json_values import JsonObject
+
+Answer = TypeVar("Answer")
 
 FRESH_SECONDS: Final = 1.0
 KEPT: Final = 32
@@ -37,11 +40,14 @@ class Port(Protocol):
         """The answer to a body."""
 
 
-class HistoryReader(Protocol):
-    """The accepted specs of profiles, as the API server has them."""
+class ApiReader(Protocol):
+    """The API server, as the page needs it: read with the user's own credentials."""
 
-    async def __call__(self, name: str, /) -> ProfileHistory:
-        """Those of one profile; raises SchedulerError."""
+    async def history(self, profile: str) -> ProfileHistory:
+        """The accepted specs of a profile; raises SchedulerError."""
+
+    async def pod(self, namespace: str, name: str) -> JsonObject:
+        """The manifest of a pod; raises SchedulerError."""
 
 
 class Answers:
@@ -87,11 +93,11 @@ class Answers:
         """The answer to a body; raises as `get`."""
         return await self._ask(lambda: self._port.post(path, body, kind))
 
-    async def ask(self, question: Callable[[], Awaitable[Kind]]) -> Kind:
+    async def ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
         """The answer to a question that is not the port's; raises as `get`."""
         return await self._ask(question)
 
-    async def _ask(self, question: Callable[[], Awaitable[Kind]]) -> Kind:
+    async def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
         if self._waiting >= _WAITING:
             raise SchedulerError("too many questions at once: close a few windows")
         self._waiting += 1

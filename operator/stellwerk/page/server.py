@@ -29,7 +29,7 @@ from stellwerk.page.views import Views
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from stellwerk.page.answers import HistoryReader, Port
+    from stellwerk.page.answers import ApiReader, Port
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -105,11 +105,11 @@ _FILES: Final = {
 
 @asynccontextmanager
 async def open_page(
-    port: Port, number: int = 0, history: HistoryReader | None = None
+    port: Port, number: int = 0, api: ApiReader | None = None
 ) -> AsyncIterator[str]:
     """Serve the page inside; yields its address, which holds the key to it.
 
-    A page on a port of its own keeps its key. `history` reads that of a profile.
+    A page on a port of its own keeps its key. `api`: None: the page has the operator's port alone.
 
     Raises:
         ConfigurationError: the port is taken, or the key cannot be kept.
@@ -123,9 +123,9 @@ async def open_page(
     before = [within_limits(use, whoever_has_the_key)]
     application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
     application.on_response_prepare.append(add_headers)
-    application.add_routes(Views(Answers(port, SystemClock()), history).routes)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
+    application.add_routes(Views(Answers(port, SystemClock()), api).routes)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -14,10 +14,11 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -27,12 +28,13 @@ from markupsafe import Markup, escape
 
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk.models.answers.answer import PortAnswer, codec
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     ClaimExplanation,
     DecisionsPage,
+    DeviceExplanation,
     DevicesPage,
     NodeExplanation,
     NodeFields,
@@ -56,16 +58,18 @@ from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk.page.supposition_form import FIELDS, as_shadow, as_yaml, supposition, with_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
     from stellwerk.models.answers.profile_history import ProfileHistory
-    from stellwerk.page.answers import Answers, HistoryReader
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk.page.answers import Answers, ApiReader
 
     View = Callable[[web.Request], Awaitable[web.Response]]
 
 
 _END = "END"
 _FILES = {"profile": "--profile", "nodes": "--add-nodes", "pod": "--pod"}
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 
 
@@ -74,28 +78,36 @@ def command(*words: str) -> str:
     return " ".join(shlex.quote(word) for word in words if word)
 
 
-def what_if_command(form: Mapping[str, str]) -> str:
-    """The question of a form, with its manifests as files that are written before."""
+def what_if_command(form: Mapping[str, str], pod: str = "") -> str:
+    """The question of a form, with its manifests as files that are written before.
+
+    `pod`: NAMESPACE/NAME of a live one.
+    """
     lines, words = [], ["stellwerk", "what-if"]
-    for field, option in _FILES.items():
-        text = form.get(field, "").replace("\r\n", "\n").strip("\n")
+    for name, option in _FILES.items():
+        text = form.get(name, "").replace("\r\n", "\n").strip("\n")
         if not text.strip():
             continue
         end = _END
         while f"\n{end}\n" in f"\n{text}\n":
             end += _END
-        lines.append(f"cat > {field}.yaml <<'{end}'\n{text}\n{end}\n")
-        words += [option, f"{field}.yaml"]
-        if field == "nodes" and form.get("count", "1").strip() not in {"", "1"}:
+        lines.append(f"cat > {name}.yaml <<'{end}'\n{text}\n{end}\n")
+        words += [option, f"{name}.yaml"]
+        if name == "nodes" and form.get("count", "1").strip() not in {"", "1"}:
             words += ["--count", form["count"].strip()]
     drain = form.get("drain", "").strip()
     words += ["--drain", drain] if drain else []
+    namespace, _, pod_name = pod.partition("/")
+    words += ["--pod", pod_name, "-n", namespace] if pod else []
     return "".join(lines) + command(*words)
 
 
 def file_name(path: str) -> str:
     """The name of the file for the answer of a page."""
     return (_UNSAFE.sub("-", path).strip("-.") or "overview")[:100] + ".json"
+
+
+# --- heat maps ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +193,10 @@ def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
     return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
 
 
-Listing = TypeVar("Listing", QueuePage, DecisionsPage, NodesPage, DevicesPage)
+# --- the table of pages ---------------------------------------------------------------------------
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _PER_PAGE: Final = 50
-_NOTHING: Final[Mapping[str, str]] = {}
-_SORTS: Final = ("name", "cpu", "memory", "pods")
 _LONGEST: Final = 320
 """Characters of a filter: a label's key and value."""
 _FEW: Final = 12
@@ -201,25 +211,135 @@ FOLLOW_SECONDS: Final = 2
 FOLLOW_SLOWLY_SECONDS: Final = 10
 """Where the operator computes the answer anew each time."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
+_NO_API: Final = "this page has no way to the API server"
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A list that the operator answers a page at a time; its filters are in the address."""
+
+    address: str
+    kind: type[QueuePage | DecisionsPage | NodesPage | DevicesPage]
+    words: tuple[str, ...]
+    """The command that prints it."""
+    filters: Mapping[str, str]
+    """Filter of the address → the command's option."""
+    asks: str = ""
+    """The path of the operator's port; empty: the same as the page's."""
+    unless_asked: Mapping[str, str] = field(default_factory=dict)
+    """Asked for as well, unless the address says otherwise."""
+
+
+LISTS: Final = (
+    ListPage(
+        "/queue",
+        QueuePage,
+        ("stellwerk", "queue", "--all-namespaces"),
+        {"q": "--match", "queue": "--queue", "plugin": "--plugin"},
+    ),
+    ListPage(
+        "/decisions",
+        DecisionsPage,
+        ("stellwerk", "decisions", "--all-namespaces"),
+        {"q": "--match", "node": "--node"},
+    ),
+    ListPage(
+        "/nodes",
+        NodesPage,
+        ("stellwerk", "nodes"),
+        {"q": "--match", "label": "--selector", "sort": "--sort-by"},
+        unless_asked={"totals": "yes", "sort": "name"},
+    ),
+    ListPage(
+        "/devices",
+        DevicesPage,
+        ("stellwerk", "devices"),
+        {"q": "--match", "node": "--node", "state": "--state"},
+        asks="/explain/devices",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectPage:
+    """A page about one thing, with one answer of the operator.
+
+    Names in braces are parts of the address.
+    """
+
+    address: str
+    asks: str
+    """The path of the operator's port."""
+    kind: type[ClaimExplanation | DeviceExplanation | GroupExplanation]
+    name: str
+    """Of the template, and of the answer in it."""
+    words: tuple[str, ...]
+    """The command that asks the same."""
+    follow: int
+
+
+SUBJECTS: Final = (
+    SubjectPage(
+        "/claims/{namespace}/{name}",
+        "/explain/{namespace}/resourceclaims/{name}",
+        ClaimExplanation,
+        "claim",
+        ("stellwerk", "explain", "resourceclaim/{name}", "-n", "{namespace}"),
+        FOLLOW_SECONDS,
+    ),
+    SubjectPage(
+        "/devices/{name:(?s:.+)}",
+        "/explain/devices?explain={name}",
+        DeviceExplanation,
+        "device",
+        ("stellwerk", "explain", "device/{name}"),
+        FOLLOW_SECONDS,
+    ),
+    SubjectPage(
+        "/groups/{namespace}/{name}",
+        "/explain/{namespace}/podgroups/{name}",
+        GroupExplanation,
+        "group",
+        ("stellwerk", "explain", "podgroup/{name}", "-n", "{namespace}"),
+        FOLLOW_SLOWLY_SECONDS,
+    ),
+)
+_LISTED: Final = frozenset(each.address for each in LISTS)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsTrial:
+    """A profile with other weights, decided on a copy."""
+
+    pod: str = ""
+    """The one that it decides for, NAMESPACE/NAME; empty: all that wait."""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Those that were typed and are others, by plugin."""
+    answer: WhatIf | None = None
+    now_on: str = ""
+    """The node that the pod is on."""
+    command: str = ""
+    as_shadow: str = ""
+    """The profile beside itself, as a manifest."""
+    mistake: str = ""
 
 
 class Views:
     """Handlers of every page."""
 
-    def __init__(self, answers: Answers, history: HistoryReader | None = None) -> None:
-        """`history` reads the accepted specs of a profile; None: nothing does."""
+    def __init__(self, answers: Answers, api: ApiReader | None = None) -> None:
+        """`api` reads the API server; None: nothing does."""
         self._answers = answers
-        self._history = history
+        self._api = api
         self._templates = _environment()
         self.routes = [
             web.get("/", self._shown(self._overview)),
-            web.get("/queue", self._shown(self._queue)),
-            web.get("/decisions", self._shown(self._decisions)),
-            web.get("/nodes", self._shown(self._nodes)),
+            *(web.get(each.address, self._shown(partial(self._list, each))) for each in LISTS),
+            *(
+                web.get(each.address, self._shown(partial(self._subject, each)))
+                for each in SUBJECTS
+            ),
             web.get("/nodes/{name}", self._shown(self._node)),
-            web.get("/devices", self._shown(self._devices)),
-            web.get("/claims/{namespace}/{name}", self._shown(self._claim)),
-            web.get("/groups/{namespace}/{name}", self._shown(self._group)),
             web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/profiles/{name}", self._shown(self._profile)),
@@ -228,6 +348,7 @@ class Views:
             web.get("/help", self._shown(self._help)),
             web.get("/what-if", self._shown(self._form)),
             web.post("/what-if", self._shown(self._what_if)),
+            web.get("/{path:(?s:.*)}", self._shown(self._no_page)),
         ]
 
     # --- pages ----------------------------------------------------------------------------------
@@ -243,41 +364,52 @@ class Views:
         return self._page(
             request,
             "overview.html",
-            answer=history,
+            answer={
+                "history": history,
+                "decisions": decisions,
+                "waiting": waiting,
+                "nodes": nodes,
+            },
+            command="\n".join(command(*each.words) for each in LISTS[:3]),
             chart=queue_chart(history.items),
             decisions=decisions,
             waiting=waiting,
             nodes=nodes,
         )
 
-    async def _queue(self, request: web.Request) -> web.Response:
-        asked = _words_of(request, "q", "queue", "plugin")
-        if asked["queue"] not in QUEUES:
-            asked["queue"] = ""
-        words = ("stellwerk", "queue", "--all-namespaces")
-        return await self._list(request, "queue.html", QueuePage, asked, command(*words))
-
-    async def _decisions(self, request: web.Request) -> web.Response:
-        asked = _words_of(request, "q", "node")
-        words = ("stellwerk", "decisions", "--all-namespaces")
-        return await self._list(request, "decisions.html", DecisionsPage, asked, command(*words))
-
-    async def _nodes(self, request: web.Request) -> web.Response:
-        asked = _words_of(request, "q", "label", "sort")
-        asked["sort"] = asked["sort"] if asked["sort"] in _SORTS else "name"
-        words = ("stellwerk", "nodes", asked["label"] and f"--selector={asked['label']}")
-        extra = {"totals": "yes"}
-        return await self._list(
-            request, "nodes.html", NodesPage, asked, command(*words), extra=extra
+    async def _list(self, page: ListPage, request: web.Request) -> web.Response:
+        number = _page_number(request)
+        words = {key: request.query.get(key, "").strip()[:_LONGEST] for key in page.filters}
+        filters = {key: word for key, word in words.items() if word}
+        part = {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE}
+        query = urlencode({**part, **page.unless_asked, **filters}, quote_via=quote)
+        listed = await self._answers.get(f"{page.asks or page.address}?{query}", page.kind)
+        options = (f"{page.filters[key]}={word}" for key, word in filters.items())
+        return self._page(
+            request,
+            f"{page.address[1:]}.html",
+            answer=listed,
+            command=command(*page.words, *options),
+            listed=listed,
+            number=number,
+            last=max(1, -(-listed.total // _PER_PAGE)),
+            asked=words,
+            filters=filters,
+            kept=f"&{urlencode(filters, quote_via=quote)}" if filters else "",
         )
 
-    async def _devices(self, request: web.Request) -> web.Response:
-        asked = _words_of(request, "q", "node", "state")
-        if asked["state"] not in {"held", "free"}:
-            asked["state"] = ""
-        words = command("kubectl", "get", "resourceslices")
-        return await self._list(
-            request, "devices.html", DevicesPage, asked, words, path="/explain/devices"
+    async def _subject(self, page: SubjectPage, request: web.Request) -> web.Response:
+        names = request.match_info
+        path = page.asks.format_map({key: quote(name, "") for key, name in names.items()})
+        answer = await self._answers.get(path, page.kind)
+        shown: dict[str, Any] = {page.name: answer}
+        return self._page(
+            request,
+            f"{page.name}.html",
+            follow=page.follow,
+            answer=answer,
+            command=command(*(word.format_map(names) for word in page.words)),
+            **shown,
         )
 
     async def _node(self, request: web.Request) -> web.Response:
@@ -296,31 +428,6 @@ class Views:
             devices=devices,
         )
 
-    async def _claim(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        path = f"/explain/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
-        explanation = await self._answers.get(path, ClaimExplanation)
-        return self._page(
-            request,
-            "claim.html",
-            answer=explanation,
-            command=command("kubectl", "describe", "resourceclaim", name, "-n", namespace),
-            claim=explanation,
-        )
-
-    async def _group(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        path = f"/explain/{quote(namespace, '')}/podgroups/{quote(name, '')}"
-        explanation = await self._answers.get(path, GroupExplanation)
-        return self._page(
-            request,
-            "group.html",
-            follow=FOLLOW_SLOWLY_SECONDS,
-            answer=explanation,
-            command=command("stellwerk", "explain", f"podgroup/{name}", "-n", namespace),
-            group=explanation,
-        )
-
     async def _owner(self, request: web.Request) -> web.Response:
         found = request.match_info
         namespace, kind, name = found["namespace"], found["kind"], found["name"]
@@ -334,37 +441,6 @@ class Views:
             answer=pods,
             command=command(*words, f"{kind.lower()}/{name}", "-n", namespace),
             owned=pods,
-        )
-
-    async def _list(
-        self,
-        request: web.Request,
-        template: str,
-        kind: type[Listing],
-        asked: Mapping[str, str],
-        words: str,
-        *,
-        path: str = "",
-        extra: Mapping[str, str] = _NOTHING,
-    ) -> web.Response:
-        """One page of a list; the number of the page and the filters are in the address."""
-        number = _page_number(request)
-        filters = {key: value for key, value in asked.items() if value}
-        part = {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE}
-        query = urlencode({**part, **filters, **extra}, quote_via=quote)
-        listed = await self._answers.get(f"{path or request.path}?{query}", kind)
-        last = max(1, -(-listed.total // _PER_PAGE))
-        return self._page(
-            request,
-            template,
-            answer=listed,
-            command=words,
-            listed=listed,
-            number=number,
-            last=last,
-            asked=asked,
-            filters=filters,
-            kept=f"&{urlencode(filters, quote_via=quote)}" if filters else "",
         )
 
     async def _profiles(self, request: web.Request) -> web.Response:
@@ -385,39 +461,66 @@ class Views:
         )
         profile = next((each for each in listed.objects if each.name == name), None)
         if profile is None:
-            raise PortRefusal(404, f'there is no SchedulerProfile "{name}" here')
+            raise PortRefusal(_NOT_FOUND, f'there is no SchedulerProfile "{name}" here')
         served = next((each for each in listed.items if each.name == name), None)
-        wanted = {
-            plugin: request.query[plugin]
-            for plugin, weight in (served.weights.items() if served is not None else ())
-            if request.query.get(plugin, f"{weight}").strip() != f"{weight}"
-        }
-        answer, mistake, changed = None, "", None
         newest = history.revisions[0] if history is not None and history.revisions else None
-        if "try" in request.query and newest is not None and newest.spec is not None:
-            try:
-                changed = with_weights(newest.spec, name, wanted)
-                answer = await self._answers.post("/what-if", {"profile": changed}, WhatIf)
-            except (ConfigurationError, PortRefusal) as error:
-                mistake = f"{error}"
+        spec = newest.spec if newest is not None else None
+        pod = request.query.get("pod", "").strip()
+        trial = WeightsTrial(
+            pod="/".join(_pod_names(pod)) if pod else "",
+            weights={
+                plugin: request.query[plugin].strip()
+                for plugin, weight in (served.weights.items() if served is not None else ())
+                if request.query.get(plugin, f"{weight}").strip() != f"{weight}"
+            },
+        )
+        if "try" in request.query and spec is not None:
+            trial = await self._tried(trial, spec, name)
+        parts = {"profile": profile, "serving": served, "shadow": shadow, "history": history}
+        whole = {key: part for key, part in parts.items() if part is not None}
+        commands = [command("stellwerk", "profile", "history", name)]
+        commands += [command("stellwerk", "shadow", "diff", name)] if shadow is not None else []
         return self._page(
             request,
             "profile.html",
-            status=422 if mistake else 200,
+            status=422 if trial.mistake else 200,
             follow=0,
-            answer=answer or history or listed,
-            command=command("stellwerk", "profile", "history", name),
+            answer=trial.answer or whole,
+            command=trial.command or "\n".join(commands),
             profile=profile,
             served=served,
             shadow=shadow,
             history=history,
             no_history=no_history,
-            wanted=wanted,
-            can_try=newest is not None and newest.spec is not None,
-            tried=answer,
-            as_shadow="" if changed is None or answer is None else as_shadow(changed),
-            mistake=mistake,
+            can_try=spec is not None,
+            trial=trial,
         )
+
+    async def _tried(self, trial: WeightsTrial, spec: JsonObject, name: str) -> WeightsTrial:
+        """The trial with its answer, or the reason why there is none."""
+        try:
+            changed = with_weights(spec, name, trial.weights)
+            body: dict[str, Any] = {"profile": changed}
+            if trial.pod:
+                body["pod"] = await self._live_pod(trial.pod)
+            answer = await self._answers.post("/what-if", body, WhatIf)
+        except (ConfigurationError, PortRefusal, ApiError) as error:
+            return replace(trial, mistake=f"{error}")
+        written = {"profile": as_yaml(changed)}
+        return replace(
+            trial,
+            answer=answer,
+            now_on=(body.get("pod") or {}).get("spec", {}).get("nodeName", ""),
+            command=what_if_command(written, trial.pod),
+            as_shadow=as_shadow(changed),
+        )
+
+    async def _live_pod(self, key: str) -> JsonObject:
+        """The manifest of a pod, NAMESPACE/NAME."""
+        api, (namespace, name) = self._api, _pod_names(key)
+        if api is None:
+            raise ConfigurationError(_NO_API)
+        return await self._answers.ask(lambda: api.pod(namespace, name))
 
     async def _shadow_of(self, name: str) -> ShadowDiff | None:
         """Decisions that a profile would have made otherwise; None: it decides itself."""
@@ -431,21 +534,20 @@ class Views:
 
     async def _read_history(self, name: str) -> tuple[ProfileHistory | None, str]:
         """The accepted specs of a profile, or the reason why they cannot be read."""
-        read = self._history
-        if read is None:
-            return None, "this page has no way to the API server"
+        api = self._api
+        if api is None:
+            return None, _NO_API
         try:
-            return await self._answers.ask(lambda: read(name)), ""
+            return await self._answers.ask(lambda: api.history(name)), ""
         except SchedulerError as error:
             return None, f"{error}"
 
     async def _look_up(self, request: web.Request) -> web.Response:
         """From what was typed into the search field to the pod's own page."""
-        namespace, slash, name = request.query.get("name", "").strip().rpartition("/")
+        namespace, name = _pod_names(request.query.get("name", "").strip())
         if not name:
             raise web.HTTPSeeOther("/queue")
-        place = f"{quote(namespace if slash else 'default', '')}/{quote(name, '')}"
-        raise web.HTTPSeeOther(f"/pods/{place}")
+        raise web.HTTPSeeOther(f"/pods/{quote(namespace, '')}/{quote(name, '')}")
 
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
@@ -458,8 +560,24 @@ class Views:
             near = [f"{namespace}/{each}" for each in read_names_near(f"{refusal}")]
             error = f"{refusal}".partition("; ")[0]
             return self._page(
-                request, "error.html", status=_NOT_FOUND, error=error, near=near, typed=name
+                request,
+                "error.html",
+                status=_NOT_FOUND,
+                error=error,
+                near=near,
+                typed=name,
+                whole="",
             )
+        served = (await self._answers.get("/profiles", ProfilesPage)).items
+        by = explanation.selected_by
+        profile = next(
+            (
+                each.name
+                for each in served
+                if (each.name == by if by else each.scheduler_name == explanation.scheduler_name)
+            ),
+            "",
+        )
         computed = explanation.state in _COMPUTED
         return self._page(
             request,
@@ -469,10 +587,14 @@ class Views:
             command=command("stellwerk", "explain", f"pod/{name}", "-n", namespace),
             pod=explanation,
             namespace=namespace,
+            profile=profile,
             held_back=explanation.queue is not None and explanation.queue.gated_by is not None,
             scores=score_map(explanation),
             rejections=rejection_map(explanation.verdicts),
         )
+
+    async def _no_page(self, request: web.Request) -> web.Response:
+        return self._failed(request, _NOT_FOUND, f"there is no page {request.path}")
 
     async def _help(self, request: web.Request) -> web.Response:
         found = await asyncio.to_thread(sections)
@@ -546,7 +668,10 @@ class Views:
         return handler
 
     def _failed(self, request: web.Request, status: int, error: str) -> web.Response:
-        return self._page(request, "error.html", status=status, error=error, near=[], typed="")
+        whole = request.path if request.query and request.path in _LISTED else ""
+        return self._page(
+            request, "error.html", status=status, error=error, near=[], typed="", whole=whole
+        )
 
     def _page(
         self,
@@ -555,13 +680,14 @@ class Views:
         *,
         status: int = 200,
         follow: int = FOLLOW_SECONDS,
-        answer: PortAnswer | None = None,
+        answer: PortAnswer | Mapping[str, PortAnswer] | None = None,
         command: str = "",
         **shown: Any,
     ) -> web.Response:
         """A rendered template; 304 where the browser has the same already.
 
-        `answer`: what it shows, which is the whole response where the address asks for JSON.
+        `answer`: what it shows, which is the whole response where the address asks for JSON;
+        several answers have a name each.
         `command`: the same question in a terminal.
         """
         if answer is not None and request.query.get("format") == "json":
@@ -602,13 +728,16 @@ def _environment() -> Environment:
         "amount": amount,
         "local_time": local_time,
         "segment": _segment,
+        "device_path": _device_path,
         "lines": _lines,
+        "words": _words,
         "yaml": as_yaml,
     }
     environment.globals |= {
         "version": __version__,
         "share": share,
         "step": step,
+        "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
@@ -625,20 +754,35 @@ def _lines(text: str) -> Markup:
     return escape(printable_lines(text))
 
 
-def _download(request: web.Request, answer: PortAnswer) -> web.Response:
+def _words(name: str) -> Markup:
+    """A name that may be broken between its words, which begin with capitals."""
+    return Markup("<wbr>").join(_WORD.split(printable(name)))
+
+
+def _download(request: web.Request, answer: PortAnswer | Mapping[str, PortAnswer]) -> web.Response:
     """The answer itself, as a file."""
-    written = orjson.dumps(codec(type(answer)).as_json(answer), option=orjson.OPT_INDENT_2)
+    written: Any
+    if isinstance(answer, Mapping):
+        written = {name: codec(type(each)).as_json(each) for name, each in answer.items()}
+    else:
+        written = codec(type(answer)).as_json(answer)
     name = file_name(request.path)
     return web.Response(
-        body=written,
+        body=orjson.dumps(written, option=orjson.OPT_INDENT_2),
         content_type="application/json",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 
-def _words_of(request: web.Request, *keys: str) -> dict[str, str]:
-    """Values of the address by key; empty where it has none."""
-    return {key: request.query.get(key, "").strip()[:_LONGEST] for key in keys}
+def _pod_names(key: str) -> tuple[str, str]:
+    """(namespace, name) of a pod that was typed: its name alone is one in the namespace default."""
+    namespace, slash, name = key.rpartition("/")
+    return namespace if slash else "default", name
+
+
+def _device_path(name: str) -> str:
+    """DRIVER/POOL/DEVICE as parts of a path; a pool's name may have several."""
+    return quote(name, safe="/")
 
 
 def _segment(text: str) -> str:

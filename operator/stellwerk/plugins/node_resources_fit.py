@@ -369,7 +369,7 @@ def _lacking(
         if lacks if isinstance(lacks, bool) else lacks.any():
             codes = codes | (lacks << bit) | (allocatable < amount) * _UNRESOLVABLE
     if isinstance(codes, int):
-        return np.full(1, codes, np.int32)
+        return np.array([codes], np.int32)
     return codes.astype(np.int32)
 
 

@@ -91,7 +91,7 @@ class Evictor:
     """Evicts victims one at a time, for pods and for groups.
 
     No victim goes any other way. What is to be counted of each that leaves its node, or is kept
-    from it, belongs into `_record`.
+    from it, belongs into `_record_preempted`.
     """
 
     world: World
@@ -112,7 +112,7 @@ class Evictor:
             SchedulerError: it could not be evicted, in spite of retries.
         """
         if self._keep_from_node(victim):
-            self._record(victim, reason, " (in kube-scheduler memory).")
+            self._record_preempted(victim, reason, " (in kube-scheduler memory).")
             return VictimOutcome.BINDING_CANCELLED
         client = self.dispatcher.client
         try:
@@ -123,7 +123,7 @@ class Evictor:
         except (NotFound, Conflict):
             logger.debug("victim %s is gone already", victim.key)
             return VictimOutcome.ALREADY_GONE
-        self._record(victim, reason, "")
+        self._record_preempted(victim, reason, "")
         return VictimOutcome.DELETED if gone else VictimOutcome.TERMINATING
 
     def _keep_from_node(self, victim: PodInfo) -> bool:
@@ -161,7 +161,7 @@ class Evictor:
                 await self.sleep(max(delay_seconds, _asked_delay(failure)))
         return await call()
 
-    def _record(self, victim: PodInfo, reason: EvictionReason, suffix: str) -> None:
+    def _record_preempted(self, victim: PodInfo, reason: EvictionReason, suffix: str) -> None:
         self.dispatcher.recorder.event(
             pod_reference(victim),
             "Normal",

@@ -32,6 +32,7 @@ from stellwerk.explain.listings import (
     decisions_page,
     devices_page,
     explain_claim,
+    explain_device,
     explain_node,
     natural_order,
     nodes_page,
@@ -40,7 +41,7 @@ from stellwerk.explain.listings import (
     queue_page,
 )
 from stellwerk.explain.pod_groups import explain_group
-from stellwerk.explain.steps import OutOfTime
+from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
 from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
@@ -55,7 +56,11 @@ if TYPE_CHECKING:
     from stellwerk.explain.report import Explanations
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.models.answers.group import GroupExplanation
-    from stellwerk.models.answers.listings import ClaimExplanation, NodeExplanation
+    from stellwerk.models.answers.listings import (
+        ClaimExplanation,
+        DeviceExplanation,
+        NodeExplanation,
+    )
     from stellwerk.models.answers.pod import PodExplanation
     from stellwerk.models.answers.shadow import ShadowDiff
     from stellwerk.models.json_values import JsonObject
@@ -167,7 +172,7 @@ class ExplanationRoutes:
         return await self._answer(request, steps)
 
     def _not_found(self, namespace: str, name: str) -> Steps[PodExplanation]:
-        """Say that there is no such pod, with those whose names begin so.
+        """Say that there is no such pod, with those whose names begin so or nearly are this one.
 
         Raises:
             web.HTTPNotFound: always, at the end.
@@ -186,6 +191,13 @@ class ExplanationRoutes:
         said = f'there is no pod "{namespace}/{name}" here'
         if count:
             said += names_near(nsmallest(_NEAR, near, key=natural_order), count)
+        else:
+            queued = [entry.newest for _, entry in entries]
+            unserved = self._explanations.without_profile().values()
+            here = chain(list(world.cache.pods()), queued, list(unserved))
+            said += yield from suggested(
+                name, (pod.name for pod in here if pod.namespace == namespace)
+            )
         raise web.HTTPNotFound(text=said + "\n")
 
     async def _explain_group(self, request: web.Request) -> web.Response:
@@ -216,9 +228,20 @@ class ExplanationRoutes:
         return await self._answer(request, lambda: owned_pods(world, namespace, owner))
 
     async def _devices(self, request: web.Request) -> web.Response:
-        page, world = _page(request), self._explanations.world
-        wanted = DevicesAsked(*_asked(request, "q", "node", "state"))
-        return await self._answer(request, lambda: devices_page(world, page, wanted))
+        world, page, name = self._explanations.world, _page(request), request.query.get("explain")
+        if name is None:
+            words = _asked(request, "q", "node", "state")
+            return await self._answer(
+                request, lambda: devices_page(world, page, DevicesAsked(*words))
+            )
+
+        def steps() -> Steps[DeviceExplanation]:
+            found = explain_device(world, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no device "{name}" here\n')
+            return found
+
+        return await self._answer(request, steps)
 
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
@@ -271,10 +294,20 @@ class ExplanationRoutes:
         def steps() -> Steps[NodeExplanation]:
             found = explain_node(world, name)
             if found is None:
-                raise web.HTTPNotFound(text=f'there is no node "{name}" here\n')
+                return self._no_node(name)
             return found
 
         return await self._answer(request, steps)
+
+    def _no_node(self, name: str) -> Steps[NodeExplanation]:
+        """Say that there is no such node.
+
+        Raises:
+            web.HTTPNotFound: always, at the end.
+        """
+        names = [node.name for node in self._explanations.world.cache.nodes()]
+        near = yield from suggested(name, names)
+        raise web.HTTPNotFound(text=f'there is no node "{name}" here{near}\n')
 
     async def _what_if(self, request: web.Request) -> web.Response:
         asked, body = self._explanations, await request.read()

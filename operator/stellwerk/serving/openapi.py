@@ -15,6 +15,7 @@ from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     ClaimExplanation,
     DecisionsPage,
+    DeviceExplanation,
     DevicesPage,
     NodeExplanation,
     NodesPage,
@@ -34,10 +35,11 @@ TEXT: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer"}
 _EXPLANATIONS: Final = (PodExplanation, GroupExplanation, ClaimExplanation)
 _OF_NODES: Final = (NodesPage, NodeExplanation)
+_OF_DEVICES: Final = (DevicesPage, DeviceExplanation)
 _ANSWERS: Final = (
     *_EXPLANATIONS,
     OwnedPods,
-    DevicesPage,
+    *_OF_DEVICES,
     QueuePage,
     QueueHistoryPage,
     DecisionsPage,
@@ -69,13 +71,26 @@ def openapi_document() -> Schema:
             "/explain/{namespace}/owners/{kind}/{owner}": _get(
                 OwnedPods, "the pods that a controller made"
             ),
-            "/explain/devices": _get(DevicesPage, "devices, and the claims that hold them"),
+            "/explain/devices": _list_or_one(
+                _OF_DEVICES,
+                "devices and the claims that hold them, or one and all that is known of it",
+                "q",
+                "node",
+                "state",
+            ),
             "/queue": _get(QueuePage, "pods that wait"),
             "/queue/history": _get(QueueHistoryPage, "how many pods waited over the last hour"),
             "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
             "/profiles": _get(ProfilesPage, "profiles that serve"),
             "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided otherwise"),
-            "/nodes": _nodes(),
+            "/nodes": _list_or_one(
+                _OF_NODES,
+                "nodes and what is used of them, or one and who would fit there",
+                "q",
+                "label",
+                "sort",
+                "totals",
+            ),
             "/openapi/v3": {
                 "get": {
                     "summary": "this document",
@@ -92,17 +107,14 @@ def openapi_document() -> Schema:
     }
 
 
-def _nodes() -> Schema:
-    """A list, or with `explain` one node and the pods that would fit there."""
-    found = _get(NodesPage, "nodes and what is used of them, or one and who would fit there")
+def _list_or_one(answers: tuple[Kind, Kind], summary: str, *words: str) -> Schema:
+    """A list with its filters, or the one that `explain` names."""
+    found = _get(answers[0], summary)
     operation = found["get"]
-    either = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in _OF_NODES]
+    either = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in answers]
     operation["responses"]["200"]["content"] = {"application/json": {"schema": {"anyOf": either}}}
-    operation["responses"]["404"] = {"description": "there is no node of that name"}
-    operation["parameters"] = [
-        *operation["parameters"],
-        *_words("explain", "q", "label", "sort", "totals"),
-    ]
+    operation["responses"]["404"] = {"description": "there is none of that name"}
+    operation["parameters"] = [*_PAGE_PARAMETERS, *_words("explain", *words)]
     return found
 
 
@@ -120,7 +132,6 @@ def _get(answer: Kind, summary: str) -> Schema:
         GroupExplanation: _path_parameters("namespace", "group"),
         ClaimExplanation: _path_parameters("namespace", "claim"),
         OwnedPods: _path_parameters("namespace", "kind", "owner"),
-        DevicesPage: [*_PAGE_PARAMETERS, *_words("q", "node", "state")],
         QueuePage: [*_PAGE_PARAMETERS, *_words("q", "queue", "plugin")],
         DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
         ShadowDiff: _path_parameters("profile"),

@@ -86,7 +86,7 @@ def test_the_environment_names_the_port_and_the_operators_namespace(
     ("arguments", "message"),
     [
         ("deploymen/web", "'deploymen' is not explained; did you mean \"deployment\"?"),
-        ("widget/web", "'widget' is not explained; daemonset, deployment, job, node, pod,"),
+        ("widget/web", "'widget' is not explained; daemonset, deployment, device, job, node, pod,"),
         ("podgrop x", "'podgrop' is not explained; did you mean \"podgroup\"?"),
         ("pod", "explain pod: expected one name of a pod"),
         ("pod a b", "explain pod a b: expected one name of a pod"),

@@ -1,21 +1,29 @@
 """The pages: what they show, that no text becomes markup, and when there is no answer."""
 
+import asyncio
+import re
 import shlex
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlencode, urljoin
 
 import orjson
 import pytest
 from typing_extensions import override
 
+from stellwerk.cli import build_parser, main
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk.models.answers.listings import NodeFields
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
+from stellwerk.models.json_values import JsonObject
 from stellwerk.page import answers
 from stellwerk.page.views import (
+    LISTS,
     amount,
     command,
     file_name,
@@ -28,9 +36,16 @@ from stellwerk.page.views import (
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import explaining_port, two_nodes, with_devices
-from tests.support.hostile_answers import EVIL, hostile_answers
+from tests.support.hostile_answers import EVIL, hostile_answers, hostile_device
 from tests.support.in_process import make_profile, quiet
-from tests.support.page_window import NOW, ScriptedPort, Through, Window, accepted, opened
+from tests.support.page_window import (
+    NOW,
+    AcceptedSpecs,
+    ScriptedPort,
+    Through,
+    Window,
+    opened,
+)
 from tests.support.pod_groups import make_group, make_member
 
 PAGES = ("/", "/queue", "/decisions", "/nodes", "/devices", "/profiles", "/what-if", "/help")
@@ -58,13 +73,16 @@ class Markup(HTMLParser):
 
 async def test_no_text_of_the_operator_becomes_markup() -> None:
     port = ScriptedPort()
-    async with opened(port, history=evil_history) as window:
+    async with opened(port, api=EvilSpecs()) as window:
         port.answers |= hostile_answers()
         texts = [await shown(window, path) for path in PAGES]
         texts += [await shown(window, f"/pods/a/{it}") for it in ("bound", "waiting", "failed")]
         texts += [await shown(window, path) for path in ("/claims/a/x", "/owners/a/Job/x")]
         texts += [await shown(window, f"/{path}/x") for path in ("nodes", "profiles")]
         texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9"))
+        texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9&pod={quote(EVIL)}"))
+        port.answers["/explain/devices"] = hostile_device()
+        texts.append(await shown(window, f"/devices/{quote(EVIL)}"))
         texts.append((await window.get("/pods/a/%3Cscript%3Ealert(1)%3C%2Fscript%3E"))[1])
         typed = EVIL.replace("\u202e", "")
         evil_form = dict.fromkeys(("nodes", "pod", "profile", "count", "drain"), typed)
@@ -85,12 +103,25 @@ async def test_no_text_of_the_operator_becomes_markup() -> None:
     assert sum("<script>alert('x')</script>" in t for p in texts for t in Markup(p).texts) > 20
 
 
-async def evil_history(_: str) -> ProfileHistory:
-    spec = {"weights": {EVIL: 1}, EVIL: EVIL}
-    accepted = AcceptedSpec(
-        revision=1, generation=1, accepted_at=EVIL, scheduled_pods=1, spec=spec, replaced_at=EVIL
-    )
-    return ProfileHistory(profile=EVIL, revisions=[accepted])
+class EvilSpecs(AcceptedSpecs):
+    """An API server that knows pods and specs whose every text is markup."""
+
+    @override
+    async def history(self, profile: str) -> ProfileHistory:
+        spec = {"weights": {EVIL: 1}, EVIL: EVIL}
+        accepted = AcceptedSpec(
+            revision=1,
+            generation=1,
+            accepted_at=EVIL,
+            scheduled_pods=1,
+            spec=spec,
+            replaced_at=EVIL,
+        )
+        return ProfileHistory(profile=EVIL, revisions=[accepted])
+
+    @override
+    async def pod(self, namespace: str, name: str) -> JsonObject:
+        return {"metadata": {"name": EVIL, "namespace": EVIL}, "spec": {"nodeName": EVIL}}
 
 
 async def shown(window: Window, path: str) -> str:
@@ -159,10 +190,22 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
             assert "gpu-1" not in await shown(window, "/devices?state=free")
             claim = await shown(window, "/claims/default/used")
             assert 'href="/pods/default/holder"' in claim
-            assert "/devices?q=gpu.example.com%2Fa%2Fgpu-1" in claim
+            assert 'href="/devices/gpu.example.com/a/gpu-1"' in claim
             pod_page = await shown(window, "/pods/default/holder")
             assert 'href="/owners/default/Job/web"' in pod_page
             assert 'href="/claims/default/used"' in pod_page
+            assert 'href="/devices/gpu.example.com/a/gpu-1"' in pod_page
+            assert 'href="/devices/gpu.example.com/a/gpu-0"' in listed
+            one = await shown(window, "/devices/gpu.example.com/a/gpu-1")
+            for place in ("/claims/default/used", "/pods/default/holder", "/nodes/a"):
+                assert f'href="{place}"' in one
+            assert "stellwerk explain device/gpu.example.com/a/gpu-1" in one
+            free = await shown(window, "/devices/gpu.example.com/a/gpu-0")
+            assert "No claim has been given it." in free
+            status, text = await window.get("/devices/gpu.example.com/a/gpu-9")
+            assert (status, "there is no device" in text) == (404, True)
+            text = await shown(window, "/devices/gpu.example.com/a/gpu-1?format=json")
+            assert orjson.loads(text)["device"]["claims"] == ["default/used"]
             node = await shown(window, "/nodes/a")
             assert 'href="/pods/default/holder"' in node
             assert 'held by <a class="name" href="/claims/default/used">' in node
@@ -173,7 +216,7 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
 async def test_a_profile_shows_its_history_and_tries_weights() -> None:
     async with explaining_port() as operator:
         await two_nodes(operator)
-        async with opened(Through(operator), history=accepted) as window:
+        async with opened(Through(operator), api=AcceptedSpecs()) as window:
             page = await shown(window, "/profiles/stellwerk")
             assert "stellwerk profile rollback stellwerk" in page
             assert 'name="NodeResourcesFit" value="1"' in page
@@ -194,6 +237,39 @@ async def test_a_profile_shows_its_history_and_tries_weights() -> None:
             page = await shown(window, "/profiles/stellwerk")
             assert "no way to the API server" in page
             assert 'name="try"' not in page
+
+
+def weights(**more: str) -> str:
+    return "/profiles/stellwerk?" + urlencode({"try": "yes", "NodeResourcesFit": "9", **more})
+
+
+async def test_weights_are_tried_for_one_pod_that_waits_or_has_a_node() -> None:
+    web = make_pod("web", cpu="1", scheduler_name="stellwerk", node_name="small")
+    large = make_pod("large", cpu="4", scheduler_name="stellwerk")
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator), api=AcceptedSpecs(web, large)) as window:
+            for name in ("web", "large"):
+                pod_page = await shown(window, f"/pods/default/{name}")
+                address = f'href="/profiles/stellwerk?pod=default%2F{name}#weights"'
+                assert address in pod_page
+            form = await shown(window, "/profiles/stellwerk?pod=default%2Fweb")
+            assert 'name="pod" value="default/web"' in form
+            bound = words_of(await shown(window, weights(pod="web")))
+            assert "default/web would get small if it were decided now: the one that it is" in bound
+            assert "It is decided as if it had no node" in bound
+            assert "stellwerk what-if --profile profile.yaml --pod web -n default" in bound
+            waiting = words_of(await shown(window, weights(pod="default/large")))
+            assert "default/large gets no node: 0/2 nodes are available" in waiting
+            assert "It is decided alone" in waiting
+            status, text = await window.get(weights(pod="default/nobody"))
+            assert (status, "pods &#34;nobody&#34; not found" in text) == (422, True)
+
+
+def words_of(page: str) -> str:
+    """What a reader sees, with one space between two words."""
+    texts = " ".join("".join(Markup(page).texts).split())
+    return texts.replace(" .", ".")
 
 
 async def test_a_shadow_shows_what_it_would_have_decided() -> None:
@@ -234,7 +310,9 @@ async def test_an_answer_has_an_address_a_command_and_a_file() -> None:
                 "/nodes/small": "stellwerk explain node/small",
                 "/nodes?label=a%3Db": "stellwerk nodes --selector=a=b",
                 "/queue": "stellwerk queue --all-namespaces",
-                "/decisions?q=web": "stellwerk decisions --all-namespaces",
+                "/decisions?q=web": "stellwerk decisions --all-namespaces --match=web",
+                "/queue?plugin=P": "stellwerk queue --all-namespaces --plugin=P",
+                "/devices?state=free": "stellwerk devices --state=free",
             }.items():
                 assert command in await shown(window, path)
             _, expected_answer = await operator.get("/explain/default/web")
@@ -242,6 +320,162 @@ async def test_an_answer_has_an_address_a_command_and_a_file() -> None:
             assert (status, orjson.loads(text)) == (200, expected_answer)
             assert headers["Content-Disposition"] == 'attachment; filename="pods-default-web.json"'
             assert 'href="?q=web&amp;format=json"' in await shown(window, "/decisions?q=web")
+
+
+GPU_0, GPU_1 = "gpu.example.com/a/gpu-0", "gpu.example.com/a/gpu-1"
+FILTERED = {
+    "/queue?q=arg": ["default/large"],
+    "/queue?q=nobody": [],
+    "/queue?queue=unschedulable": ["default/large"],
+    "/queue?queue=gated": ["default/gated"],
+    "/queue?plugin=NodeResourcesFit": ["default/large"],
+    "/queue?plugin=NodePorts": [],
+    "/queue?queue=gated&q=large": [],
+    "/decisions?q=web": ["default/web"],
+    "/decisions?node=small": ["default/web"],
+    "/decisions?node=tainted": [],
+    "/nodes?q=a": ["a", "small", "tainted"],
+    "/nodes?q=a&sort=cpu": ["small", "a", "tainted"],
+    "/nodes?label=zone": ["a"],
+    "/nodes?label=zone%3Dz1": ["a"],
+    "/nodes?label=zone%3Dz2": [],
+    "/devices?q=gpu-1": [GPU_1],
+    "/devices?state=held": [GPU_1],
+    "/devices?state=free": [GPU_0],
+    "/devices?node=b": [],
+    "/devices?node=a&q=gpu-0": [GPU_0],
+}
+UNKNOWN = {
+    "/queue?queue=slow": "a queue is one of active, ",
+    "/devices?state=broken": "a device is held or free, not ",
+    "/nodes?sort=colour": "no node offers ",
+    "/nodes?label=%2F%2F": "a label is KEY or KEY=VALUE, not ",
+}
+
+
+@asynccontextmanager
+async def varied(*objects: JsonObject) -> AsyncIterator[Window]:
+    """A window on pods that wait and do not, on nodes with labels, on devices, and on more."""
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        devices = [device("gpu-0"), device("gpu-1")]
+        with_devices(operator, held("used", "gpu-1", by="holder"), devices=devices)
+        operator.world.apply(
+            make_node("a", cpu="2", labels={"zone": "z1"}), make_node("b", cpu="2")
+        )
+        gates = [{"name": "g"}]
+        operator.world.apply(make_pod("gated", scheduler_name="stellwerk", schedulingGates=gates))
+        operator.world.apply(*objects)
+        await quiet(100)
+        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+            window.operator_url = operator.url
+            yield window
+
+
+def rows_of(page: str, address: str) -> list[str]:
+    """The names in the first column of the list."""
+    body = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    prefix = "/pods" if address in {"/queue", "/decisions"} else address
+    return [unquote(each) for each in re.findall(rf'href="{prefix}/([^"]*)"', body)]
+
+
+async def test_every_filter_is_in_the_address_and_says_so_where_nothing_is_like_that() -> None:
+    filters = {(page.address, each) for page in LISTS for each in page.filters}
+    tried, found = set[tuple[str, str]](), dict[str, list[str]]()
+    async with varied() as window:
+        for address in FILTERED:
+            path, _, query = address.partition("?")
+            tried |= {(path, each.partition("=")[0]) for each in query.split("&")}
+            page = await shown(window, address)
+            found[address] = rows_of(page, path)
+            assert ('class="empty"' in page) == (not found[address]), address
+            assert f'href="?{query.replace("&", "&amp;")}&amp;format=json"' in page
+    assert found == FILTERED
+    assert tried == filters, "each filter of each list"
+
+
+class Outline(Markup):
+    """Where a page leads, what it is called, and the commands on it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(page)
+        self.links = {value for name, value in self.attributes if name == "href"}
+        self.commands = [
+            line
+            for written in re.findall(r'<pre id="command"[^>]*>(.*?)</pre>', page, re.DOTALL)
+            for line in unescape(written).splitlines()
+        ]
+        self.title = unescape(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)[0])
+        self.headings = [each for each in self.tags if each == "h1"]
+
+
+KINDS_OF_PAGES = {
+    "", "queue", "decisions", "nodes", "nodes/", "devices", "devices/", "claims/", "groups/",
+    "owners/", "profiles", "profiles/", "pods/", "help", "what-if",
+}  # fmt: skip
+
+
+async def test_every_link_leads_to_a_page_with_a_title_and_every_command_is_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    member, group = make_member("member", "team"), make_group("team", 2)
+    named = [{"name": "c", "resourceClaimName": "used"}]
+    holder = make_pod("holder", cpu="1", node_name="a", resourceClaims=named)
+    async with varied(group, member, holder) as window:
+        seen, commands, todo = set[str](), set[str](), {"/"}
+        while todo:
+            path = todo.pop()
+            seen.add(path)
+            status, text, headers = await window.whole(path)
+            assert status == 200, path
+            if not headers["Content-Type"].startswith("text/html"):
+                continue
+            page = Outline(text)
+            assert (page.title.endswith("Stellwerk"), len(page.headings) > 0) == (True, True), path
+            commands |= set(page.commands)
+            todo |= {urljoin(path, each).partition("#")[0] for each in page.links} - seen
+        kinds = {re.sub(r"(?<=/).*", "", path[1:].partition("?")[0]) for path in seen}
+        assert kinds == {*KINDS_OF_PAGES, "static/"}
+        assert len(commands) > len(KINDS_OF_PAGES)
+        for each in sorted(commands):
+            words = shlex.split(each)
+            if words[0] == "stellwerk":
+                build_parser().parse_args(words[1:])
+            if words[0] == "stellwerk" and is_asked_of_the_operator(words[1:]):
+                asked = [*words[1:], "--url", window.operator_url]
+                assert await asyncio.to_thread(main, asked) == 0, each
+                assert capsys.readouterr().out
+
+
+def is_asked_of_the_operator(words: list[str]) -> bool:
+    """Whether a command asks the operator alone: others ask the API server, too."""
+    of_controllers = words[0] == "explain" and words[1].startswith(("replicaset/", "job/"))
+    return words[0] != "profile" and not of_controllers
+
+
+async def test_what_no_list_has_gets_a_sentence() -> None:
+    async with varied() as window:
+        for address, sentence in UNKNOWN.items():
+            status, text = await window.get(address)
+            assert (status, sentence in text) == (422, True), address
+            assert f'href="{address.partition("?")[0]}">Show the list without filters' in text
+        assert "The list has 1 page, and not so many." in await shown(window, "/nodes?page=7")
+        for path in ("/nothing", "/pods/a/b/c", "/claims"):
+            status, text = await window.get(path)
+            assert (status, f"there is no page {path}" in text) == (404, True)
+
+
+async def test_the_overview_and_a_profile_have_commands_and_files_too() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+            overview = await shown(window, "/")
+            for name in ("queue --all-namespaces", "decisions --all-namespaces", "nodes"):
+                assert f"stellwerk {name}\n" in overview.replace("</pre>", "\n")
+            text = await shown(window, "/?format=json")
+            assert set(orjson.loads(text)) == {"history", "decisions", "waiting", "nodes"}
+            text = await shown(window, "/profiles/stellwerk?format=json")
+            assert set(orjson.loads(text)) == {"profile", "serving", "history"}
 
 
 async def test_reasons_lead_to_what_to_do() -> None:

@@ -14,7 +14,8 @@ from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod, owned
-from tests.support.explaining_port import TAINT, explaining_port, two_nodes
+from tests.support.device_cases import device, held
+from tests.support.explaining_port import TAINT, explaining_port, two_nodes, with_devices
 from tests.support.in_process import make_profile, quiet
 from tests.support.json_schema import violations
 
@@ -29,7 +30,10 @@ def schemas() -> JsonObject:
 async def test_answers_have_the_described_shape() -> None:
     async with explaining_port() as answers:
         await two_nodes(answers)
+        with_devices(answers, held("used", "gpu-0", by="web"), devices=[device("gpu-0")])
         for path, schema in {
+            "/explain/devices?explain=gpu.example.com/a/gpu-0": "DeviceExplanation",
+            "/explain/default/resourceclaims/used": "ClaimExplanation",
             "/explain/default/web": "PodExplanation",
             "/explain/default/large": "PodExplanation",
             "/queue": "QueuePage",
@@ -384,6 +388,26 @@ async def test_names_that_begin_so_are_told_where_there_is_no_such_pod() -> None
         assert said.endswith("many-19, …\n")
         _, said = await answers.get("/explain/other/many")
         assert "begin" not in said
+
+
+async def test_a_name_that_nearly_is_one_is_told() -> None:
+    async with explaining_port() as answers:
+        for number in range(450):
+            answers.world.apply(make_node(f"worker-{number}"))
+        answers.world.apply(make_node("big"))
+        answers.world.apply(make_pod("lone", nodeName="big"))
+        answers.world.apply(make_pod("unserved"))
+        _, said = await answers.get("/explain/default/lnoe")
+        assert said == 'there is no pod "default/lnoe" here; did you mean "lone"?\n'
+        _, said = await answers.get("/explain/default/unsevred")
+        assert said.endswith('did you mean "unserved"?\n')
+        _, said = await answers.get("/explain/other/lnoe")
+        assert said == 'there is no pod "other/lnoe" here\n', "a name of another namespace"
+        status, said = await answers.get("/nodes?explain=bigg")
+        assert (status, said) == (404, 'there is no node "bigg" here; did you mean "big"?\n')
+        status, said = await answers.post("/what-if", {"drain": "wroker-449"})
+        assert status == 422
+        assert said == 'there is no node "wroker-449"; did you mean "worker-449"?\n'
 
 
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:

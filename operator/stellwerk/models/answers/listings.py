@@ -305,6 +305,52 @@ class DevicesPage(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHolder(PortAnswer):
+    """A claim that has been given a device, or a part of it."""
+
+    claim: str
+    request: str
+    """The one of its requests that got the device."""
+    consumed: Mapping[str, str]
+    """What it takes of the capacity of a device that claims share."""
+    only_looks: bool
+    """It has adminAccess: the device is not taken."""
+    pods: Sequence[str]
+    """NAMESPACE/NAME of the pods that the claim is reserved for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCounter(PortAnswer):
+    """A counter of a pool, of which several devices take."""
+
+    counter_set: str
+    counter: str
+    takes: str
+    """What the device takes of it while it is held."""
+    offered: str
+    """What the pool has of it."""
+    free: str
+    """What the devices that are held leave of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceExplanation(PortAnswer):
+    """A device: what it is, who has it, and on which nodes it can be used."""
+
+    device: DeviceFields
+    resource_slice: str
+    """The name of the ResourceSlice that offers it."""
+    shared: bool
+    """Whether several claims may have a part of it each."""
+    holders: Sequence[DeviceHolder]
+    counters: Sequence[DeviceCounter]
+    nodes: Sequence[str]
+    """The nodes that it is for, some of them."""
+    on_nodes: int
+    """How many there are of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest(PortAnswer):
     """A request of a claim, or one of its alternatives."""
 

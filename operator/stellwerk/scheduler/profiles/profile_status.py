@@ -7,7 +7,7 @@ that may not write.
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -226,11 +226,10 @@ class ProfileStatusWriter:
         if len(served) == 1:
             # Every pod in the queue is of this profile: no need to look at each.
             return {name: queue.pending() for name in served}
-        pending: dict[str, Counter[str]] = {}
+        pending: dict[str, Counter[str]] = defaultdict(Counter)
         for number, entry in enumerate(tuple(queue.entries.values()), 1):
             if entry.place in _QUEUES:
-                by_queue = pending.setdefault(entry.profile_name, Counter())
-                by_queue[_QUEUES[entry.place]] += 1
+                pending[entry.profile_name][_QUEUES[entry.place]] += 1
             if number % _PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return pending
