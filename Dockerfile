@@ -26,9 +26,9 @@ LABEL org.opencontainers.image.title="Stellwerk" \
       org.opencontainers.image.description="A Kubernetes scheduler that decides as kube-scheduler does, and explains why" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.url="https://stellwerk.dev" \
-      org.opencontainers.image.documentation="https://stellwerk.dev/docs" \
-      org.opencontainers.image.source="https://stellwerk.dev/source"
+      org.opencontainers.image.url="https://stellwerk.example" \
+      org.opencontainers.image.documentation="https://stellwerk.example/docs" \
+      org.opencontainers.image.source="https://stellwerk.example/source"
 # By number, so that runAsNonRoot in a pod's security context can be checked.
 USER 65532:65532
 EXPOSE 10259

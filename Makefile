@@ -143,6 +143,10 @@ soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit o
 soak-explanations: $(READY) ## 500 random clusters: what explanations say that pods would get is what they get
 	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py
 
+.PHONY: soak-page
+soak-page: $(READY) ## a picture of each page in each size, and axe-core on all of them: build/page
+	@PYTHONPATH=operator $(BIN)/python -m tests.support.page_tour build/page
+
 .PHONY: soak-hostile
 soak-hostile: $(READY) ## hostile clients and tenants, and operators that are killed beside them (MINUTES=120)
 	@PYTHONPATH=operator $(BIN)/python -m tests.soak.hostile --minutes $(MINUTES)
@@ -164,10 +168,12 @@ $(SUPPLY)/.ready: requirements-supply.lock $(READY)
 
 .PHONY: sbom
 sbom: $(SUPPLY)/.ready ## what package and image contain, as CycloneDX, in build/
-	@$(SUPPLY)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
+	@$(SUPPLY)/bin/python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
 		--output-format JSON --output-file build/stellwerk.cdx.json
+	@.ci/artifacts package-sbom build/stellwerk.cdx.json
 	@.ci/artifacts image-sbom build/stellwerk.cdx.json build/stellwerk-image.cdx.json
-	@echo build/stellwerk.cdx.json build/stellwerk-image.cdx.json
+	@.ci/artifacts statements build/stellwerk.openvex.json
+	@echo build/stellwerk.cdx.json build/stellwerk-image.cdx.json build/stellwerk.openvex.json
 
 .PHONY: audit
 audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages, each with its statement in VEX (needs a network)
@@ -215,18 +221,27 @@ dist: $(SUPPLY)/.ready ## wheel and sdist in dist/, built twice and compared, an
 krew: ## archives for kubectl's plugin manager in dist/krew, and plugins/stellwerk.yaml with their digests
 	@.ci/artifacts krew dist/krew
 
+.PHONY: address
+address: ## make address ADDRESS=https://…: where the project is published, in every file that says so
+	@.ci/artifacts address "$(ADDRESS)"
+
 # GNUPGHOME names the keyring; without SIGN there is no provenance file.
 SIGN ?=
 HELM = $(shell command -v helm || ls $(VENV)/share/*/helm 2>/dev/null | head -1)
 
 .PHONY: chart
 chart: $(READY) ## the chart as an archive in dist/ and as an OCI layout in dist/chart (SIGN=KEY adds a provenance file)
-	@mkdir -p dist
+	@mkdir -p dist && rm -f dist/*.tgz && rm -rf dist/chart
 	@$(HELM) package charts/stellwerk --destination dist $(if $(SIGN),--sign --key "$(SIGN)" --keyring "$(KEYRING)")
-	@.ci/artifacts oci dist/stellwerk-$$($(BIN)/python -c 'import stellwerk; print(stellwerk.__version__)').tgz dist/chart
+	@.ci/artifacts oci dist/stellwerk-*.tgz dist/chart
+
+# A tag can be moved to other content; a base by its digest cannot.
+UNPINNED ?=
 
 .PHONY: image
 image: ## the image for amd64 and arm64, as an OCI archive with its own SBOM and provenance (needs docker and a network)
+	@grep --quiet '^ARG BASE=.*@sha256:' Dockerfile || test -n "$(UNPINNED)" || { \
+		echo "the base of the image has no digest: make digests writes it, UNPINNED=1 builds without" >&2; exit 2; }
 	@docker buildx build --platform linux/amd64,linux/arm64 --sbom true --provenance mode=max \
 		--output type=oci,dest=build/stellwerk-image.tar .
 	@docker buildx build --load --tag stellwerk:smoke . && docker run --rm stellwerk:smoke version
@@ -235,10 +250,16 @@ image: ## the image for amd64 and arm64, as an OCI archive with its own SBOM and
 provenance: ## who made the files in dist/, and of what: a statement that the workflow signs
 	@.ci/artifacts provenance dist
 
+# What a release must pass, beside that what it is made of can be made.
+CHECKS ?= check
+
 .PHONY: release
-release: check ## make release VERSION=1.2.3: the version in every file, commit, tag, and what is released in dist/
-	@.ci/release "$(VERSION)"
-	@$(MAKE) dist sbom chart krew provenance
+release: $(READY) ## make release VERSION=1.2.3: written into every file, committed, checked, built in dist/ and tagged, or nothing is
+	@.ci/release "$(VERSION)" $(MAKE) $(CHECKS) dist sbom chart krew provenance
+
+.PHONY: try-release
+try-release: $(SUPPLY)/.ready ## a release in a clone, whose wheel then runs `stellwerk up` in an empty environment
+	@.ci/try-release
 
 .PHONY: digests
 digests: ## pin the image's base by its digest (needs docker and a network)

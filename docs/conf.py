@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from docutils import nodes
+from pygments.lexer import RegexLexer, bygroups
 from pygments.lexers import TextLexer
+from pygments.token import Generic, Text
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 from stellwerk import __version__
@@ -24,17 +26,30 @@ exclude_patterns = ["examples/README.md", "faults/README.md", "examples/**/READM
 html_theme = "furo"
 html_title = f"Stellwerk {release}"
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["copying.css"]
 html_show_sphinx = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 linkcheck_timeout = 20
-linkcheck_ignore = [r"https://stellwerk\.dev/"]  # what is not published yet
 
 NAPOLEON: Final = Config(napoleon_use_ivar=True)
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 _CODE: Final = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
+
+
+class ConsoleLexer(RegexLexer):  # type: ignore[misc] Pygments is without types
+    """Blocks of commands: behind `$ ` and `> ` what is typed, here-documents too, and output."""
+
+    name = "Console"
+    tokens = {  # noqa: RUF012 as Pygments reads it
+        "root": [
+            (r"^([$>] )(.*\n)", bygroups(Generic.Prompt, Text)),
+            (r".*\n", Generic.Output),
+        ]
+    }
 
 
 def outside_links(_: Any, docname: str, source: list[str]) -> None:  # noqa: ANN401 Sphinx
@@ -78,3 +93,4 @@ def setup(app: Any) -> None:  # noqa: ANN401 Sphinx
     app.connect("doctree-read", name_entries)
     app.connect("autodoc-process-docstring", google_docstring)
     app.add_lexer("mermaid", TextLexer)
+    app.add_lexer("console", ConsoleLexer)

@@ -38,7 +38,7 @@ from stellwerk.commands import (
 )
 from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
-from stellwerk.models.name_syntax import suggestion
+from stellwerk.models.name_syntax import misspelt, suggestion
 from stellwerk.models.untrusted_text import PrintableText, printable_lines
 
 USAGE_ERROR: Final = 2
@@ -90,6 +90,12 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     "version": version,
     "completion": completion,
 }
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "--verbose": "--log-level=debug",
+    "--quiet": "--log-level=error",
+    "--format": "--output",
+}
+"""Options of other programs, and those that do it here."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """The errors of a disk that takes no more."""
 
@@ -173,6 +179,10 @@ class _Parser(argparse.ArgumentParser):
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse what a command does not know in its own name, and not in that of its parent."""
+        first = next(iter(args or ()), "")
+        if self._subparsers is not None and first.startswith("--") and self._is_unknown(first):
+            # argparse would say that the command is missing.
+            self.error(f"unrecognized arguments: {first}{self._meant(first)}")
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown[0])}")
@@ -185,10 +195,29 @@ class _Parser(argparse.ArgumentParser):
         print(f"{self.prog}: {line}; see '{self.prog} --help'", file=sys.stderr)
         sys.exit(USAGE_ERROR)
 
+    @override
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the choice that is nearly the value in place of all of them."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError:
+            near = suggestion(str(value), map(str, action.choices or ()))
+            if not near:
+                raise
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{near}") from None
+
+    def _is_unknown(self, word: str) -> bool:
+        return word.partition("=")[0] not in {"--", *self._option_string_actions}
+
     def _meant(self, word: str) -> str:
         known = [name for name in self._option_string_actions if name.startswith("--")]
         option = word.partition("=")[0]
-        return suggestion(option, known) if option.startswith("--") else ""
+        if not option.startswith("--"):
+            return ""
+        elsewhere = misspelt(option, _ELSEWHERE)
+        if elsewhere is not None and _ELSEWHERE[elsewhere].partition("=")[0] in known:
+            return suggestion(option, known) or f"; did you mean {_ELSEWHERE[elsewhere]}?"
+        return suggestion(option, known)
 
 
 _EXAMPLES: Final = "examples:"

@@ -3,7 +3,8 @@
 Nodes and bound pods come as the pages of lists, 500 at a time and as bytes, as from the API server;
 decisions are made by the scheduling coroutine and bound by a client that confirms them at once.
 Prints where memory goes, CPU time until everything is listed, decisions a second of CPU time, the
-longest step of the event loop in each part, and what events at that size cost.
+longest step of the event loop in each part, events of the watch a second of CPU time, and what
+events that concern much of the cluster cost.
 """
 
 import argparse
@@ -38,6 +39,8 @@ from tests.benchmarks.workloads import NAMESPACE_PODS, listed_node, listed_pod, 
 from tests.support.memory_client import MemoryClient
 
 PENDING: Final = 100_000
+_WATCHED: Final = 10_000
+"""Events of a kind, at the most."""
 _MIB: Final = 1 << 20
 
 
@@ -232,6 +235,20 @@ class Cluster:
             await asyncio.sleep(0.001)
         return count / (time.process_time() - started)
 
+    async def deliver_changes(self, kind: str) -> float:
+        """Events a second of CPU time, from bytes into cache and queue: conditions that change."""
+        count, make = self.server.items["/api/v1/nodes" if kind == "Node" else "/api/v1/pods"]
+        chosen = Random(0).sample(range(count), min(count, _WATCHED))
+        seconds = 0.0
+        for begin in range(0, len(chosen), EVENTS_PER_SLICE):
+            lines = [_changed(make(index)) for index in chosen[begin : begin + EVENTS_PER_SLICE]]
+            started = time.process_time()
+            for line in lines:
+                self.deliveries[kind].deliver("MODIFIED", orjson.loads(line))
+            await asyncio.sleep(0)
+            seconds += time.process_time() - started
+        return len(chosen) / seconds
+
 
 def _profile(**spec: Any) -> JsonObject:
     profile = orjson.loads(orjson.dumps(dict(DEFAULT_PROFILE_MANIFEST)))
@@ -239,6 +256,14 @@ def _profile(**spec: Any) -> JsonObject:
     profile["metadata"]["generation"] = len(spec) + 1
     profile["spec"] |= spec
     return cast("JsonObject", profile)
+
+
+def _changed(obj: JsonObject) -> bytes:
+    """An object with a condition more, as a watch tells of it."""
+    obj["metadata"]["resourceVersion"] = "8000000"
+    condition = {"type": "Seen", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    obj.setdefault("status", {}).setdefault("conditions", []).append(condition)
+    return orjson.dumps(obj)
 
 
 def _namespace(index: int, team: str) -> JsonObject:
@@ -296,6 +321,12 @@ async def measure(size: Size, kinds: Sequence[str], *, events: bool) -> AsyncIte
                 "first_ms": first,
             }
             rate = rate or statistics.median(rates)
+        for kind in ("Pod", "Node"):
+            yield {
+                "part": f"events of the watch, {kind}",
+                "per_s": round(await cluster.deliver_changes(kind)),
+            }
+        steps.taken()  # those that made the events
         if events:
             async for figures in _events(cluster, rate, steps):
                 yield figures

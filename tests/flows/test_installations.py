@@ -407,6 +407,11 @@ async def test_what_an_api_server_has_is_looked_up(tmp_path: Path) -> None:
         assert key in await objects("takeOverDefaultScheduler=true")
         create(PLURAL, GROUP, dict(TAKEOVER_PROFILE_MANIFEST))
         assert key not in await objects("takeOverDefaultScheduler=true")
+        # `helm upgrade --take-ownership` takes over what the chart has, as the notes say.
+        own = "profiles.default-scheduler.schedulerName=default-scheduler"
+        assert own in notes("takeOverDefaultScheduler=true")
+        with pytest.raises(AssertionError, match="cannot be imported into the current release"):
+            await objects("takeOverDefaultScheduler=true", own)
         quotas = ("plugins.quotas=true", "plugins.topologies=true")
         made = await objects(*quotas)
         definitions = [each for key, each in made.items() if key[0] == "CustomResourceDefinition"]

@@ -6,28 +6,25 @@ is loaded from elsewhere, every text is legible, and it can be used by keyboard,
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from stellwerk.client.operator_port import NoAnswer
 from stellwerk.page.server import open_page
 from tests.support.builders import make_pod
-from tests.support.device_cases import device, held
-from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 from tests.support.hostile_answers import hostile_answers
-from tests.support.in_process import quiet
-from tests.support.page_window import AcceptedSpecs, ScriptedPort, Through
-from tests.support.pod_groups import make_group, make_member
+from tests.support.page_window import ScriptedPort
 from tests.support.processes import Process, fetch, running, server_of, until
 from tests.support.repository import ROOT
 
 try:
-    import axe_playwright_python
-    from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+    from playwright.async_api import Browser, Page, async_playwright, expect
+
+    from tests.support.page_tour import SIZES, Look, Size, looked_at, toured
 except ImportError:
     if os.environ.get("STELLWERK_REQUIRE_TOOLS"):
         raise
@@ -51,7 +48,6 @@ PLACES = (
     "/pods/default/large",
     "/pods/default/none",
 )
-AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 LEGIBILITY = ROOT / "tests" / "support" / "legibility.js"
 
 
@@ -201,7 +197,7 @@ async def test_it_is_used_by_keyboard_alone(
     ):
         page, keys = it.page, it.page.keyboard
         await keys.press("Tab")
-        assert await focused(page) == "Skip to the content"
+        assert "Skip to the content" in await page.evaluate(NAMES_OF_FOCUSED)
         await keys.press("Enter")
         assert await page.evaluate("document.activeElement.id") == "content"
         await it.go("/")
@@ -220,80 +216,111 @@ async def test_it_is_used_by_keyboard_alone(
         await expect(page.get_by_role("heading", name="If node-1 were drained")).to_be_focused()
 
 
+FORMS = {
+    "/queue": ({"Pod": "large", "Turned away by": "NodeResourcesFit"}, "1 pod,"),
+    "/decisions": ({"Pod": "web"}, "1 are so"),
+    "/nodes": ({"Name": "node-1", "Label": "example.com/disk=ssd"}, "1 node;"),
+    "/devices": ({"Driver, pool or name": "gpu-1"}, "11 devices,"),
+    "/what-if": ({"a node were drained": "node-1"}, "If node-1 were drained"),
+    "/profiles/stellwerk": (
+        {"NodeResourcesFit": "9", "for this pod": "team/web"},
+        "With NodeResourcesFit at 9",
+    ),
+}
+"""What is typed into each form, and what is said then."""
+
+
+async def test_every_form_is_filled_in_and_sent_by_keyboard_alone(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with (
+        toured(Size(3)) as tour,
+        browser(require_tool) as chromium,
+        window(chromium, tour.url) as it,
+    ):
+        page, keys = it.page, it.page.keyboard
+        for place, (typed, said) in FORMS.items():
+            await it.go(place)
+            await keys.press("Tab")
+            assert "Skip to the content" in await page.evaluate(NAMES_OF_FOCUSED), place
+            await keys.press("Enter")
+            for label, text in typed.items():
+                await tab_to(page, label)
+                await keys.press("Control+a")
+                await keys.type(text)
+            await keys.press("Enter")
+            await expect(page.get_by_text(said).first).to_be_visible()
+        await it.go("/nodes")
+        await tab_to(page, "Order")
+        await keys.type("most memory")
+        await tab_to(page, "Show")
+        await keys.press("Enter")
+        await expect(page).to_have_url(re.compile("sort=memory"))
+
+
+async def test_tab_passes_everything_in_order_and_is_trapped_nowhere(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with (
+        toured(Size(3)) as tour,
+        browser(require_tool) as chromium,
+        window(chromium, tour.url) as it,
+    ):
+        for place in tour.places.values():
+            await it.go(place)
+            count = await it.page.evaluate(PASSED_BY_TAB)
+            order = []
+            for _ in range(count):
+                await it.page.keyboard.press("Tab")
+                order.append(await it.page.evaluate("passed.indexOf(document.activeElement)"))
+            assert order[:-1] == [*range(1, count)], place
+            assert order[-1] in {-1, 0}, "after the last one the page is left, or begins anew"
+
+
+PASSED_BY_TAB = """
+const all = "a[href], button, input, select, textarea, summary, [tabindex='0']";
+passed = [...document.querySelectorAll(all)].filter((it) => it.checkVisibility());
+passed[0].focus();
+passed.length
+"""
+"""Keep what Tab has to pass, in the order in which it stands on the page, and focus the first."""
+
+
 async def tab_to(page: Page, name: str) -> None:
     """Press Tab until an element of this name or id has the focus, which must be seen each time."""
     for _ in range(100):
         await page.keyboard.press("Tab")
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
-        if await focused(page) == name:
+        if name in await page.evaluate(NAMES_OF_FOCUSED):
             return
     pytest.fail(f"{name} cannot be reached by keyboard")
 
 
-async def focused(page: Page) -> str:
-    """The label, id or text of what has the focus."""
-    name: str = await page.evaluate(
-        "(it => it.getAttribute('aria-label') || it.id || it.textContent.trim())"
-        "(document.activeElement)"
-    )
-    return name
+NAMES_OF_FOCUSED = """
+(({id, ariaLabel, textContent, labels}) => [
+  ariaLabel, id, textContent.trim(),
+  ...[...labels || []].map((label) => [...label.childNodes].filter((part) => !part.value)
+    .map((part) => part.textContent).join("").trim()),
+])(document.activeElement)
+"""
+"""All by which it may be called: labels without the fields in them."""
 
 
-JUDGED = (
-    *PLACES[:5],
-    "/devices",
-    "/devices?state=held",
-    "/queue?queue=gated&q=gat",
-    "/decisions?node=small",
-    "/nodes?sort=cpu&label=zone",
-    "/nodes/small",
-    "/nodes/a",
-    "/claims/default/used",
-    "/groups/default/team",
-    "/owners/default/ReplicaSet/web",
-    "/profiles/stellwerk",
-    "/profiles/stellwerk?try=yes&NodeResourcesFit=9",
-    "/pods/default/web",
-    "/pods/default/large",
-    "/pods/default/holder",
-    "/pods/default/we",
-    "/what-if?drain=small&decide=yes",
-    "/what-if?drain=none&decide=yes",
-    "/help",
-)
+LOOKS: Mapping[Size, Sequence[Look]] = {Size(3, longest=True): [(380, "light"), (1400, "dark")]}
+"""The widths and schemes that axe-core sees a cluster in; `make soak-page` is for all of them."""
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(380, "light"), (1400, "dark")])
-async def test_axe_finds_nothing_on_any_page(
-    width: int, scheme: Literal["light", "dark"], require_tool: Callable[[str], str]
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_every_page_fits_and_axe_finds_nothing_on_it(
+    size: Size, require_tool: Callable[[str], str]
 ) -> None:
-    async with explaining_port() as operator:
-        await two_nodes(operator)
-        devices = [device("gpu-0"), device("gpu-1")]
-        with_devices(operator, held("used", "gpu-1", by="holder"), devices=devices)
-        operator.world.apply(make_group("team", 2), make_member("member", "team"))
-        named = [{"name": "c", "resourceClaimName": "used"}]
-        operator.world.apply(make_pod("holder", cpu="1", node_name="a", resourceClaims=named))
-        gates = [{"name": "g"}]
-        operator.world.apply(make_pod("gated", scheduler_name="stellwerk", schedulingGates=gates))
-        await quiet(100)
-        viewport: ViewportSize = {"width": width, "height": 900}
-        async with (
-            open_page(Through(operator), api=AcceptedSpecs()) as url,
-            browser(require_tool) as chromium,
-            window(chromium, url, viewport=viewport, color_scheme=scheme) as it,
-        ):
-            wrong = {}
-            for place in JUDGED:
-                await it.go(place)
-                assert await it.page.evaluate("document.documentElement.scrollWidth") <= width
-                await it.page.evaluate(AXE.read_text(encoding="utf-8"))
-                found = await it.page.evaluate("axe.run()")
-                assert len(found["passes"]) > 10, place
-                for each in found["violations"]:
-                    wrong[place, each["id"]] = [node["html"] for node in each["nodes"]]
-            assert wrong == {}
+    async with (
+        toured(size) as tour,
+        browser(require_tool) as chromium,
+        window(chromium, tour.url) as it,
+    ):
+        assert await looked_at(it.page, tour, LOOKS.get(size, ())) == []
 
 
 async def test_what_goes_on_beyond_an_edge_shows_a_sign(require_tool: Callable[[str], str]) -> None:

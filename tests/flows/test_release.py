@@ -20,7 +20,7 @@ FILES = (
     "plugins/stellwerk.yaml",
     "CHANGELOG.md",
 )
-BESIDE = (".ci/artifacts", "LICENSE", ".gitignore")
+BESIDE = (".ci/artifacts", "LICENSE", ".gitignore", "pyproject.toml")
 
 
 def git(clone: Path, *arguments: str) -> str:
@@ -91,3 +91,31 @@ def test_a_release_without_changes_is_refused(clone: Path) -> None:
 def test_what_is_not_committed_is_not_released(clone: Path) -> None:
     (clone / "README.md").write_text("changed")
     assert release(clone, "7.8.9").stderr == ".ci/release: something is not committed\n"
+
+
+def test_a_release_that_fails_its_checks_leaves_nothing(clone: Path) -> None:
+    before = git(clone, "rev-parse", "HEAD")
+    done = release(clone, "7.8.9", sys.executable, "-c", "raise SystemExit(3)")
+    assert done.returncode == 2
+    assert done.stderr.endswith("status 3; nothing was released\n")
+    assert done.stderr.count("\n") == 1
+    assert git(clone, "rev-parse", "HEAD") == before
+    assert git(clone, "tag", "--list") == ""
+    assert git(clone, "status", "--porcelain") == ""
+
+
+def test_a_release_whose_files_have_another_version_leaves_nothing(clone: Path) -> None:
+    before = git(clone, "rev-parse", "HEAD")
+    builds = """
+import pathlib, zipfile
+pathlib.Path("dist").mkdir(exist_ok=True)
+with zipfile.ZipFile("dist/stellwerk-7.8.8-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("stellwerk-7.8.8.dist-info/METADATA", "Name: stellwerk\\nVersion: 7.8.8\\n")
+pathlib.Path("dist/stellwerk-7.8.8.tar.gz").touch()
+"""
+    done = release(clone, "7.8.9", sys.executable, "-c", builds)
+    expected = ".ci/release: stellwerk-7.8.8-py3-none-any.whl says 7.8.8\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+    assert git(clone, "rev-parse", "HEAD") == before
+    assert git(clone, "tag", "--list") == ""
+    assert git(clone, "status", "--porcelain") == ""

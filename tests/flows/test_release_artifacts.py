@@ -38,6 +38,8 @@ def copy(tmp_path: Path) -> Path:
         ".ci/vex.openvex.json",
         "LICENSE",
         "Dockerfile",
+        "pyproject.toml",
+        "charts/stellwerk/Chart.yaml",
         "plugins/stellwerk.yaml",
         "operator/stellwerk/__init__.py",
         "requirements.lock",
@@ -92,7 +94,9 @@ def test_the_shim_passes_its_words_on_or_says_how_to_get_the_package(copy: Path)
 
     absent = call()
     assert absent.returncode == 2
-    assert f"pipx install stellwerk=={__version__}" in absent.stderr
+    (wheel,) = re.findall(r"pipx install (\S+)", absent.stderr)
+    assert wheel.startswith(f"https://stellwerk.example/releases/v{__version__}/")
+    assert wheel.endswith(f"/stellwerk-{__version__}-py3-none-any.whl")
     (copy / "bin").mkdir()
     (copy / "bin/stellwerk").write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     (copy / "bin/stellwerk").chmod(0o755)
@@ -194,11 +198,22 @@ def test_every_vulnerability_has_its_statement_and_no_other_is_stated(copy: Path
     assert "not found any more, but in vex.openvex.json: PYSEC-1" in done.stderr
 
 
+def test_the_statements_of_a_release_are_on_its_version(tmp_path: Path) -> None:
+    make("statements", tmp_path / "vex.json")
+    document = json.loads((tmp_path / "vex.json").read_text())
+    assert document["@id"].endswith(f"/vex/stellwerk-{__version__}")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", document["timestamp"])
+
+
 def test_the_sbom_of_the_image_has_the_package_and_the_base(copy: Path) -> None:
     package = {"bom-ref": "root", "name": "stellwerk", "type": "application"}
     part = {"bom-ref": "aiohttp", "name": "aiohttp", "type": "library"}
     packages = {"metadata": {"component": package}, "components": [part], "dependencies": []}
     (copy / "in.json").write_text(json.dumps(packages))
+    make("package-sbom", copy / "in.json", program=copy / ".ci/artifacts")
+    described = json.loads((copy / "in.json").read_text())
+    assert described["metadata"]["component"]["version"] == __version__
+    assert {"ref": "root", "dependsOn": ["aiohttp"]} in described["dependencies"]
     make("image-sbom", copy / "in.json", copy / "out.json", program=copy / ".ci/artifacts")
     found = json.loads((copy / "out.json").read_text())
     assert found["metadata"]["component"]["purl"] == f"pkg:oci/stellwerk?tag={__version__}"
@@ -224,3 +239,34 @@ def test_the_workflow_signs_what_the_page_verifies() -> None:
     assert "--bundle provenance.intoto.jsonl.sigstore.json" in page
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ((?:[a-z]+ ?)+)", steps)[0].split()) <= targets
+
+
+def test_the_project_has_one_address_which_is_nobody_s_until_it_is_written(copy: Path) -> None:
+    """`.example` is kept for examples (RFC 2606): what names it leads to no stranger."""
+    listed = subprocess.run(
+        [
+            "git",
+            "grep",
+            "--extended-regexp",
+            "--files-with-matches",
+            r"https://([a-z]+\.)?stellwerk\.",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    texts = {
+        name: (ROOT / name).read_text()
+        for name in listed
+        if not name.startswith(("tests/", "CHANGELOG"))
+    }
+    for name, text in texts.items():
+        addresses = set(re.findall(r"https://[\w.]*stellwerk\.\w+", text))
+        assert addresses == {"https://stellwerk.example"}, name
+    make("address", "https://example.org/stellwerk", program=copy / ".ci/artifacts")
+    for name in set(texts) - {".github/workflows/release.yml", "docs/releases.md"}:
+        assert "stellwerk.example" not in (copy / name).read_text(), name
+        assert "https://example.org/stellwerk" in (copy / name).read_text(), name
+    refused = make("address", "example.org", program=copy / ".ci/artifacts", fails=True)
+    assert refused.stderr.count("\n") == 1

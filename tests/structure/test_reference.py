@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from stellwerk.metrics import Metrics
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.profile import GROUP, PLURAL, load_profile
 from stellwerk.plugins.registry import known_plugins
@@ -82,3 +83,15 @@ def test_an_api_server_takes_the_examples() -> None:
     api.create(definitions, "", crd_manifest())
     for profile in PROFILES:
         api.create(api.kinds.resource(PLURAL, GROUP), "", profile, STRICT)
+
+
+def test_each_metric_of_kube_scheduler_s_has_its_stability_and_no_other_has(
+    pages: ModuleType,
+) -> None:
+    named = {each.name for each in Metrics().families}
+    assert set(pages.STABILITY) == {name for name in named if not name.startswith("stellwerk_")}
+    assert set(pages.STABILITY.values()) == {"STABLE", "BETA", "ALPHA"}
+    rows = [line.split(" | ") for line in pages.metrics() if line.startswith("| `")]
+    assert {row[0].strip("| `"): row[3] for row in rows} == {
+        name: pages.STABILITY.get(name, "own") for name in named
+    }

@@ -97,7 +97,7 @@ class AcceptedSpecs(ApiReader):
 
     @override
     async def history(self, profile: str) -> ProfileHistory:
-        spec = {"schedulerName": profile, "weights": {"NodeResourcesFit": 3}}
+        spec = {"schedulerName": profile[:63], "weights": {"NodeResourcesFit": 3}}
         revision = AcceptedSpec(
             revision=1, generation=1, accepted_at=NOW, scheduled_pods=4, spec=spec, replaced_at=None
         )
@@ -118,6 +118,8 @@ class Window:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self.url = url
+        self.operator_url = ""
+        """The port of the operator behind the page, where a test has one."""
         self.origin = f"http://{urlsplit(url).netloc}"
 
     def plain(self) -> aiohttp.ClientSession:

@@ -104,3 +104,35 @@ def test_a_mistake_has_its_status_and_one_line(
 
 def test_there_are_sixty() -> None:
     assert len(MISTAKES) >= 60
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("wat-if", 'did you mean "what-if"?'),
+        ("help wat-if", 'did you mean "what-if"?'),
+        ("--versio", 'did you mean "--version"?'),
+        ("profile histroy x", 'did you mean "history"?'),
+        ("bench --workload basics", 'did you mean "basic"?'),
+        ("queue -o jsn", 'did you mean "json"?'),
+        ("explain pod a --outptu json", 'did you mean "--output"?'),
+        ("explain pod a --verbos", "did you mean --log-level=debug?"),
+        ("queue --format json", "did you mean --output?"),
+    ],
+)
+def test_a_word_that_is_nearly_one_is_told_which(
+    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    assert ended.value.code == USAGE
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["bogus", "completion tcsh", "convert --format x"])
+def test_a_word_that_is_near_to_none_is_told_none(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(shlex.split(line))
+    assert "did you mean" not in capsys.readouterr().err

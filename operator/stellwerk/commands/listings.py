@@ -7,6 +7,7 @@ fit its reader, with the number of those that it leaves out; JSON and YAML hold 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -21,7 +22,7 @@ from stellwerk.commands.port_arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
     from stellwerk.client.operator_port import OperatorPort
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     Wanted: TypeAlias = Callable[[Mapping[str, Any]], bool] | None
 
+_MOST_NAMESPACES: Final = 5
 _PAGE: Final = 5000
 """Entries that the operator gives at once."""
 _ALL: Final[Mapping[str, str]] = {}
@@ -104,18 +106,25 @@ class ListCommand:
         namespace = None if everywhere else namespace_of(options)
         selector = options.selector if self.labelled else None
 
+        elsewhere = set[str]()
+
         def is_wanted(entry: Mapping[str, Any]) -> bool:
-            return (namespace is None or entry["pod"].startswith(f"{namespace}/")) and (
-                selector is None or selector.matches(entry.get("labels") or {})
-            )
+            if selector is not None and not selector.matches(entry.get("labels") or {}):
+                return False
+            if namespace is None or entry["pod"].startswith(f"{namespace}/"):
+                return True
+            elsewhere.add(entry["pod"].partition("/")[0])
+            return False
 
         wanted = None if namespace is selector is None else is_wanted
-        asyncio.run(self._show(port_address(options), wanted, options))
+        answer = asyncio.run(self._show(port_address(options), wanted, options))
+        if elsewhere and not answer["items"] and options.output in {"table", "wide"}:
+            _say_elsewhere(str(namespace), sorted(elsewhere))
         return 0
 
     async def _show(
         self, address: PortAddress, wanted: Wanted, options: argparse.Namespace
-    ) -> None:
+    ) -> Mapping[str, Any]:
         from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
         from stellwerk.commands.tables import LISTS, MOST_ROWS, show  # noqa: PLC0415
 
@@ -125,7 +134,7 @@ class ListCommand:
         asked = {each.asks: getattr(options, each.asks) for each in self.filters}
         asked = {word: value for word, value in asked.items() if value}
         async with open_port(address) as port:
-            await show(
+            return await show(
                 lambda: _entries(port, self.path, wanted, most, asked),
                 options.output,
                 LISTS[self.path],
@@ -159,6 +168,18 @@ async def _entries(
         return {**first, "items": items}
     inside = list(filter(wanted, items))
     return {**first, "total": len(inside), "items": inside}
+
+
+def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
+    """Say beside an empty list which namespaces it would have entries of."""
+    from stellwerk.models.name_syntax import suggestion  # noqa: PLC0415
+    from stellwerk.models.untrusted_text import printable  # noqa: PLC0415
+
+    more = "" if len(others) <= _MOST_NAMESPACES else ", …"
+    named = f"{', '.join(others[:_MOST_NAMESPACES])}{more}"
+    near = suggestion(namespace, others)
+    line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
+    sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
 
 
 def _selector(text: str) -> LabelSelector:

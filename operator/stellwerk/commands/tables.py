@@ -57,7 +57,7 @@ from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
 from stellwerk.models.name_syntax import duration_text
-from stellwerk.models.troubleshooting import ADDRESS, entry_of
+from stellwerk.models.troubleshooting import address, entry_of
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
 from stellwerk.waiting_line import waiting_for
 from stellwerk_simulation.answers import BenchAnswer
@@ -271,7 +271,7 @@ def _helped(reason: str, plugin: str) -> str:
     """A plugin's reason; a terminal that knows links leads from it to what to do."""
     entry = entry_of(reason, plugin)
     text = escape(reason)
-    return text if entry is None else f"[link={ADDRESS}#{entry.anchor}]{text}[/link]"
+    return text if entry is None else f"[link={address(entry)}]{text}[/link]"
 
 
 def _print_queue(explanation: PodExplanation, to: Console) -> None:
@@ -684,14 +684,14 @@ def print_queue(answer: QueuePage, to: Console) -> None:
         (
             each.pod,
             each.queue,
-            f"{each.priority}",
             _age(each.since),
+            f"{each.priority}",
             f"{each.attempts}",
             ", ".join(each.rejected_by or ()),
         )
         for each in answer.items
     )
-    titles = ("POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED BY")
+    titles = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
     _print_list("No pod waits.", titles, rows, answer.total, to)
     for pod in answer.misspelt or ():
         to.print(Text(f"{pod.pod} is served by none: {pod.reason}", "yellow"))

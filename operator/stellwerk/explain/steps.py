@@ -4,15 +4,20 @@ Every part of `explain` that the operator's port serves returns one. Invariant: 
 milliseconds, and the live World may change between two of them.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
+from stellwerk.models.name_syntax import misspelt, suggestion
 from stellwerk.world.world import World
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[None, None, Result]
 """Yields between steps, returns the result."""
+
+
+_NAMES_AT_ONCE: Final = 200
 
 
 class OutOfTime(Exception):  # noqa: N818 no error
@@ -37,3 +42,17 @@ def finished(steps: Steps[Result]) -> Result:
         except StopIteration as ended:
             result: Result = ended.value
             return result
+
+
+def suggested(name: str, known: Iterable[str]) -> Steps[str]:
+    """The `suggestion` out of any number of names; where time runs out, out of the first ones."""
+    nearest: list[str] = []
+    left = iter(known)
+    try:
+        while names := list(islice(left, _NAMES_AT_ONCE)):
+            near = misspelt(name, [*nearest, *names])
+            nearest = [] if near is None else [near]
+            yield
+    except OutOfTime:
+        pass
+    return suggestion(name, nearest)

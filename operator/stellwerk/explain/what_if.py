@@ -14,7 +14,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.attempt import Attempt, attempt, not_asked
 from stellwerk.explain.report import explain_attempt
-from stellwerk.explain.steps import OutOfTime, Steps, on_fork
+from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
 from stellwerk.framework.plugin_isolation import UNLIMITED
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
@@ -84,7 +84,8 @@ def _on_fork(
 ) -> Steps[WhatIf]:
     yield from _add_nodes(world, supposed)
     drained = supposed.drained_nodes
-    drains = _Drains(world, drained)
+    nodes = yield from _nodes_named(world, drained)
+    drains = _Drains(world, nodes)
     pods = drains.leaving
     pods += [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
     explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
@@ -277,6 +278,22 @@ def _renamed(node: NodeInfo, name: str, world: World) -> NodeInfo:
     return replace(node, name=free, uid=free, labels=labels)
 
 
+def _nodes_named(world: World, names: Sequence[str]) -> Steps[list[NodeInfo]]:
+    """The nodes with these names.
+
+    Raises:
+        ConfigurationError: there is no such node.
+    """
+    found: list[NodeInfo] = []
+    for name in names:
+        node = world.cache.node(name)
+        if node is None:
+            near = yield from suggested(name, [each.name for each in world.cache.nodes()])
+            raise ConfigurationError(f'there is no node "{name}"{near}')
+        found.append(node)
+    return found
+
+
 class _Drains:
     """Nodes that are drained as `kubectl drain --ignore-daemonsets --force` does it.
 
@@ -284,27 +301,20 @@ class _Drains:
     allows it then: what has got another node is made good.
     """
 
-    def __init__(self, world: World, names: Sequence[str]) -> None:
-        """Cordon the nodes, and take the pods off them.
-
-        Raises:
-            ConfigurationError: there is no such node.
-        """
+    def __init__(self, world: World, nodes: Sequence[NodeInfo]) -> None:
+        """Cordon the nodes, and take the pods off them."""
         self._world = world
-        self._budgets = EvictionBudgets(world.objects.list("PodDisruptionBudget") if names else ())
+        self._budgets = EvictionBudgets(world.objects.list("PodDisruptionBudget") if nodes else ())
         self._evicted: set[str] = set()
         """Uids of those that left though they have a budget."""
         self.lost: list[str] = []
         """Pods that nothing makes anew."""
         self.staying: list[PodThatStays] = []
         found: list[PodInfo] = []
-        for name in names:
-            node = world.cache.node(name)
-            if node is None:
-                raise ConfigurationError(f'there is no node "{name}"')
+        for node in nodes:
             found += (
                 pod
-                for pod in world.cache.pods_on(name).values()
+                for pod in world.cache.pods_on(node.name).values()
                 if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
             )
             world.cache.set_node(replace(node, unschedulable=True))

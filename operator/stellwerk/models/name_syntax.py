@@ -82,13 +82,19 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     At most every third letter is wrong: names that only have parts in common are no suggestion.
     """
+    near = misspelt(name, known)
+    return "" if near is None else f'; did you mean "{near}"?'
+
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one may be a misspelling of; None: there is none."""
     if len(name) > _LONGEST_MISSPELT:
-        return ""
+        return None
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     if not close or _edits(name.lower(), close[0]) > (len(name) + 2) // 3:
-        return ""
-    return f'; did you mean "{by_lower[close[0]]}"?'
+        return None
+    return by_lower[close[0]]
 
 
 def _edits(before: str, after: str) -> int:

@@ -4,16 +4,18 @@ The page shows them, `explain` and the site link to them. Invariant: an entry ha
 of how it begins, wherever it is shown.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 DOCUMENT: Final = Path(__file__).with_suffix(".md")
-ADDRESS: Final = "https://stellwerk.dev/docs/troubleshooting.html"
-"""The same on the site."""
+SITE: Final = "STELLWERK_DOCS"
+"""The environment variable that names the address at which the site is served, if it is."""
 ANY: Final = "…"
 """Stands in a message for what differs."""
 _CODE: Final = re.compile(r"`([^`]+)`")
@@ -52,6 +54,14 @@ class Section:
     heading: str
     columns: Sequence[str]
     entries: Sequence[Entry]
+
+
+def address(entry: Entry) -> str:
+    """The place where an entry can be read: on the site that `SITE` names, or in this package."""
+    site = os.environ.get(SITE, "").rstrip("/")
+    if site:
+        return f"{quote(site, safe=':/')}/troubleshooting.html#{entry.anchor}"
+    return DOCUMENT.as_uri()  # programs that open files know no anchors
 
 
 def anchor(text: str) -> str:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
 _END = "END"
 _FILES = {"profile": "--profile", "nodes": "--add-nodes", "pod": "--pod"}
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 
 
@@ -104,6 +105,9 @@ def what_if_command(form: Mapping[str, str], pod: str = "") -> str:
 def file_name(path: str) -> str:
     """The name of the file for the answer of a page."""
     return (_UNSAFE.sub("-", path).strip("-.") or "overview")[:100] + ".json"
+
+
+# --- heat maps ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,27 @@ def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
     return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
 
 
+# --- the table of pages ---------------------------------------------------------------------------
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_PER_PAGE: Final = 50
+_LONGEST: Final = 320
+"""Characters of a filter: a label's key and value."""
+_FEW: Final = 12
+_NOT_FOUND: Final = 404
+_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
+"""Conditions of a profile that are bad when they are true."""
+_LONGEST_QUERY: Final = 6000
+"""Of an address; what is longer is answered without one."""
+_MOST_PAGES: Final = 1_000_000
+_MOST_RESOURCES: Final = 10
+FOLLOW_SECONDS: Final = 2
+FOLLOW_SLOWLY_SECONDS: Final = 10
+"""Where the operator computes the answer anew each time."""
+_COMPUTED: Final = frozenset({"waiting", "scheduling"})
+_NO_API: Final = "this page has no way to the API server"
+
+
 @dataclass(frozen=True, slots=True)
 class ListPage:
     """A list that the operator answers a page at a time; its filters are in the address."""
@@ -253,22 +278,6 @@ class SubjectPage:
     follow: int
 
 
-_LISTED: Final = frozenset(each.address for each in LISTS)
-_TEMPLATES: Final = Path(__file__).parent / "templates"
-_PER_PAGE: Final = 50
-_LONGEST: Final = 320
-"""Characters of a filter: a label's key and value."""
-_FEW: Final = 12
-_NOT_FOUND: Final = 404
-_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
-"""Conditions of a profile that are bad when they are true."""
-_LONGEST_QUERY: Final = 6000
-"""Of an address; what is longer is answered without one."""
-_MOST_PAGES: Final = 1_000_000
-_MOST_RESOURCES: Final = 10
-FOLLOW_SECONDS: Final = 2
-FOLLOW_SLOWLY_SECONDS: Final = 10
-"""Where the operator computes the answer anew each time."""
 SUBJECTS: Final = (
     SubjectPage(
         "/claims/{namespace}/{name}",
@@ -295,10 +304,7 @@ SUBJECTS: Final = (
         FOLLOW_SLOWLY_SECONDS,
     ),
 )
-_COMPUTED: Final = frozenset({"waiting", "scheduling"})
-
-
-_NO_API: Final = "this page has no way to the API server"
+_LISTED: Final = frozenset(each.address for each in LISTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -724,12 +730,14 @@ def _environment() -> Environment:
         "segment": _segment,
         "device_path": _device_path,
         "lines": _lines,
+        "words": _words,
         "yaml": as_yaml,
     }
     environment.globals |= {
         "version": __version__,
         "share": share,
         "step": step,
+        "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
@@ -744,6 +752,11 @@ def _environment() -> Environment:
 def _lines(text: str) -> Markup:
     """A text of several lines, which stay apart."""
     return escape(printable_lines(text))
+
+
+def _words(name: str) -> Markup:
+    """A name that may be broken between its words, which begin with capitals."""
+    return Markup("<wbr>").join(_WORD.split(printable(name)))
 
 
 def _download(request: web.Request, answer: PortAnswer | Mapping[str, PortAnswer]) -> web.Response:

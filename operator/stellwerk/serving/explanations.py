@@ -41,7 +41,7 @@ from stellwerk.explain.listings import (
     queue_page,
 )
 from stellwerk.explain.pod_groups import explain_group
-from stellwerk.explain.steps import OutOfTime
+from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
 from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
@@ -172,7 +172,7 @@ class ExplanationRoutes:
         return await self._answer(request, steps)
 
     def _not_found(self, namespace: str, name: str) -> Steps[PodExplanation]:
-        """Say that there is no such pod, with those whose names begin so.
+        """Say that there is no such pod, with those whose names begin so or nearly are this one.
 
         Raises:
             web.HTTPNotFound: always, at the end.
@@ -191,6 +191,13 @@ class ExplanationRoutes:
         said = f'there is no pod "{namespace}/{name}" here'
         if count:
             said += names_near(nsmallest(_NEAR, near, key=natural_order), count)
+        else:
+            queued = [entry.newest for _, entry in entries]
+            unserved = self._explanations.without_profile().values()
+            here = chain(list(world.cache.pods()), queued, list(unserved))
+            said += yield from suggested(
+                name, (pod.name for pod in here if pod.namespace == namespace)
+            )
         raise web.HTTPNotFound(text=said + "\n")
 
     async def _explain_group(self, request: web.Request) -> web.Response:
@@ -287,10 +294,20 @@ class ExplanationRoutes:
         def steps() -> Steps[NodeExplanation]:
             found = explain_node(world, name)
             if found is None:
-                raise web.HTTPNotFound(text=f'there is no node "{name}" here\n')
+                return self._no_node(name)
             return found
 
         return await self._answer(request, steps)
+
+    def _no_node(self, name: str) -> Steps[NodeExplanation]:
+        """Say that there is no such node.
+
+        Raises:
+            web.HTTPNotFound: always, at the end.
+        """
+        names = [node.name for node in self._explanations.world.cache.nodes()]
+        near = yield from suggested(name, names)
+        raise web.HTTPNotFound(text=f'there is no node "{name}" here{near}\n')
 
     async def _what_if(self, request: web.Request) -> web.Response:
         asked, body = self._explanations, await request.read()

@@ -1,8 +1,9 @@
 """Lists of the operator: all of their pages, of one namespace or of all, as tables."""
 
 import asyncio
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -67,8 +68,8 @@ def table(path: str, answer: dict[str, Any]) -> list[list[str]]:
 
 def test_the_queue_as_a_table() -> None:
     lines = table("/queue", {"counts": {}, "total": 1, "items": PODS[:1]})
-    assert lines[0] == ["POD", "QUEUE", "PRIORITY", "AGE", "ATTEMPTS", "REJECTED", "BY"]
-    pod, queue, priority, age, attempts, *rejected = lines[1]
+    assert lines[0] == ["POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED", "BY"]
+    pod, queue, age, priority, attempts, *rejected = lines[1]
     assert (pod, queue, priority, attempts) == ("other/p0", "activeQ", "0", "1")
     assert age[-1] in "dy"
     assert rejected == ["NodeResourcesFit,", "TaintToleration"]
@@ -110,13 +111,12 @@ def test_an_operator_that_does_not_answer_is_status_3(command: str) -> None:
     assert main([command, "--url", "http://127.0.0.1:1"]) == 3
 
 
-async def test_labels_choose_entries_as_kubectl_writes_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    labelled = [{**pod, "labels": {"app": f"a{at % 3}"}} for at, pod in enumerate(PODS)]
+@contextlib.asynccontextmanager
+async def port_with_queue(items: list[dict[str, Any]]) -> AsyncIterator[str]:
+    """The URL of a port whose queue has these pods."""
 
     async def first_page(_: web.Request) -> web.Response:
-        return web.json_response({"counts": {}, "total": 7, "items": labelled})
+        return web.json_response({"counts": {}, "total": len(items), "items": items})
 
     app = web.Application()
     app.router.add_get("/queue", first_page)
@@ -124,7 +124,16 @@ async def test_labels_choose_entries_as_kubectl_writes_them(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_labels_choose_entries_as_kubectl_writes_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    labelled = [{**pod, "labels": {"app": f"a{at % 3}"}} for at, pod in enumerate(PODS)]
+    async with port_with_queue(labelled) as url:
         for selector, names in {
             "app=a1": ["other/p4", "team/p1"],
             "app in (a0, a1),app!=a0": ["other/p4", "team/p1"],
@@ -133,8 +142,25 @@ async def test_labels_choose_entries_as_kubectl_writes_them(
             arguments = ["queue", "-A", "-l", selector, "-o", "name", "--url", url]
             assert await asyncio.to_thread(main, arguments) == 0
             assert sorted(capsys.readouterr().out.split()) == names, selector
-    finally:
-        await runner.cleanup()
+
+
+async def test_where_a_namespace_has_none_those_that_have_some_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with port_with_queue(PODS) as url:
+
+        async def asked(*words: str) -> tuple[str, str]:
+            assert await asyncio.to_thread(main, ["queue", *words, "--url", url]) == 0
+            written = capsys.readouterr()
+            return written.out, written.err
+
+        out, err = await asked("-n", "taem")
+        assert out == "No pod waits.\n"
+        assert err.startswith('stellwerk: nothing in namespace taem; did you mean "team"?; ')
+        assert err.endswith("there is in other, team (-A lists all)\n")
+        assert (await asked("-n", "taem", "-o", "name")) == ("", "")
+        assert (await asked("-n", "team"))[1] == ""
+        assert (await asked("-n", "taem", "-l", "app=none"))[1] == ""
 
 
 def test_what_is_no_selector_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

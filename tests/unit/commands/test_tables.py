@@ -36,6 +36,7 @@ from stellwerk.models.answers.pod import (
 )
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import PlacedPod, UnplacedPod, WhatIf
+from stellwerk.models.troubleshooting import DOCUMENT, SITE
 from tests.support.builders import make_node, make_pod
 from tests.support.recorded_answers import STORIES, recorded
 
@@ -215,12 +216,33 @@ def test_json_and_yaml_escape_what_a_terminal_would_obey(
     assert read(written) == {"apiVersion": API_VERSION, "kind": "QueuePage", **answer}
 
 
-def test_a_terminal_that_knows_links_leads_from_a_reason_to_what_to_do() -> None:
+@pytest.mark.parametrize(
+    ("site", "link"),
+    [
+        (None, DOCUMENT.as_uri()),
+        ("", DOCUMENT.as_uri()),
+        (
+            "https://docs.example.com/stellwerk/",
+            "https://docs.example.com/stellwerk/troubleshooting.html#insufficient",
+        ),
+        (
+            "https://a.example/[/link]\x1b",
+            "https://a.example/%5B/link%5D%1B/troubleshooting.html#insufficient",
+        ),
+    ],
+)
+def test_a_terminal_that_knows_links_leads_from_a_reason_to_what_to_do(
+    site: str | None, link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if site is None:
+        monkeypatch.delenv(SITE, raising=False)
+    else:
+        monkeypatch.setenv(SITE, site)
     shown = io.StringIO()
     print_explanation(waiting(), Console(file=shown, force_terminal=True, width=200))
-    link = "https://stellwerk.dev/docs/troubleshooting.html#insufficient"
     assert f";{link}\x1b\\" in shown.getvalue()
     plain = io.StringIO()
     print_explanation(waiting(), Console(file=plain, width=200))
     assert "Insufficient cpu" in plain.getvalue()
     assert "https://" not in plain.getvalue()
+    assert "file://" not in plain.getvalue()

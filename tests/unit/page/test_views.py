@@ -1,19 +1,22 @@
 """The pages: what they show, that no text becomes markup, and when there is no answer."""
 
+import asyncio
 import re
 import shlex
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode, urljoin
 
 import orjson
 import pytest
 from typing_extensions import override
 
+from stellwerk.cli import build_parser, main
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk.models.answers.listings import NodeFields
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
@@ -351,8 +354,8 @@ UNKNOWN = {
 
 
 @asynccontextmanager
-async def varied() -> AsyncIterator[Window]:
-    """A window on pods that wait and do not, on nodes with labels, and on devices."""
+async def varied(*objects: JsonObject) -> AsyncIterator[Window]:
+    """A window on pods that wait and do not, on nodes with labels, on devices, and on more."""
     async with explaining_port() as operator:
         await two_nodes(operator)
         devices = [device("gpu-0"), device("gpu-1")]
@@ -362,8 +365,10 @@ async def varied() -> AsyncIterator[Window]:
         )
         gates = [{"name": "g"}]
         operator.world.apply(make_pod("gated", scheduler_name="stellwerk", schedulingGates=gates))
+        operator.world.apply(*objects)
         await quiet(100)
-        async with opened(Through(operator)) as window:
+        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+            window.operator_url = operator.url
             yield window
 
 
@@ -387,6 +392,65 @@ async def test_every_filter_is_in_the_address_and_says_so_where_nothing_is_like_
             assert f'href="?{query.replace("&", "&amp;")}&amp;format=json"' in page
     assert found == FILTERED
     assert tried == filters, "each filter of each list"
+
+
+class Outline(Markup):
+    """Where a page leads, what it is called, and the commands on it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(page)
+        self.links = {value for name, value in self.attributes if name == "href"}
+        self.commands = [
+            line
+            for written in re.findall(r'<pre id="command"[^>]*>(.*?)</pre>', page, re.DOTALL)
+            for line in unescape(written).splitlines()
+        ]
+        self.title = unescape(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)[0])
+        self.headings = [each for each in self.tags if each == "h1"]
+
+
+KINDS_OF_PAGES = {
+    "", "queue", "decisions", "nodes", "nodes/", "devices", "devices/", "claims/", "groups/",
+    "owners/", "profiles", "profiles/", "pods/", "help", "what-if",
+}  # fmt: skip
+
+
+async def test_every_link_leads_to_a_page_with_a_title_and_every_command_is_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    member, group = make_member("member", "team"), make_group("team", 2)
+    named = [{"name": "c", "resourceClaimName": "used"}]
+    holder = make_pod("holder", cpu="1", node_name="a", resourceClaims=named)
+    async with varied(group, member, holder) as window:
+        seen, commands, todo = set[str](), set[str](), {"/"}
+        while todo:
+            path = todo.pop()
+            seen.add(path)
+            status, text, headers = await window.whole(path)
+            assert status == 200, path
+            if not headers["Content-Type"].startswith("text/html"):
+                continue
+            page = Outline(text)
+            assert (page.title.endswith("Stellwerk"), len(page.headings) > 0) == (True, True), path
+            commands |= set(page.commands)
+            todo |= {urljoin(path, each).partition("#")[0] for each in page.links} - seen
+        kinds = {re.sub(r"(?<=/).*", "", path[1:].partition("?")[0]) for path in seen}
+        assert kinds == {*KINDS_OF_PAGES, "static/"}
+        assert len(commands) > len(KINDS_OF_PAGES)
+        for each in sorted(commands):
+            words = shlex.split(each)
+            if words[0] == "stellwerk":
+                build_parser().parse_args(words[1:])
+            if words[0] == "stellwerk" and is_asked_of_the_operator(words[1:]):
+                asked = [*words[1:], "--url", window.operator_url]
+                assert await asyncio.to_thread(main, asked) == 0, each
+                assert capsys.readouterr().out
+
+
+def is_asked_of_the_operator(words: list[str]) -> bool:
+    """Whether a command asks the operator alone: others ask the API server, too."""
+    of_controllers = words[0] == "explain" and words[1].startswith(("replicaset/", "job/"))
+    return words[0] != "profile" and not of_controllers
 
 
 async def test_what_no_list_has_gets_a_sentence() -> None:

@@ -390,6 +390,26 @@ async def test_names_that_begin_so_are_told_where_there_is_no_such_pod() -> None
         assert "begin" not in said
 
 
+async def test_a_name_that_nearly_is_one_is_told() -> None:
+    async with explaining_port() as answers:
+        for number in range(450):
+            answers.world.apply(make_node(f"worker-{number}"))
+        answers.world.apply(make_node("big"))
+        answers.world.apply(make_pod("lone", nodeName="big"))
+        answers.world.apply(make_pod("unserved"))
+        _, said = await answers.get("/explain/default/lnoe")
+        assert said == 'there is no pod "default/lnoe" here; did you mean "lone"?\n'
+        _, said = await answers.get("/explain/default/unsevred")
+        assert said.endswith('did you mean "unserved"?\n')
+        _, said = await answers.get("/explain/other/lnoe")
+        assert said == 'there is no pod "other/lnoe" here\n', "a name of another namespace"
+        status, said = await answers.get("/nodes?explain=bigg")
+        assert (status, said) == (404, 'there is no node "bigg" here; did you mean "big"?\n')
+        status, said = await answers.post("/what-if", {"drain": "wroker-449"})
+        assert status == 422
+        assert said == 'there is no node "wroker-449"; did you mean "worker-449"?\n'
+
+
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:
     described = schemas()["Suggestion"]["properties"]
     assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."

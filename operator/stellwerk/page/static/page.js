@@ -101,6 +101,7 @@ if (period > 0) {
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
   timer = setTimeout(look, period);
 }
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.getElementById("answer")?.focus();
 
 document.addEventListener("scroll", markEdges, { capture: true, passive: true });
