@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.json_schema import violations
 from tests.support.processes import command, running, until
+from tests.support.repository import ROOT
 from tests.support.running_operator import until as until_true
+from tests.support.shell_steps import Command, sections, shell
 
 SMALL = ("--nodes", "3", "--pods", "6", "--yes")
 
@@ -211,3 +214,12 @@ async def test_every_workload_is_bound_on_the_embedded_cluster_and_its_cost_is_t
         assert each["bound"] == each["pods"], each
         assert each["cpuMillisecondsPerPod"] > 0
         assert each["peakMib"] > 10
+
+
+@pytest.mark.long
+async def test_the_small_example_of_the_page_is_a_matter_of_seconds(tmp_path: Path) -> None:
+    (steps,) = sections(ROOT / "docs" / "performance.md").values()
+    async with shell(tmp_path, {}, Path(sys.executable).parent / "stellwerk") as opened:
+        for step in steps:
+            assert isinstance(step, Command)
+            await opened.take(step)

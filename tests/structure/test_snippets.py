@@ -36,6 +36,7 @@ RUN_BY: Final[Mapping[str, tuple[str, str]]] = {
     "docs/embedded-cluster-in-ci.md": ("console python", "test_embedded_cluster_in_ci"),
     "docs/gangs.md": ("console", "test_gang_walk_through"),
     "docs/operations.md": ("console", "test_operations"),
+    "docs/performance.md": ("console", "test_bench_command"),
     "docs/start.md": ("console", "test_start_page"),
     "docs/writing-a-plugin.md": ("python yaml", "test_plugin_page"),
     **{
