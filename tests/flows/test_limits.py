@@ -538,10 +538,7 @@ async def test_a_flood_of_the_page_costs_no_memory_and_nobody_elses_request(
     assert "Traceback" not in logged
 
 
-# How much of the memory comes back within 30 s is not the same each time: 10 to 18 MiB stay.
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seconds", [15, 120])
+@FLOODS
 async def test_a_flood_of_the_embedded_api_costs_no_memory_and_nobody_elses_request(
     tmp_path: Path, seconds: float
 ) -> None:

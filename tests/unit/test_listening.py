@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -255,3 +256,20 @@ def test_addresses_of_one_machine_count_together() -> None:
     assert _peer("::ffff:10.0.0.1") == "10.0.0.1"
     assert _peer("2001:db8::1%eth0") == _peer("2001:db8::ffff:2") == "2001:db8::/64"
     assert _peer("2001:db8:0:1::1") == "2001:db8:0:1::/64"
+
+
+async def test_memory_goes_back_once_most_of_many_connections_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trimmed: list[int] = []
+    monkeypatch.setattr("stellwerk.listening._TRIM_SECONDS", 0.0)
+    monkeypatch.setattr(PortUse, "_trim", lambda use: trimmed.append(use.connections))
+    use = PortUse(Limits(connections=1000, address_connections=None, unidentified_connections=None))
+    with socket.socket() as sock:
+        for count in (90, 200):
+            opened = [use.admit(sock, "192.0.2.1") for _ in range(count)]
+            for accepted in opened:
+                assert accepted is not None
+                use.gone(accepted)
+            await asyncio.sleep(0.01)
+            assert bool(trimmed) is (count == 200), "few connections leave nothing worth the work"
