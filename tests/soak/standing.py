@@ -62,8 +62,10 @@ _CLAIM_SECONDS, _ASKED_SECONDS, _ODD_SECONDS, _PROBE_SECONDS = 120.0, 20.0, 1.5,
 _EVENTS_SECONDS, _SAMPLE_SECONDS = 60.0, 60.0
 _HELD_OPEN: Final = 24
 """Odd connections at once."""
-_PATIENCE_SECONDS: Final = 120.0
-"""So long a pod of the plain tenant may wait: beside a kill, a restart and other work."""
+_PATIENCE_SECONDS: Final = 300.0
+"""So long a plain pod may wait while the API answers: beside a kill and other work."""
+_UP_SECONDS: Final = 900.0
+"""So long the API server may take to start, on a machine that is busy with other things."""
 _LARGEST_BODY: Final = 256 << 10
 _COMPARED: Final = re.compile(r"cache compared with the API: (.*)")
 _OLDER_SHARES: Final = (1 / 6, 5 / 12)
@@ -197,6 +199,8 @@ class Judge:
         """By namespace and scheduler."""
         self.waits: defaultdict[str, list[float]] = defaultdict(list)
         self.on_bound: list[Callable[[JsonObject], None]] = []
+        self.up_at = 0.0
+        """When the API server answered again: before, nothing could be bound."""
         self._waiting: dict[str, float] = {}
         self._replay = Replay()
         self.audits = 0
@@ -277,7 +281,7 @@ class Judge:
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']} ({now - since:.0f} s)"
             for uid, since in self._waiting.items()
             if (pod := self.pods[uid])["metadata"]["namespace"] != "hostile"
-            and now - since > seconds
+            and now - max(since, self.up_at) > seconds
         ]
 
     async def audit(self) -> None:
@@ -648,8 +652,8 @@ class Soak:
 
     async def _up(self) -> None:
         await self.api.begin()
-        await self._until(self._api_answers)
-        self._up_at = time.monotonic()
+        await self._until(self._api_answers, _UP_SECONDS)
+        self._up_at = self.judge.up_at = time.monotonic()
         self.server.up.set()
 
     # Hostile clients.
