@@ -459,7 +459,7 @@ async def test_what_no_list_has_gets_a_sentence() -> None:
             status, text = await window.get(address)
             assert (status, sentence in text) == (422, True), address
             assert f'href="{address.partition("?")[0]}">Show the list without filters' in text
-        assert "The list has 1 page, and not so many." in await shown(window, "/nodes?page=7")
+        assert "The list ends with page 1." in await shown(window, "/nodes?page=7")
         for path in ("/nothing", "/pods/a/b/c", "/claims"):
             status, text = await window.get(path)
             assert (status, f"there is no page {path}" in text) == (404, True)
