@@ -49,6 +49,7 @@ from stellwerk.plugins.registry import add_installed, installed_points, known_pl
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile, ProfileMoves
 from stellwerk.scheduler.profiles.shadows import Shadows
+from stellwerk.world.extenders import Extenders
 from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProfile
 from stellwerk.world.world import World
 
@@ -298,13 +299,7 @@ class ProfileLoader:
             {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
         )
         served = [
-            ServedProfile(
-                profile,
-                self._assemblies[profile.scheduler_name].framework,
-                random=self._random.get(profile.scheduler_name, self._world.random),
-                extenders=extenders.get(profile.scheduler_name),
-                activity=entry.activity,
-            )
+            self._served(entry, profile, extenders.get(profile.scheduler_name))
             for entry, profile in winners
         ]
         refusals: dict[str, str] = {}
@@ -313,6 +308,27 @@ class ProfileLoader:
                 message = f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
                 refusals.setdefault(_scheduler_name(entry), message)
         self._world.profiles.serve(served, refusals)
+
+    def _served(
+        self, entry: ProfileEntry, profile: LoadedProfile, extenders: Extenders | None
+    ) -> ServedProfile:
+        """The version as it is served; the same as before where all parts are, as of most it is."""
+        name = profile.scheduler_name
+        framework = self._assemblies[name].framework
+        random = self._random.get(name, self._world.random)
+        before = self._world.profiles.served.get(name)
+        if (
+            before is not None
+            and before.loaded is profile
+            and before.framework is framework
+            and before.random is random
+            and before.extenders is extenders
+            and before.activity is entry.activity
+        ):
+            return before
+        return ServedProfile(
+            profile, framework, random=random, extenders=extenders, activity=entry.activity
+        )
 
     def _take_up_shadows(self) -> None:
         """Let profiles with shadowOf decide beside those that serve."""
@@ -413,7 +429,7 @@ class ProfileLoader:
         auto = self._world.profiles.compatibility
         if (
             assembly is not None
-            and assembly.profile.spec == profile.spec
+            and (assembly.profile is profile or assembly.profile.spec == profile.spec)
             and assembly.compatibility == auto.of(profile.spec.compatibility)
         ):
             assembly.profile = profile

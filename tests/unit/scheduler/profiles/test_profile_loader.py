@@ -401,6 +401,18 @@ async def test_an_echo_of_the_status_changes_nothing(world: InProcess) -> None:
     assert world.profiles.served["a"].framework is framework
 
 
+async def test_what_serves_is_made_anew_for_the_profile_that_changed_alone(
+    world: InProcess,
+) -> None:
+    for name in ("a", "b"):
+        world.apply(make_profile(name))
+    before = world.profiles.served
+    world.apply(make_profile("b", generation=2, weights={"NodeResourcesFit": 2}))
+    after = world.profiles.served
+    assert after["a"] is before["a"]
+    assert after["b"].loaded.generation == 2
+
+
 async def test_instances_with_equal_arguments_are_kept(world: InProcess) -> None:
     world.apply(make_profile("a"))
     before = world.profiles.served["a"].framework
