@@ -24,6 +24,7 @@ from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.builders import make_node, make_pod, owned
+from tests.support.device_cases import DRIVER, claim, request
 from tests.support.in_process import make_profile
 from tests.support.kubectls import newest, program_of
 from tests.support.pod_groups import make_group
@@ -165,6 +166,13 @@ def fill(cluster: EmbeddedCluster) -> None:
     group = make_group("training", min_count=2)
     group["metadata"].pop("uid", None)
     api.create(api.kinds.resource("podgroups", "scheduling.k8s.io"), "default", group)
+    slices = api.kinds.resource("resourceslices", "resource.k8s.io")
+    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": "node-1", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    api.create(slices, "", {"metadata": {"name": "node-1"}, "spec": spec})
+    claims = api.kinds.resource("resourceclaims", "resource.k8s.io")
+    asked = claim("training", request())["spec"]
+    api.create(claims, "team", {"metadata": {"name": "training"}, "spec": asked})
     shadow = make_profile("packing-next", "packing-next", shadowOf="packing")
     del shadow["spec"]["schedulerName"]
     for profile in (make_profile("packing", "packing"), shadow):
