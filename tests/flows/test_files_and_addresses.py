@@ -7,6 +7,8 @@ in tests/unit/models/test_destinations.py.
 import asyncio
 import os
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from tests.flows.test_ending import cluster_for_operator
 from tests.support.builders import make_pod
 from tests.support.fake_extender import fake_extender
 from tests.support.in_process import make_profile
-from tests.support.processes import running
+from tests.support.machine_speed import without_cpu_seconds
+from tests.support.processes import Process, running
 from tests.support.running_operator import (
     is_active,
     operator_on,
@@ -31,7 +34,7 @@ from tests.support.running_operator import (
 )
 
 LONGEST_SECONDS = 2.0
-"""A test within the time that the issue gives: the status is written every second."""
+"""Until a profile's status says what is wrong: it is written every second."""
 
 
 def odd_files(folder: Path) -> dict[str, str]:
@@ -63,6 +66,17 @@ ADDRESSES = {
     "stranger": "http://extender.stranger.example",
     "stranger-with-tls": "https://extender.stranger.example",
 }
+
+
+def stopwatch(operator: Process) -> Callable[[], float]:
+    """Seconds from now on, but for those in which the operator and this test wait for a CPU."""
+
+    def seconds() -> float:
+        without = without_cpu_seconds(operator.process.pid) + without_cpu_seconds()
+        return time.monotonic() - without
+
+    began = seconds()
+    return lambda: seconds() - began
 
 
 def condition(cluster: EmbeddedCluster, profile: str, type_: str) -> JsonObject:
@@ -114,8 +128,8 @@ async def test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing(
         async with running(tmp_path / "run.log", "run", *arguments, *flags) as operator:
             await until(lambda: is_active(cluster, "default-scheduler"))
             pods = cluster.api.kinds.resource("pods")
-            started = asyncio.get_running_loop().time()
             files = odd_files(folder)
+            took_seconds = stopwatch(operator)
             for name, path in files.items():
                 create(cluster, name, urlPrefix=secure, tlsConfig={"caFile": path})
             for name, url in ADDRESSES.items():
@@ -133,9 +147,9 @@ async def test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing(
                 return condition(cluster, name, "ExtenderFilesUsable").get("status") == "False"
 
             await until(lambda: granted.calls)
-            assert asyncio.get_running_loop().time() - started < LONGEST_SECONDS
+            assert took_seconds() < LONGEST_SECONDS / 2
             await until(lambda: all(map(refused, ADDRESSES)) and all(map(unusable, files)))
-            assert asyncio.get_running_loop().time() - started < 2 * LONGEST_SECONDS
+            assert took_seconds() < LONGEST_SECONDS
             for name in ADDRESSES:
                 assert "--extender-allow" in condition(cluster, name, "Accepted")["message"]
             for name in files:
