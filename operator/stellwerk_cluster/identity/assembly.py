@@ -73,9 +73,8 @@ def make_identity(
     token = _admin_token(kept)
     static = (StaticToken(token, ADMIN), *options.tokens)
     without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
-    authenticator = Authenticator(
-        ServiceTokens(api, kept), static, without_credentials if options.anonymous else None
-    )
+    without_credentials = without_credentials if options.anonymous else None
+    authenticator = Authenticator(ServiceTokens(api, kept), static, without_credentials, api.now)
     authorizer: Authorizer = AlwaysAllow()
     create_roles(api)
     if options.service_accounts:
