@@ -72,9 +72,10 @@ def make_identity(
     kept = kept or SecretFiles()
     token = _admin_token(kept)
     static = (StaticToken(token, ADMIN), *options.tokens)
-    without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
-    without_credentials = without_credentials if options.anonymous else None
-    authenticator = Authenticator(ServiceTokens(api, kept), static, without_credentials, api.now)
+    others = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
+    authenticator = Authenticator(
+        ServiceTokens(api, kept), static, others if options.anonymous else None, api.now
+    )
     authorizer: Authorizer = AlwaysAllow()
     create_roles(api)
     if options.service_accounts:
