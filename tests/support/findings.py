@@ -202,7 +202,7 @@ FINDINGS: Final[dict[int, Finding]] = {
         (f"{_RULES}test_deep_bodies_are_refused",),
     ),
     8: Finding(
-        "the user's token goes to whoever answers",
+        "the user's token goes to any peer that answers",
         "the key whose SHA-256 the leader writes into the lease, in the handshake",
         "",
         ("requests to another key",),
@@ -279,7 +279,7 @@ FINDINGS: Final[dict[int, Finding]] = {
         ),
     ),
     15: Finding(
-        "connections of the embedded API live for ever",
+        "connections of the embedded API never end",
         "1,000 connections, 256 of unknown peers, 16 MiB; watchers that do not read are cut off",
         "",
         ("embedded flood memory", "embedded flood descriptors", "embedded flood wait"),
