@@ -38,7 +38,7 @@ def found_again(cache: ResultCache, snapshot: Snapshot, names: range) -> list[bo
     for name in reversed(names):
         snapshot.usage_changes.append(0)
         columns = cache.columns(name)
-        there.append(columns.made_at != snapshot.usage_changes.position)
+        there.append(columns.kept)
     return there
 
 
