@@ -19,10 +19,10 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, SKIP, CycleState, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.resources.amounts import offered_at, used_at, within_offer
+from stellwerk.plugins.resources.amounts import offered_and_used_at, within_offer
 from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.snapshot import NodeView
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _PAIR: Final = 2
@@ -60,7 +60,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         after = [(name, request) for name, _, request in scored]
         row = nodes.only_row
         if row is not None:
-            change = _balance_at(nodes, row, after) - _balance_at(nodes, row, before)
+            present = _balance_at(nodes.snapshot, row, before)
+            change = _balance_at(nodes.snapshot, row, after) - present
             return np.array([_HALF + (_HALF + change) // 2], np.int64)
         score = _balance(nodes, after)
         score -= self._present_balance(nodes, before)
@@ -89,17 +90,17 @@ def _balance_of(nodes: NodeView, requests: Requests) -> IntColumn:
     row = nodes.only_row
     if row is None:
         return _balance(nodes, requests)
-    return np.array([_balance_at(nodes, row, requests)], np.int64)
+    return np.array([_balance_at(nodes.snapshot, row, requests)], np.int64)
 
 
-def _balance_at(nodes: NodeView, row: int, requests: Requests) -> int:
+def _balance_at(snapshot: Snapshot, row: int, requests: Requests) -> int:
     """The `_balance` of one row."""
     shares = []
     for name, request in requests:
-        offer = offered_at(nodes, row, name)
+        offer, present = offered_and_used_at(snapshot, row, name, for_scoring=False)
         if offer:
             # Each side is rounded to float64 first, as in Go and NumPy; Python divides exactly.
-            within = min(used_at(nodes, row, name) + request, offer)
+            within = min(present + request, offer)
             shares.append(float(within) / float(offer))
     deviation = 0.0
     if len(shares) == _PAIR:

@@ -594,8 +594,8 @@ class NodeView:
         self.size: int = self.rows.stop if isinstance(self.rows, slice) else len(self.rows)
         """n, as `len`."""
         self.only_row: int | None = None
-        """The row of a view of one, for arithmetic in plain integers; None: more or fewer."""
-        if self.size == 1:
+        """The row of a view of one without overlay, for arithmetic in plain integers."""
+        if self.size == 1 and overlay is None:
             self.only_row = 0 if isinstance(self.rows, slice) else int(self.rows[0])
 
     def __len__(self) -> int:

@@ -34,44 +34,36 @@ def row_of(snapshot: Snapshot, resource: str) -> int | None:
     return snapshot.resource_index(resource) if found is None else found
 
 
-def offered(nodes: NodeView, resource: str) -> Amount:
-    """The amount that nodes can give to pods; 0 where a node lacks the resource."""
-    row = nodes.only_row
-    return nodes.allocatable(resource) if row is None else offered_at(nodes, row, resource)
+def offered_and_used(nodes: NodeView, resource: str) -> tuple[Amount, Amount] | None:
+    """(The amount that nodes can give to pods, what the pods on them request of it).
 
-
-def offered_at(nodes: NodeView, row: int, resource: str) -> int:
-    """The same of the only row of a view."""
-    resource_row = row_of(nodes.snapshot, resource)
-    return 0 if resource_row is None else nodes.snapshot.allocatable.item(resource_row, row)
-
-
-def used(nodes: NodeView, resource: str) -> Amount:
-    """The amount that the pods on the nodes request."""
-    row = nodes.only_row
-    return nodes.requested(resource) if row is None else used_at(nodes, row, resource)
-
-
-def used_at(nodes: NodeView, row: int, resource: str) -> int:
-    """The same of the only row of a view."""
-    resource_row = row_of(nodes.snapshot, resource)
+    None: no node offers the resource.
+    """
+    snapshot, row = nodes.snapshot, nodes.only_row
+    resource_row = row_of(snapshot, resource)
     if resource_row is None:
-        return 0
-    amount = nodes.snapshot.requested.item(resource_row, row)
-    return (
-        amount if nodes.overlay is None else amount + int(nodes.overlay.requested(resource_row)[0])
-    )
+        return None
+    if row is None:
+        return nodes.allocatable(resource), nodes.requested(resource)
+    return snapshot.allocatable.item(resource_row, row), snapshot.requested.item(resource_row, row)
 
 
-def used_for_scoring_at(nodes: NodeView, row: int, resource: str) -> int:
-    """The same, with cpu and memory as if containers without a request had a small one."""
-    index = _NONZERO_INDEX.get(resource)
+def offered_and_used_at(
+    snapshot: Snapshot, row: int, resource: str, *, for_scoring: bool
+) -> tuple[int, int]:
+    """The same of one row, (0, 0) where no node offers the resource.
+
+    `for_scoring`: cpu and memory in use as if containers without a request had a small one.
+    """
+    resource_row = row_of(snapshot, resource)
+    if resource_row is None:
+        return 0, 0
+    index = _NONZERO_INDEX.get(resource) if for_scoring else None
     if index is None:
-        return used_at(nodes, row, resource)
-    amount = nodes.snapshot.nonzero_requested.item(index, row)
-    return (
-        amount if nodes.overlay is None else amount + int(nodes.overlay.nonzero_requested(index)[0])
-    )
+        present = snapshot.requested.item(resource_row, row)
+    else:
+        present = snapshot.nonzero_requested.item(index, row)
+    return snapshot.allocatable.item(resource_row, row), present
 
 
 def within_offer(present: IntColumn, request: int, offer: Offer) -> npt.NDArray[Any]:

@@ -20,13 +20,12 @@ from stellwerk.models.plugin_args import (
 from stellwerk.models.pod_resources import is_scalar_resource
 from stellwerk.plugins.resources.amounts import (
     is_counted,
-    offered_at,
-    used_for_scoring_at,
+    offered_and_used_at,
     whole_percent,
     within_offer,
 )
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.snapshot import NodeView
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Strategy: TypeAlias = Callable[[NodeView, Mapping[str, int]], IntColumn]
 """(nodes, requests of the incoming pod) → (n,) int64 scores, 0–100."""
@@ -91,8 +90,9 @@ def _mean(
 ) -> IntColumn:
     """The mean of what is free, or else used, in percent of what is offered."""
     scored = scored_resources(resources, requests)
-    if nodes.only_row is not None:
-        return np.array([_mean_at(nodes, nodes.only_row, scored, free=free)], np.int64)
+    row = nodes.only_row
+    if row is not None:
+        return np.array([_mean_at(nodes.snapshot, row, scored, free=free)], np.int64)
     total: npt.NDArray[np.float64] | None = None
     weights: IntColumn | int = 0
     for name, weight, request in scored:
@@ -113,13 +113,13 @@ def _mean(
 
 
 def _mean_at(
-    nodes: NodeView, row: int, scored: Sequence[tuple[str, int, int]], *, free: bool
+    snapshot: Snapshot, row: int, scored: Sequence[tuple[str, int, int]], *, free: bool
 ) -> int:
     total = weights = 0
     for name, weight, request in scored:
-        offer = offered_at(nodes, row, name)
+        offer, present = offered_and_used_at(snapshot, row, name, for_scoring=True)
         if offer:
-            part = min(used_for_scoring_at(nodes, row, name) + request, offer)
+            part = min(present + request, offer)
             total += (offer - part if free else part) * MAX_NODE_SCORE // offer * weight
             weights += weight
     return total // weights if weights else 0
