@@ -130,7 +130,7 @@ ChangeLog: TypeAlias = Changes[int]
 """Rows that changed."""
 
 
-class Offer(NamedTuple):
+class OfferColumns(NamedTuple):
     """What nodes offer of one resource, as scores divide by it.
 
     Both columns are float64, which is divided in a fifth of int64's time; int64 where an amount is
@@ -145,7 +145,7 @@ class Offer(NamedTuple):
     """Whether every node offers some."""
 
     @classmethod
-    def of(cls, amounts: IntColumn, alive: Mask) -> "Offer":
+    def of(cls, amounts: IntColumn, alive: Mask) -> "OfferColumns":
         """What the nodes in rows that are alive offer."""
         whole: npt.NDArray[Any] = amounts
         if amounts.max(initial=0) < DIVISIBLE:

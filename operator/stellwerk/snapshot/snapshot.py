@@ -27,7 +27,7 @@ from stellwerk.snapshot.columns import (
     IntColumn,
     LabelColumn,
     Mask,
-    Offer,
+    OfferColumns,
     RowColumn,
     grown,
 )
@@ -84,7 +84,7 @@ class Snapshot:
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._free_taint_sets: list[int] = []
         self._free: list[int] = []
-        self._offers: dict[int, Offer] = {}
+        self._offers: dict[int, OfferColumns] = {}
         """By resource row, those that were asked for since an offer changed."""
         self.node_changes = ChangeLog()
         """Rows whose node object changed (or appeared, or left)."""
@@ -221,11 +221,11 @@ class Snapshot:
             return self._add_resources([resource])[resource]
         return row
 
-    def offer(self, resource_row: int) -> Offer:
+    def offer(self, resource_row: int) -> OfferColumns:
         """A row of `allocatable`, as scores divide by it."""
         found = self._offers.get(resource_row)
         if found is None:
-            found = Offer.of(self.allocatable[resource_row], self.alive)
+            found = OfferColumns.of(self.allocatable[resource_row], self.alive)
             self._offers[resource_row] = found
         return found
 
@@ -630,13 +630,13 @@ class NodeView:
             return np.zeros(len(self), np.int64)
         return self.gather(self.snapshot.allocatable[row])
 
-    def offer(self, resource: str) -> Offer:
+    def offer(self, resource: str) -> OfferColumns:
         """The same as scores divide by it."""
         row = self.snapshot.resource_index(resource)
         if row is None:
-            return Offer(np.zeros(len(self)), np.ones(len(self)), everywhere=False)
+            return OfferColumns(np.zeros(len(self)), np.ones(len(self)), everywhere=False)
         amounts, divisors, everywhere = self.snapshot.offer(row)
-        return Offer(self.gather(amounts), self.gather(divisors), everywhere)
+        return OfferColumns(self.gather(amounts), self.gather(divisors), everywhere)
 
     def requested(self, resource: str) -> IntColumn:
         """(n,) int64, what pods on the node request; of resource "pods" their number."""

@@ -18,7 +18,7 @@ from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequested
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.resources.amounts import whole_percent, within_offer
-from stellwerk.snapshot.columns import DIVISIBLE, Offer
+from stellwerk.snapshot.columns import DIVISIBLE, OfferColumns
 from tests.support.cluster_strategies import GPU, Cluster, clusters
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 
@@ -281,7 +281,7 @@ def test_percents_are_those_of_whole_numbers_however_large(
 ) -> None:
     """Amounts beside a whole percent, where a quotient that is rounded would be another one."""
     amounts = np.array(offers, np.int64)
-    offer = Offer.of(amounts, np.ones(len(offers), np.bool_))
+    offer = OfferColumns.of(amounts, np.ones(len(offers), np.bool_))
     assert (offer.amounts.dtype == np.float64) == (max(offers) < DIVISIBLE)
     for used in (np.full(len(offers), present), amounts * percent // 100):
         part = within_offer(used, max(request, -int(used.min())), offer)

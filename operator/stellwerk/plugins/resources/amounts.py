@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
-from stellwerk.snapshot.columns import IntColumn, Offer
+from stellwerk.snapshot.columns import IntColumn, OfferColumns
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Amount: TypeAlias = IntColumn | int
@@ -66,7 +66,7 @@ def offered_and_used_at(
     return snapshot.allocatable.item(resource_row, row), present
 
 
-def within_offer(present: IntColumn, request: int, offer: Offer) -> npt.NDArray[Any]:
+def within_offer(present: IntColumn, request: int, offer: OfferColumns) -> npt.NDArray[Any]:
     """(n,) a new column of the offer's type, what is used with the pod, at most what is offered.
 
     Amounts that float64 rounds are above every offer that is float64.
@@ -76,7 +76,7 @@ def within_offer(present: IntColumn, request: int, offer: Offer) -> npt.NDArray[
     return total
 
 
-def whole_percent(part: npt.NDArray[Any], offer: Offer) -> npt.NDArray[np.float64]:
+def whole_percent(part: npt.NDArray[Any], offer: OfferColumns) -> npt.NDArray[np.float64]:
     """(n,) float64, the part in percent of what is offered, rounded down; the part is lost."""
     part *= MAX_NODE_SCORE
     if part.dtype != np.float64:
