@@ -331,7 +331,7 @@ class BindingTasks:
 
     def __init__(self, limit: int = MAX_BINDINGS_IN_FLIGHT) -> None:
         self._limit = limit
-        self._goes_on_below = limit - limit // _SLOTS_AT_ONCE
+        self._goes_on_at = limit - limit // _SLOTS_AT_ONCE
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._without_slot: set[str] = set()
         """Bindings that wait on Permit or PreBind."""
@@ -421,7 +421,7 @@ class BindingTasks:
         taken = len(self._tasks) - len(self._without_slot)
         if taken >= self._limit:
             self._free.clear()
-        elif taken < self._goes_on_below:
+        elif taken <= self._goes_on_at:
             self._free.set()
 
 
