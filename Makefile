@@ -129,6 +129,10 @@ bench-scale: $(READY) ## 50,000 nodes and 500,000 pods: memory, time until ready
 	@$(BIN)/python -m tests.benchmarks.bench_scale --events
 	@$(BIN)/python -m tests.benchmarks.bench_drain --nodes 50000 --init 500000 --stored --pods 2000
 
+.PHONY: security-table
+security-table: $(READY) ## run the tests of the findings in docs/security.md, and write its table anew (about three minutes)
+	@$(BIN)/python -m tests.support.findings
+
 .PHONY: bench-storm
 bench-storm: $(READY) ## the cost of 1,000 node updates/s while 10,000 pods wait
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks/test_storm.py

@@ -10,14 +10,13 @@ and no run is checked before all have recovered.
 import argparse
 import asyncio
 import signal
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from tests.benchmarks.suite import machine
+from tests.benchmarks.provenance import caption, provenance
 from tests.support.builders import make_node
 from tests.support.in_process import make_profile
 from tests.support.replicas import OWN_LEASE, History, Replica, pod_names, replicas
@@ -152,7 +151,7 @@ async def _watch(
 
 async def main(cases: list[Case], lease_seconds: float) -> None:
     """Print the table with its caption: a row for each way of failing."""
-    measured = machine()
+    measured = provenance()
     print(
         "| the leader | kube-scheduler: without a leader for up to | without a binding for "
         "| decides after it has the lease | stale writes | exit |\n|---|---|---|---|---|---|",
@@ -160,11 +159,7 @@ async def main(cases: list[Case], lease_seconds: float) -> None:
     )
     for case in cases:
         print(row(case, await failovers(case, lease_seconds), lease_seconds), flush=True)
-    print(
-        f"\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, load average "
-        f"{measured['load']} before, Python {measured['python']}: `python -m "
-        f"{' '.join(['tests.benchmarks.bench_failover', *sys.argv[1:]])}`"
-    )
+    print(f"\n{caption(measured)}")
 
 
 def row(case: Case, outcomes: list[Outcome], lease_seconds: float) -> str:

@@ -8,7 +8,6 @@ measured one after the other, by wall clock; less than four minutes.
 
 import argparse
 import asyncio
-import sys
 import tempfile
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.benchmarks import flood_http
 from tests.benchmarks.bench_drain import stellwerk
 from tests.benchmarks.embedded_api import embedded_api
 from tests.benchmarks.flood import Load, Waits, run
-from tests.benchmarks.suite import machine
+from tests.benchmarks.provenance import caption, provenance
 
 _COLUMNS = (
     "phase",
@@ -45,7 +44,7 @@ def show(waits: Waits) -> None:
 
 def over_http(load: Load) -> None:
     """Print both floods, the phases side by side, with the caption for docs/reliability.md."""
-    measured = machine()
+    measured = provenance()
     print(f"| {load.flood:,} pods | | undisturbed | while it comes | while it waits |")
     print("|---" * 5 + "|", flush=True)
     became = []
@@ -63,11 +62,7 @@ def over_http(load: Load) -> None:
             f"{name}: {flood.created:,} in {flood.created_seconds:.0f} s, "
             f"{flood.reported:,} reported"
         )
-    print(
-        f"\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, load average "
-        f"{measured['load']} before, Python {measured['python']}; {'; '.join(became)}: "
-        f"`python -m tests.benchmarks.bench_flood {' '.join(sys.argv[1:])}`"
-    )
+    print(f"\n{'; '.join(became)}. {caption(measured)}")
 
 
 def main() -> None:

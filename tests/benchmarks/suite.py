@@ -8,13 +8,12 @@ alone (`--part`) takes the place of its earlier figures, and leaves the others.
 
 import argparse
 import json
-import os
-import platform
 import re
 import shlex
+import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from stellwerk_simulation.workloads import CONSTRAINED, KINDS
 from tests.benchmarks import bench_decide, bench_drain, bench_events
 from tests.benchmarks.chart import line_chart
 from tests.benchmarks.drain import Load, Scheduler
+from tests.benchmarks.provenance import caption, provenance
 
 Rows = list[JsonObject]
 
@@ -41,23 +41,8 @@ _PEAK_MIB: Final = 350
 _READY_SECONDS: Final = 10.0
 _LATENCY_MS: Final = {100.0: (6, 32), 200.0: (13, 179)}
 """kube-scheduler's p50 and p99 from creation to binding, by pods per second."""
-_FASTER: Final = {
-    "basic": 1.75,
-    "spread": 3.0,
-    "prefspread": 2.5,
-    "anti": 3.5,
-    "prefanti": 3.5,
-    "aff": 4.0,
-    "zipf": 1.75,
-    "unique": 1.5,
-}
-"""At least so many times the pods per second of kube-scheduler, at the same API server."""
-_PREEMPTION_SHARE: Final = 0.5
-"""At most this share of its time until every preemptor is bound."""
 _BACKLOG: Final[dict[str, Any]] = {"nodes": _REFERENCE_NODES, "init": 1000, "pods": 4000}
-_PREEMPTION: Final = Load("preempt", nodes=1000, pods=500)
-_ROUNDS: Final = 3
-"""Of preemption and of steady rates, which vary most; the pair with the middle ratio is shown."""
+_COMPARED_BACKLOG: Final[dict[str, Any]] = _BACKLOG | {"pods": 2000}
 
 
 def decisions() -> Rows:
@@ -88,6 +73,31 @@ def _paced(rate: float) -> Load:
     return Load("basic", nodes=_REFERENCE_NODES, init=1000, pods=int(15 * rate), rate=rate)
 
 
+_COMPARED: Final = (
+    *(
+        (Load(kind, **_COMPARED_BACKLOG), goal)
+        for kind, goal in {
+            "basic": 3.5,
+            "zipf": 3.0,
+            "unique": 3.5,
+            "spread": 8.0,
+            "prefspread": 8.0,
+            "aff": 11.0,
+            "anti": 9.0,
+            "prefanti": 9.0,
+        }.items()
+    ),
+    *(
+        (Load(kind, **_COMPARED_BACKLOG | {"nodes": 20_000}), goal)
+        for kind, goal in {"basic": 6.0, "spread": 11.0}.items()
+    ),
+    (Load("preempt", nodes=1000, pods=500), 0.35),
+    (_paced(100), 0.5),
+    (_paced(200), 0.15),
+)
+"""Loads for two schedulers, with the goal for the ratio of the figure that `_judged_by` names."""
+
+
 def start() -> Rows:
     """Memory, and time to ready, with 50,000 pods that are listed first."""
     return [bench_drain.measure(Load("basic", nodes=_REFERENCE_NODES, init=50_000, pods=1000))]
@@ -105,32 +115,20 @@ def stages() -> Rows:
     return rows
 
 
-def comparison(kubeconfig: Path, other: Scheduler) -> Rows:
-    """Another scheduler and Stellwerk in turn at the same API server: one row a workload."""
-    rounds = [(Load(kind, **_BACKLOG), 1) for kind in KINDS]
-    rounds += [(load, _ROUNDS) for load in (_PREEMPTION, *map(_paced, _LATENCY_MS))]
-    rows = []
-    for load, times in rounds:
-        figures = list(bench_drain.compare(load, kubeconfig, other, rounds=times))
-        pairs = [
-            {"kind": load.kind, "rate": load.rate, "other": theirs, "stellwerk": ours}
-            for theirs, ours in zip(figures[::2], figures[1::2], strict=True)
-        ]
-        rows.append(sorted(pairs, key=_ratio)[times // 2])
+def comparison(kubeconfig: Path, other: Scheduler, rounds: int) -> Rows:
+    """Another scheduler and Stellwerk in turn at the same API server: the pairs of each load."""
+    rows: Rows = []
+    for load, goal in _COMPARED:
+        figures = list(bench_drain.compare(load, kubeconfig, other, rounds))
+        pairs = list(zip(figures[::2], figures[1::2], strict=True))
+        rows.append({**asdict(load), "goal": goal, "pairs": pairs})
     return rows
 
 
-def _compared(row: JsonObject) -> str:
-    """The figure by which a workload is judged."""
+def _judged_by(row: JsonObject) -> str:
     if row["rate"]:
         return "p99_ms"
     return "total_s" if row["kind"] == "preempt" else "pods_per_s"
-
-
-def _ratio(row: JsonObject) -> float:
-    key = _compared(row)
-    ratio: float = row["stellwerk"][key] / row["other"][key]
-    return ratio
 
 
 PARTS: Final[dict[str, Callable[[], Rows]]] = {
@@ -248,30 +246,37 @@ def _stage_table(rows: Rows) -> str:
 def _comparison_table(rows: Rows) -> str:
     body = []
     for row in rows:
-        other, ours, key = row["other"], row["stellwerk"], _compared(row)
+        pairs, key = row["pairs"], _judged_by(row)
+        what, digits, goal = f"{row['kind']}, pods/s", 0, f"at least {row['goal']:g}"
         if row["rate"]:
-            what, better = f"{row['rate']:.0f} pods/s, p99 ms", "at most 1.00"
+            what, goal = f"{row['rate']:.0f} pods/s, p99 ms", f"at most {row['goal']:g}"
         elif row["kind"] == "preempt":
-            what, better = "preempt, s", f"at most {_PREEMPTION_SHARE:.2f}"
-        else:
-            what, better = f"{row['kind']}, pods/s", f"at least {_FASTER[row['kind']]:.2f}"
-        cpu = [other["cpu_ms_per_pod"], ours["cpu_ms_per_pod"]]
-        if row["kind"] == "preempt":
-            # The first one is bound late: what was spent before belongs to it.
-            cpu = [round(1000 * each["cpu_s"] / each["bound"], 2) for each in (other, ours)]
+            what, digits, goal = "preempt, s", 1, f"at most {row['goal']:g}"
+        if row["nodes"] > _REFERENCE_NODES:
+            what = f"{row['nodes']:,} nodes: {what}"
+        theirs, ours = zip(*pairs, strict=True)
+        cpu = [statistics.median(map(_cpu_ms_per_pod, each)) for each in (theirs, ours)]
         body.append(
             [
                 what,
-                other[key],
-                ours[key],
-                f"{_ratio(row):.2f}",
-                better,
-                *cpu,
+                *(", ".join(f"{each[key]:.{digits}f}" for each in of) for of in (theirs, ours)),
+                ", ".join(f"{our[key] / their[key]:.2f}" for their, our in pairs),
+                goal,
+                *(f"{each:.2f}" for each in cpu),
                 f"{cpu[1] / cpu[0]:.2f}",
+                ", ".join(f"{max(each['peak_mib'] for each in of)}" for of in (theirs, ours)),
             ]
         )
-    head = ["workload", "other", "Stellwerk", "ratio", "target"]
-    return _table([*head, "other: CPU ms/pod", "Stellwerk: CPU ms/pod", "ratio"], body)
+    head = ["workload", "other", "Stellwerk", "ratio of each pair", "goal"]
+    head += ["other: CPU ms/pod", "Stellwerk: CPU ms/pod", "ratio", "MiB of both"]
+    return _table(head, body)
+
+
+def _cpu_ms_per_pod(figures: JsonObject) -> float:
+    if figures["kind"] == "preempt":
+        # The first one is bound late: what was spent before belongs to it.
+        return float(1000 * figures["cpu_s"] / figures["bound"])
+    return float(figures["cpu_ms_per_pod"])
 
 
 _TABLES: Final[dict[str, Callable[[Rows], str]]] = {
@@ -314,29 +319,9 @@ def charts(results: JsonObject) -> dict[str, str]:
 # --- all of it ------------------------------------------------------------------------------------
 
 
-def machine() -> JsonObject:
-    """Where and when figures were made, and how."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-
-
 def section(part: str, result: JsonObject) -> str:
     """A part's table, with where it comes from."""
-    measured = result["measured"]
-    return (
-        f"{_TABLES[part](result['rows'])}\n\n"
-        f"{measured['date']}, {measured['cores']} cores of {measured['cpu']}, load average "
-        f"{measured['load']} before, Python {measured['python']}: `{measured['command']}`"
-    )
+    return f"{_TABLES[part](result['rows'])}\n\n{caption(result['measured'])}"
 
 
 def documented(text: str, results: JsonObject) -> str:
@@ -367,18 +352,19 @@ def main() -> None:
     parser.add_argument("--other-cmd", help="another scheduler: measure the comparison only")
     parser.add_argument("--other-name", default="default-scheduler", help="its schedulerName")
     parser.add_argument("--kubeconfig", type=Path, help="a scratch cluster for the comparison")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of each load for it")
     options = parser.parse_args()
     parts: dict[str, Callable[[], Rows]] = {part: PARTS[part] for part in options.part or PARTS}
     if options.other_cmd:
         if options.kubeconfig is None:
             parser.error("--other-cmd needs --kubeconfig")
         other = Scheduler(options.other_cmd, options.other_name)
-        parts = {"comparison": lambda: comparison(options.kubeconfig, other)}
+        parts = {"comparison": lambda: comparison(options.kubeconfig, other, options.rounds)}
     options.out.mkdir(parents=True, exist_ok=True)
     earlier = options.out / "results.json"
     results: JsonObject = json.loads(earlier.read_text("utf-8")) if earlier.exists() else {}
     for part, measure in parts.items():
-        measured = machine() | {"command": _command(part, options.other_cmd)}
+        measured = provenance(_command(part, options.other_cmd))
         results[part] = {"measured": measured, "rows": measure()}
         print(f"\n{part}\n\n{section(part, results[part])}", flush=True)
         write(results, options.out, options.document)

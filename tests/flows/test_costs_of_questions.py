@@ -18,6 +18,7 @@ from stellwerk.models.answers.what_if import Supposition, WhatIf
 from stellwerk.serving.http import LIMITS
 from stellwerk.world.world import World
 from tests.support.builders import make_node, make_pod
+from tests.support.findings import hold
 from tests.support.hostile_objects import OBJECTS
 from tests.support.hostile_world import MIB, hostile_world
 from tests.support.machine_speed import addition_seconds
@@ -173,8 +174,8 @@ async def test_no_step_of_an_answer_takes_long_at_5000_nodes() -> None:
     for name in slowest:
         print(f"{name}: {long[name]:.1f} ms, {large[name]:+.0f} MiB")  # noqa: T201 figures
     assert answered > len(PODS)
-    assert {name: long[name] for name in long if long[name] > 20} == {}
-    assert {name: large[name] for name in large if large[name] > 64} == {}
+    hold("question step", max(long.values()))
+    hold("question memory", max(large.values()))
 
 
 def eight_bodies() -> list[dict[str, Any]]:
@@ -214,5 +215,5 @@ async def test_eight_bodies_that_once_stopped_the_leader_are_refused_or_answered
     async with hostile_world(20) as hostile:
         for body in eight_bodies():
             took, answer = steps_of(hostile.world.operator.world, orjson.dumps(body))
-            assert sum(took) < 2
+            hold("eight bodies", 1000 * sum(took))
             assert answer is None or answer.unplaced[0].message.startswith("too complex")

@@ -34,7 +34,7 @@ def judge(status: int, told: str) -> dict[str, int]:
 
 async def test_a_few_changed_bytes_harm_no_reader(tmp_path: Path) -> None:
     given = judge(*await fuzzed(tmp_path, 1, SEED, 100))
-    assert len(given) == 17
+    assert len(given) == 18
     assert min(given.values()) > 0
 
 

@@ -13,6 +13,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support import chart_files
+from tests.support.findings import hold
 from tests.support.kubectls import helm, newest, program_of
 from tests.support.repository import ROOT
 from tests.support.running_operator import install
@@ -247,6 +248,7 @@ def test_each_direction_of_the_network_is_open_until_its_addresses_are_named() -
     assert [each["ipBlock"]["cidr"] for each in api["to"]] == ["10.96.0.1/32", "10.0.0.2/32"]
     assert {each["port"] for each in dns["ports"]} == {53}
     assert extenders["to"] == [{"podSelector": {"matchLabels": {"app": "gpu"}}}]
+    hold("directions", sum(not each for each in (ingress["from"], api["to"], extenders["to"])))
 
 
 def test_the_notes_say_which_direction_is_open() -> None:

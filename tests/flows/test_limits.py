@@ -26,6 +26,7 @@ from stellwerk_cluster import cluster
 from tests.support import limited_ports
 from tests.support.builders import make_pod
 from tests.support.enforced_process import EnforcedCluster, enforced_cluster
+from tests.support.findings import hold
 from tests.support.limited_ports import (
     ELSEWHERE,
     LimitedPort,
@@ -101,8 +102,8 @@ async def test_what_is_no_request_of_the_port_is_refused_before_a_handler(
         "a length of 5,000 digits": 400,
     }
     lines = [each for each in caplog.records if each.name != "asyncio"]
-    assert [each.getMessage() for each in lines if each.exc_info] == []
-    assert len(lines) <= 10, [each.getMessage() for each in lines]
+    hold("tracebacks", sum(each.exc_info is not None for each in lines))
+    hold("lines of log", len(lines))
 
 
 async def test_a_body_that_is_not_encoded_as_it_says_writes_no_traceback(
@@ -483,15 +484,15 @@ def is_back(before: tuple[float, int], after: tuple[float, int]) -> bool:
     return after[0] - before[0] < 10 and after[1] - before[1] <= 2
 
 
-def judge(flooded: Flooded, descriptors: int) -> None:
-    """Hold what a flood has cost to the bounds."""
+def judge(flooded: Flooded, port: str) -> None:
+    """Hold what a flood has cost to the bounds of that port."""
     assert flooded.tried >= 3500
     assert flooded.opened >= 1000
-    assert flooded.most[0] - flooded.before[0] < 32
+    hold(f"{port} flood memory", flooded.most[0] - flooded.before[0])
     assert flooded.after[0] - flooded.before[0] < 10
-    assert flooded.most[1] <= descriptors
+    hold(f"{port} flood descriptors", flooded.most[1])
     assert flooded.after[1] - flooded.before[1] <= 2
-    assert flooded.waits[len(flooded.waits) // 2] < 0.2
+    hold(f"{port} flood wait", 1000 * flooded.waits[len(flooded.waits) // 2])
 
 
 @FLOODS
@@ -518,7 +519,7 @@ async def test_a_flood_of_connections_costs_no_memory_and_nobody_elses_probe(
             logged = operator.log.read_text(encoding="utf-8")
             assert await operator.stop() == 0
     print(f"RSS aside, pods bound in a second before and beside: {rates}")  # noqa: T201 figures
-    judge(flooded, descriptors=300)
+    judge(flooded, "operator")
     # Beside other tests, a few of eight hundred pods are late without any flood.
     assert rates[1] >= (0.95 if seconds >= 120 else 0.8) * rates[0]
     assert "Traceback" not in logged
@@ -543,7 +544,7 @@ async def test_a_flood_of_the_page_costs_no_memory_and_nobody_elses_request(
         flooded = await floods(port, page, tmp_path, seconds)
         logged = page.log.read_text(encoding="utf-8")
     await leader.close()
-    judge(flooded, descriptors=300)
+    judge(flooded, "page")
     assert "Traceback" not in logged
 
 
@@ -557,7 +558,7 @@ async def test_a_flood_of_the_embedded_api_costs_no_memory_and_nobody_elses_requ
         await asyncio.sleep(2)
         flooded = await floods(port, enforced.process, tmp_path, seconds)
         logged = enforced.process.log.read_text(encoding="utf-8")
-    judge(flooded, descriptors=1100)
+    judge(flooded, "embedded")
     assert "Traceback" not in logged
 
 

@@ -24,7 +24,7 @@ from tests.support.repository import ROOT
 try:
     from playwright.async_api import Browser, Page, async_playwright, expect
 
-    from tests.support.page_tour import SIZES, Look, Size, looked_at, toured
+    from tests.support.page_tour import SIZES, Look, Size, Tour, looked_at, toured
 except ImportError:
     if os.environ.get("STELLWERK_REQUIRE_TOOLS"):
         raise
@@ -100,6 +100,19 @@ async def window(chromium: Browser, url: str, **context: Any) -> AsyncIterator[W
     finally:
         await opened.close()
     assert watched.wrong == []
+
+
+@asynccontextmanager
+async def touring(
+    require_tool: Callable[[str], str], size: Size
+) -> AsyncIterator[tuple[Tour, Watched]]:
+    """A cluster of a size, and a window of its page."""
+    async with (
+        toured(size) as tour,
+        browser(require_tool) as chromium,
+        window(chromium, tour.url) as it,
+    ):
+        yield tour, it
 
 
 class Sandbox:
@@ -233,11 +246,7 @@ FORMS = {
 async def test_every_form_is_filled_in_and_sent_by_keyboard_alone(
     require_tool: Callable[[str], str],
 ) -> None:
-    async with (
-        toured(Size(3)) as tour,
-        browser(require_tool) as chromium,
-        window(chromium, tour.url) as it,
-    ):
+    async with touring(require_tool, Size(3)) as (_, it):
         page, keys = it.page, it.page.keyboard
         for place, (typed, said) in FORMS.items():
             await it.go(place)
@@ -261,11 +270,7 @@ async def test_every_form_is_filled_in_and_sent_by_keyboard_alone(
 async def test_tab_passes_everything_in_order_and_is_trapped_nowhere(
     require_tool: Callable[[str], str],
 ) -> None:
-    async with (
-        toured(Size(3)) as tour,
-        browser(require_tool) as chromium,
-        window(chromium, tour.url) as it,
-    ):
+    async with touring(require_tool, Size(3)) as (tour, it):
         for place in tour.places.values():
             await it.go(place)
             count = await it.page.evaluate(PASSED_BY_TAB)
@@ -315,11 +320,7 @@ LOOKS: Mapping[Size, Sequence[Look]] = {Size(3, longest=True): [(380, "light"), 
 async def test_every_page_fits_and_axe_finds_nothing_on_it(
     size: Size, require_tool: Callable[[str], str]
 ) -> None:
-    async with (
-        toured(size) as tour,
-        browser(require_tool) as chromium,
-        window(chromium, tour.url) as it,
-    ):
+    async with touring(require_tool, size) as (tour, it):
         assert await looked_at(it.page, tour, LOOKS.get(size, ())) == []
 
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.benchmarks.suite import machine
+from tests.benchmarks.provenance import caption, provenance
 from tests.support.fault_cases import CASES, LONG_OUTAGE
 from tests.support.fault_load import Load
 from tests.support.fault_runs import Case, Outcome, run_case
@@ -105,11 +105,7 @@ def documented(text: str, section: str) -> str:
 
 
 def _section(rows: list[Row], measured: dict[str, Any]) -> str:
-    return (
-        f"{matrix(rows)}\n\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, "
-        f"load average {measured['load']} before, Python {measured['python']}: "
-        f"`{measured['command']}`"
-    )
+    return f"{matrix(rows)}\n\n{caption(measured)}"
 
 
 def patient(case: Case, seconds: float) -> Case:
@@ -149,7 +145,7 @@ def _wants_more(name: str, row: Row, options: argparse.Namespace) -> bool:
 async def _soak(options: argparse.Namespace) -> list[Row]:
     seeds = random.Random(options.seed)
     rows = {name: Row(CASES[name].title) for name in options.case or CASES}
-    measured = machine() | {"command": _command(options)}
+    measured = provenance(_command(options))
     if options.resume:
         measured |= _resume(rows, options.out)
     for name in _turns(options, rows, random.Random(options.seed)):

@@ -45,6 +45,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.protobuf import MEDIA_TYPE, write_body
+from stellwerk_cluster.apimachinery.structural import matches, pattern_error
 from stellwerk_cluster.apiserver.listing import ContinueToken, read_token, write_token
 from stellwerk_cluster.apiserver.request_info import parse_path, path_parts
 from stellwerk_cluster.cluster import EmbeddedCluster
@@ -180,6 +181,11 @@ def _readers(directory: Path) -> dict[str, Target]:
         file.write_bytes(data)
         read_objects(file)
 
+    def pattern(data: bytes) -> None:
+        text = data.decode("utf-8", "replace")
+        if not pattern_error(text):
+            matches(text, "a" * 40 + text)
+
     async def kubeconfig(data: bytes) -> None:
         written.write_bytes(data)
         try:
@@ -229,6 +235,14 @@ def _readers(directory: Path) -> dict[str, Target]:
         "selectors": Target(
             [b"a=b,c!=d,e in (f,g),h notin (i),!j,k", b"a==b"],
             reading(lambda data: parse_labels(data.decode("utf-8", "replace")), StatusError),
+        ),
+        "patterns": Target(
+            [
+                b"^(a+)+$",
+                rb"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.x|(?i)y{2,5}\d)*$",
+                b"(?P<n>\\pL|.*?)$",
+            ],
+            reading(pattern),
         ),
         "continue tokens": Target(
             [token],

@@ -423,7 +423,9 @@ def _frameless(error: BaseException) -> BaseException:
     that is away there would be megabytes of them.
     """
     cause: BaseException | None = error
-    while cause is not None:
+    passed = set[int]()
+    while cause is not None and id(cause) not in passed:
+        passed.add(id(cause))
         cause.__traceback__ = None
         cause = cause.__cause__ or cause.__context__
     return error

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _MOST_NAMESPACES: Final = 5
 _PAGE: Final = 5000
 """Entries that the operator gives at once."""
-_ALL: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,6 @@ class ListCommand:
         everywhere = not self.namespaced or options.all_namespaces
         namespace = None if everywhere else namespace_of(options)
         selector = options.selector if self.labelled else None
-
         elsewhere = set[str]()
 
         def is_wanted(entry: Mapping[str, Any]) -> bool:
@@ -146,8 +144,8 @@ async def _entries(
     port: OperatorPort,
     path: str,
     wanted: Wanted,
-    most: int | None = None,
-    asked: Mapping[str, str] = _ALL,
+    most: int | None,
+    asked: Mapping[str, str],
 ) -> Mapping[str, Any]:
     """All pages as one answer, or the first entries; those that are wanted, or all.
 

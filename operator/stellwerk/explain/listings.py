@@ -714,8 +714,10 @@ def _explained_device(
         if number % _AT_ONCE == 0:
             yield
         for result in _results(claim):
-            held.add("" if result.get("adminAccess") else _device_of(result))
-            if _device_of(result) == name:
+            its_device = _device_of(result)
+            if not result.get("adminAccess"):
+                held.add(its_device)
+            if its_device == name:
                 holders.append(_holder(claim, result))
     devices = _taint_rules(world).applied_to(own).devices()
     device = next(each for each in devices if "/".join(each.key) == name)

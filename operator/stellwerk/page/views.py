@@ -799,16 +799,9 @@ def _page_number(request: web.Request) -> int:
 
 # --- numbers as the page shows them ---------------------------------------------------------------
 
-
 STEPS: Final = 10
-
-
 _HIGHEST_SCORE: Final = 100
-
-
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-
-
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 
 

@@ -72,9 +72,9 @@ def make_identity(
     kept = kept or SecretFiles()
     token = _admin_token(kept)
     static = (StaticToken(token, ADMIN), *options.tokens)
-    without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
+    others = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
     authenticator = Authenticator(
-        ServiceTokens(api, kept), static, without_credentials if options.anonymous else None
+        ServiceTokens(api, kept), static, others if options.anonymous else None, api.now
     )
     authorizer: Authorizer = AlwaysAllow()
     create_roles(api)

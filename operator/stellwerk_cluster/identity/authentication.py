@@ -8,6 +8,7 @@ not good is an error and never falls back to another one.
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Any
 
 from stellwerk_cluster.apimachinery.failures import StatusError
@@ -15,7 +16,8 @@ from stellwerk_cluster.apimachinery.users import User, authenticated
 from stellwerk_cluster.identity.service_tokens import TokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
 
     from stellwerk_cluster.identity.service_tokens import ServiceTokens
     from stellwerk_cluster.identity.token_file import StaticToken
@@ -29,9 +31,11 @@ class Authenticator:
         tokens: ServiceTokens,
         static: Iterable[StaticToken],
         without_credentials: User | None,
+        now: Callable[[], datetime],
     ) -> None:
         """Accept static tokens and those of service accounts; the user of the rest may be None."""
         self.tokens = tokens
+        self._now = now
         self._without_credentials = without_credentials
         self._static = {each.token: authenticated(each.user) for each in static}
 
@@ -48,7 +52,7 @@ class Authenticator:
             if scheme.lower() == "bearer" and token:
                 return self._bearer(token)
         if certificate:
-            return _certified(certificate)
+            return self._certified(certificate)
         if self._without_credentials is None:
             raise unauthorized()
         return self._without_credentials
@@ -66,17 +70,22 @@ class Authenticator:
         except TokenError as error:
             raise unauthorized() from error
 
+    def _certified(self, certificate: Mapping[str, Any]) -> User:
+        """The user that a certificate names: its common name, in the groups of its organizations.
+
+        TLS has verified it in the handshake; an open connection may outlive it.
+        """
+        until = ssl.cert_time_to_seconds(certificate["notAfter"])
+        if until < self._now().timestamp():
+            raise unauthorized()
+        names = [pair for relative in certificate.get("subject", ()) for pair in relative]
+        common = [value for key, value in names if key == "commonName"]
+        groups = [value for key, value in names if key == "organizationName"]
+        if not common:
+            raise unauthorized()
+        return authenticated(User(common[0], groups=tuple(groups)))
+
 
 def unauthorized() -> StatusError:
     """The answer to credentials that are not good; it does not say why."""
     return StatusError(401, "Unauthorized", "Unauthorized")
-
-
-def _certified(certificate: Mapping[str, Any]) -> User:
-    """The user that a certificate names: its common name, in the groups of its organizations."""
-    names = [pair for relative in certificate.get("subject", ()) for pair in relative]
-    common = [value for key, value in names if key == "commonName"]
-    groups = [value for key, value in names if key == "organizationName"]
-    if not common:
-        raise unauthorized()
-    return authenticated(User(common[0], groups=tuple(groups)))

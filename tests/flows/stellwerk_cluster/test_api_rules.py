@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.findings import hold
 from tests.support.served_cluster import send, send_for_headers, served
 
 NAMESPACE = "/api/v1/namespaces/default"
@@ -1044,7 +1045,8 @@ def test_deep_bodies_are_refused(url: str, method: str, media_type: str, content
     began = time.perf_counter()
     status, answer = send(url, method, path, content, {"Content-Type": media_type})
     # libyaml takes a while for so many brackets; other requests go on meanwhile.
-    assert time.perf_counter() - began < (5 if "yaml" in media_type else 1)
+    took = 1000 * (time.perf_counter() - began)
+    hold("deep YAML" if "yaml" in media_type else "deep bodies", took)
     assert status == 400
     assert b"exceeded max depth" in answer
 
@@ -1085,7 +1087,7 @@ def test_others_are_answered_soon_beside_a_costly_body(
     waits: list[float] = []
     while not waits or (min(waits) > 0.2 and len(waits) < 4):  # others may have the processor
         waits.append(longest_wait(url, method, media_type, content))
-    assert min(waits) <= 0.2, waits
+    hold("beside bodies", 1000 * min(waits))
 
 
 def test_others_are_answered_while_a_long_body_in_yaml_is_read(url: str) -> None:

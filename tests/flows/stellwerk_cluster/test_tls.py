@@ -3,11 +3,13 @@
 import http.client
 import json
 import ssl
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from typing_extensions import override
 
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
@@ -33,7 +35,9 @@ def secured(client_authorities: bytes = b"") -> EmbeddedCluster:
     )
 
 
-def whoami(cluster: EmbeddedCluster, directory: Path, shown: KeyPair | None) -> tuple[int, Any]:
+def connected(
+    cluster: EmbeddedCluster, directory: Path, shown: KeyPair | None
+) -> http.client.HTTPSConnection:
     assert cluster.authority is not None
     context = ssl.create_default_context(cadata=cluster.authority.certificate.decode())
     if shown is not None:
@@ -41,13 +45,21 @@ def whoami(cluster: EmbeddedCluster, directory: Path, shown: KeyPair | None) -> 
         file.write_bytes(shown.key + shown.certificate)
         context.load_cert_chain(file)
     address = urlsplit(cluster.url)
-    connection = http.client.HTTPSConnection(
+    return http.client.HTTPSConnection(
         address.hostname or "", address.port, context=context, timeout=10
     )
+
+
+def asked(connection: http.client.HTTPSConnection) -> tuple[int, Any]:
+    connection.request("POST", WHO, b"{}", {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def whoami(cluster: EmbeddedCluster, directory: Path, shown: KeyPair | None) -> tuple[int, Any]:
+    connection = connected(cluster, directory, shown)
     try:
-        connection.request("POST", WHO, b"{}", {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        return asked(connection)
     finally:
         connection.close()
 
@@ -75,6 +87,33 @@ def test_certificates_of_a_further_authority_are_good_where_it_is_named(tmp_path
         pytest.raises(OSError, match=r"(?i)alert|reset|pipe|closed|EOF"),
     ):
         whoami(cluster, tmp_path, shown)
+
+
+class AheadClock(SystemClock):
+    """The machine's clock, some days on."""
+
+    ahead = timedelta()
+
+    @override
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+def test_an_expired_certificate_is_refused_on_the_connection_that_it_opened(
+    tmp_path: Path,
+) -> None:
+    clock = AheadClock()
+    options = ClusterOptions(tls=True, identity=IdentityOptions("rbac"))
+    with served(EmbeddedCluster(1, clock=clock, options=options)) as cluster:
+        assert cluster.authority is not None
+        shown = cluster.authority.issue_client("carol", ["system:masters"])
+        connection = connected(cluster, tmp_path, shown)
+        assert asked(connection)[0] == 201
+        clock.ahead = timedelta(days=366)
+        opened = connection.sock
+        assert asked(connection)[0] == 401
+        assert connection.sock is opened
+        connection.close()
 
 
 async def test_the_scheduler_follows_the_kubeconfig(tmp_path: Path) -> None:

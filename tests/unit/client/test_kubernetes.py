@@ -5,8 +5,9 @@ import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
+import aiohttp
 import orjson
 import pytest
 
@@ -326,6 +327,19 @@ async def test_a_server_that_is_away_leaves_no_cycles_behind(tmp_path: Path) -> 
             gc.enable()
     assert failures == 10
     assert found < failures, "each was some hundred objects"
+
+
+async def test_an_error_that_is_its_own_cause_is_reported_as_any_other(
+    client: KubernetesClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        first, second = OSError("first"), OSError("second")
+        first.__cause__, second.__cause__ = second, first
+        raise first
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", fail)
+    with pytest.raises(Unavailable, match="first"):
+        await client.list("/api/v1/nodes")
 
 
 async def test_reachable_server_tells_its_version(api: FakeApi, client: KubernetesClient) -> None:

@@ -51,8 +51,8 @@ async def test_all_pages_are_asked_for(namespace: str | None, expected: int) -> 
             def is_inside(entry: Mapping[str, Any]) -> bool:
                 return str(entry["pod"]).startswith(f"{namespace}/")
 
-            answer = await entries(port, QUEUE.path, is_inside if namespace else None)
-            beginning = await entries(port, QUEUE.path, None, 2)
+            answer = await entries(port, QUEUE.path, is_inside if namespace else None, None, {})
+            beginning = await entries(port, QUEUE.path, None, 2, {})
     finally:
         await runner.cleanup()
     assert (len(answer["items"]), answer["total"]) == (expected, expected)

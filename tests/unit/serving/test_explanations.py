@@ -1,6 +1,7 @@
 """Explanations over HTTP: of the described shape, one at a time, from the leader alone."""
 
 import asyncio
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes, with_devices
+from tests.support.findings import hold
 from tests.support.in_process import make_profile, quiet
 from tests.support.json_schema import violations
 
@@ -428,6 +430,10 @@ async def test_users_take_turns() -> None:
     asked[2].cancel()
     await asyncio.gather(*asked, return_exceptions=True)
     assert "".join(order) == "aabcaba"
+    # One of a was on its way; from then on, one of each other user at most comes first.
+    first, second = order.index("b"), order.index("b", order.index("b") + 1)
+    others = Counter(order[first + 1 : second])
+    hold("readers", max(others.values()))
     async with lock.of("a"):
         pass
 
