@@ -65,6 +65,7 @@ class Credentials:
         self._valid_until_seconds = clock.monotonic() + loaded.valid_seconds
         self._retry_at_seconds = float("-inf")
         self._tls = RenewableContext.of(loaded)
+        self._first_connector: aiohttp.TCPConnector | None = None
         self._proxy = loaded.proxy or _environment_proxy(loaded.server)
         self.proxied: Final = self._proxy is not None
         """Whether the server is reached through a proxy."""
@@ -93,16 +94,26 @@ class Credentials:
         *,
         timeout: aiohttp.ClientTimeout | None = None,
         traces: list[aiohttp.TraceConfig] | None = None,
+        shares: bool = False,
     ) -> aiohttp.ClientSession:
-        """Open a pooled HTTP session, for the caller to close."""
-        loaded = self._loaded
+        """Open a pooled HTTP session, for the caller to close.
+
+        One that `shares` takes the connections of the first session while that is open: a watch
+        goes on where its list came from. A connection with TLS holds half a MiB of buffers.
+        """
+        loaded, first = self._loaded, self._first_connector
+        shared = first if shares and first is not None and not first.closed else None
+        connector = shared or aiohttp.TCPConnector(
+            limit=0, ssl=self._tls or True, keepalive_timeout=_KEEP_ALIVE_SECONDS
+        )
+        if first is None or first.closed:
+            self._first_connector = connector
         middlewares: list[aiohttp.ClientMiddlewareType] = [self._authorize]
         if loaded.tls_server_name is not None:
             middlewares.append(_server_name(loaded.tls_server_name))
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=self._tls or True, keepalive_timeout=_KEEP_ALIVE_SECONDS
-            ),
+            connector=connector,
+            connector_owner=shared is None,
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             response_class=OrjsonResponse,

@@ -14,12 +14,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import quote
+
+from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import Identified, Lack
 from stellwerk.models import profile
@@ -39,6 +43,7 @@ _UNREAD: Final = ""
 """In place of a resourceVersion: whatever comes next is news."""
 _TITLE_CHARACTERS: Final = 200
 _REASON_CHARACTERS: Final = 500
+_PARTS: Final = 16
 _REMEMBERED_COMPLAINTS: Final = 1_000
 """Objects without identity have no version by which to know that they were named before."""
 EVENTS_PER_SLICE: Final = 32
@@ -169,6 +174,43 @@ class KnownObject(NamedTuple):
     resource_version: str
 
 
+class KnownObjects(MutableMapping[str, Identified]):
+    """What is known by uid, in parts that grow one after the other.
+
+    A dict of 700,000 holds the loop for 34 ms as it grows, and the cache's does so at the same pod.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        """Know of nothing."""
+        self._parts: tuple[dict[str, Identified], ...] = tuple({} for _ in range(_PARTS))
+
+    @override
+    def get(self, uid: str, default: Identified | None = None) -> Identified | None:  # type: ignore[override]
+        return self._parts[hash(uid) % _PARTS].get(uid, default)
+
+    @override
+    def __getitem__(self, uid: str) -> Identified:
+        return self._parts[hash(uid) % _PARTS][uid]
+
+    @override
+    def __setitem__(self, uid: str, known: Identified) -> None:
+        self._parts[hash(uid) % _PARTS][uid] = known
+
+    @override
+    def __delitem__(self, uid: str) -> None:
+        del self._parts[hash(uid) % _PARTS][uid]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)
+
+    @override
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+
 class Delivery:
     """The events of one kind, made complete and free of echoes. For the event loop's thread."""
 
@@ -204,7 +246,7 @@ class Delivery:
         self._now_seconds = now_seconds
         self._heard_seconds = now_seconds()
         metrics.watch_silence.labels(watched.kind).set_function(self.silence_seconds)
-        self._known: dict[str, Identified] = {}
+        self._known = KnownObjects()
         self._failed: dict[str, str] = {}  # uid → the resourceVersion whose handling failed
         self._complaints: set[str] = set()
         self._unmet: set[str] = set()
@@ -232,10 +274,9 @@ class Delivery:
             )
         self.watched = replace(self.watched, version=version)
         # The same object has the same resourceVersion in every version, and another form.
-        self._known = {
-            uid: KnownObject(known.namespace, known.name, _UNREAD)
-            for uid, known in self._known.items()
-        }
+        for uid in list(self._known):
+            known = self._known[uid]
+            self._known[uid] = KnownObject(known.namespace, known.name, _UNREAD)
         self.listed_version = ""
         self.switched.set()
         self.switched = asyncio.Event()
@@ -407,7 +448,8 @@ class Delivery:
 
     def redeliver_deletion(self, uid: str, namespace: str | None, name: str) -> None:
         """Pass on that an object is gone which the sink still has, known or not."""
-        self._known.setdefault(uid, KnownObject(namespace, name, _UNREAD))
+        if uid not in self._known:
+            self._known[uid] = KnownObject(namespace, name, _UNREAD)
         self.deliver_tombstone(uid)
 
     def _mark_synced(self) -> None:

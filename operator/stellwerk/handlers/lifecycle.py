@@ -135,8 +135,12 @@ class Sessions:
         self._opened: list[aiohttp.ClientSession] = []
 
     def open(self) -> kopf.AiohttpSession:
-        """Return a new session with the newest credentials."""
-        self._opened.append(self._credentials.new_session())
+        """Return a new session with the newest credentials.
+
+        The first shares the client's connections. Those that follow a refusal open their own: what
+        was refused may have been the certificate that a connection was opened with.
+        """
+        self._opened.append(self._credentials.new_session(shares=not self._opened))
         return kopf.AiohttpSession(
             server=self._credentials.server, aiohttp_session=self._opened[-1]
         )

@@ -11,7 +11,10 @@ import asyncio
 import logging
 import socket
 import ssl
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.client.pem_file import pem_file
@@ -20,13 +23,15 @@ from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
+    from datetime import datetime
 
     from stellwerk.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS: Final = 60.0
+_MAKING_SECONDS: Final = 10.0
+"""It takes a fifth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,7 @@ class ServerCertificate:
         self.public_key = ""
         """The fingerprint of the key of `context`, by which clients know this port."""
         if files is None:
-            from stellwerk.serving.self_signed import self_signed  # noqa: PLC0415 for this case alone
-
-            self._made = self_signed(socket.gethostname(), clock.now())
+            self._made = _signed_by_itself(socket.gethostname(), clock.now())
         try:
             self.context = self._made_anew(b"")
             """For the next handshake."""
@@ -142,6 +145,27 @@ class ServerCertificate:
             context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
+
+
+def _signed_by_itself(host: str, now: datetime) -> bytes:
+    """A key and a certificate in PEM, made by a process of its own, or by this one without it."""
+    script = Path(__file__).with_name("self_signed.py")
+    # -P: the directory of the script has modules with names of the standard library.
+    command = [sys.executable or "", "-P", str(script), host, str(now.timestamp())]
+    try:
+        ended = subprocess.run(  # noqa: S603 no shell, and nothing of it comes from outside
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=_MAKING_SECONDS,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        logger.debug("the certificate is made in this process, no other could: %s", error)
+        from stellwerk.serving.self_signed import self_signed  # noqa: PLC0415 for this case alone
+
+        return self_signed(host, now)
+    return ended.stdout
 
 
 def _fingerprint(pem: bytes) -> str:

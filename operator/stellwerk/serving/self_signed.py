@@ -1,11 +1,14 @@
 """A certificate made in memory, for a port that is given none.
 
-`serving.certificates` loads this module, and with it the cryptography library, in that case alone.
-Invariant: the key leaves the process in no way.
+`serving.certificates` runs this file as a script in that case, so that the cryptography library,
+11 MiB, is loaded in a process that ends at once; where no process can be started it is imported.
+Invariants: the key is in no file and no argument, it comes by a pipe; nothing here imports
+Stellwerk.
 """
 
 import ipaddress
-from datetime import datetime, timedelta
+import sys
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography import x509
@@ -44,3 +47,8 @@ def self_signed(host: str, now: datetime) -> bytes:
         encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return private + certificate.public_bytes(encoding)
+
+
+if __name__ == "__main__":
+    _host, _now = sys.argv[1:]
+    sys.stdout.buffer.write(self_signed(_host, datetime.fromtimestamp(float(_now), UTC)))

@@ -69,6 +69,37 @@ async def test_token_is_sent(api: FakeApi, tmp_path: Path) -> None:
     assert tokens(api) == ["Bearer secret"]
 
 
+async def test_sessions_that_share_use_one_connection_and_others_their_own(tmp_path: Path) -> None:
+    peers: set[object] = set()
+
+    async def answered(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response(text="{}")
+
+    app = web.Application()
+    app.router.add_get("/", answered)
+    async with TestServer(app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        path = write(tmp_path / "config", kubeconfig(url, {"token": "t"}))
+        credentials = await load_credentials(path)
+
+        async def ask_by(session: aiohttp.ClientSession) -> int:
+            async with session.get(url) as response:
+                await response.read()
+            return len(peers)
+
+        first = credentials.new_session()
+        async with credentials.new_session(shares=True) as second:
+            assert [await ask_by(first), await ask_by(second)] == [1, 1]
+        async with credentials.new_session() as own:
+            assert await ask_by(own) == 2
+        assert await ask_by(first) == 2, "what shares closes nothing"
+        await first.close()
+        async with credentials.new_session(shares=True) as later:
+            assert await ask_by(later) == 3, "there is nothing to share any more"
+
+
 async def test_token_file_is_read_again_when_a_minute_has_passed(
     api: FakeApi, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import WATCHED, Delivery, KnownObject
+from stellwerk.handlers.delivery import WATCHED, Delivery, KnownObject, KnownObjects
 from stellwerk.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -412,3 +412,14 @@ def test_the_record_that_a_sink_keeps_of_a_pod_stands_for_its_identity() -> None
     event_type, gone = events.seen[-1]
     assert (event_type, gone["metadata"]["name"]) == ("DELETED", "pod-a")
     assert not delivery.known
+
+
+def test_what_is_known_is_kept_in_parts_none_of_which_is_large() -> None:
+    known = KnownObjects()
+    objects = {f"uid-{number}": KnownObject("ns", f"pod-{number}", "1") for number in range(4000)}
+    known.update(objects)
+    assert (dict(known), len(known)) == (objects, 4000)
+    sizes = [len(part) for part in known._parts]  # noqa: SLF001
+    assert max(sizes) < 500, "all of a dict is moved at once when it grows"
+    del known["uid-0"]
+    assert (known.get("uid-0"), "uid-0" in known, len(set(known))) == (None, False, 3999)

@@ -444,6 +444,19 @@ async def test_signals_are_ours_also_the_second_one(api: FakeWatchApi, tmp_path:
             await eventually(lambda: len(signals) == count)  # noqa: B023 - called in this turn
 
 
+async def test_kopfs_first_session_shares_the_clients_connections_and_the_next_does_not(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    credentials = await credentials_for(api, tmp_path)
+    sessions = lifecycle.Sessions(credentials)
+    async with credentials.new_session() as client:
+        opened = [sessions.open().aiohttp_session.connector for _ in range(2)]
+        await sessions.close()
+        assert client.connector is not None
+        assert not client.connector.closed
+        assert [opened[0] is client.connector, opened[1] is client.connector] == [True, False]
+
+
 async def test_kopf_ending_by_itself_is_an_error(
     api: FakeWatchApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
 import re
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -115,6 +118,33 @@ async def shown_name(url: str) -> str:
     writer.close()
     (name,) = x509.load_der_x509_certificate(shown).subject
     return str(name.value).split("@")[0]
+
+
+def test_the_certificate_of_its_own_is_made_without_loading_the_library_for_it() -> None:
+    program = """
+import sys
+from stellwerk.clock import SystemClock
+from stellwerk.serving.certificates import ServerCertificate
+print(ServerCertificate(None, SystemClock()).public_key, "cryptography" in sys.modules)
+"""
+    path = os.pathsep.join(sys.path)
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    key, loaded = said.stdout.split()
+    assert (key[:7], loaded) == ("sha256:", "False")
+
+
+@pytest.mark.parametrize("python", [None, "", "/nowhere/python", "/bin/false"])
+def test_where_no_process_can_be_started_the_certificate_is_made_in_this_one(
+    monkeypatch: pytest.MonkeyPatch, python: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", python)
+    assert ServerCertificate(None, CLOCK).public_key.startswith("sha256:")
 
 
 async def shown_key(url: str) -> str:
