@@ -322,7 +322,7 @@ _SLOTS_AT_ONCE: Final = 16
 """Once there was none, one in so many must be free before the scheduling coroutine goes on.
 
 Where the API server sets the pace a slot comes back at a time, and decisions one by one, between
-other work, cost half as much again as decisions in a row.
+other work, cost much more than decisions in a row.
 """
 
 
