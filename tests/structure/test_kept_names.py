@@ -10,6 +10,7 @@ from tests.support.repository import ROOT
 _PACKAGE = ROOT / "operator/stellwerk"
 _PAGE = ROOT / "docs/security.md"
 _HEADING = "## What is kept by name\n"
+_BYTES = re.compile(r"^[\d.]+ MiB|^as much as ")
 _OF_COMMANDS = ("convert", "commands", "demo", "cases")
 """Packages of short-lived commands, and of what a user gives to them."""
 
@@ -35,7 +36,7 @@ def _kept() -> Iterator[tuple[str, str]]:
                 elif found := re.match(r"lru_cache\(maxsize=(.+?)\)(?:\(|$)", made):
                     size = numbers.get(found[1], found[1])
                     yield f"{module}.{name}", str(eval(size, {}))  # noqa: S307 of our own source
-                elif made.startswith(("cache", "lru_cache", "{}", "dict(")):
+                elif made.startswith(("cache", "lru_cache", "{}", "dict(", "RecentlyMade(")):
                     yield f"{module}.{name}", "by hand"
 
 
@@ -55,6 +56,13 @@ def _rows() -> dict[str, str]:
     return dict(re.findall(r"^\| `([\w.]+)` \| ([^|]+?) \|", section, re.MULTILINE))
 
 
+def _memory() -> dict[str, str]:
+    """What each may take, by name."""
+    section = _PAGE.read_text(encoding="utf-8").partition(_HEADING)[2].partition("\n## ")[0]
+    row = r"^\| `([\w.]+)` \|[^|]+\|[^|]+\| ([^|]+) \|"
+    return dict(re.findall(row, section, re.MULTILINE))
+
+
 def test_each_table_and_memo_stands_on_the_page_with_its_bound() -> None:
     rows, labels = _rows(), _labels()
     kept = dict(_kept())
@@ -63,6 +71,7 @@ def test_each_table_and_memo_stands_on_the_page_with_its_bound() -> None:
         told = rows[name].replace(",", "")
         assert told == bound if bound.isdigit() else told.startswith(("as long as", "fixed"))
         assert told.startswith("as long as") or bound != "weak"
+        assert _BYTES.search(_memory()[name]), name
     assert {name for name in rows if "." not in name} == labels
 
 

@@ -46,7 +46,7 @@ Work: TypeAlias = Iterator[int]
 MOVE_UNITS: Final = 4
 """To move a pod takes about as long as to call so many hint functions."""
 SLICE_UNITS: Final = 1_000
-"""One or two milliseconds."""
+"""One or two milliseconds of hint functions; four where all of them are moved."""
 MOST_CHANGES: Final = 64
 """Of more that wait, none is looked at any more."""
 _log = logging.getLogger(__name__)
@@ -709,11 +709,11 @@ class RequeueBacklog:
             self._collapse()
         self.on_begun()
 
-    def work_off(self) -> bool:
-        """Do one slice; returns whether anything is left."""
+    def work_off(self, units: int | None = None) -> bool:
+        """Do one slice, or less of one; returns whether anything is left."""
         if self._items:
             item = self._items[0]
-            if not _advance(item.work, SLICE_UNITS):
+            if not _advance(item.work, SLICE_UNITS if units is None else units):
                 self._items.popleft()
                 self._changes -= item.is_change
         return bool(self._items)

@@ -253,6 +253,9 @@ WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 _MAX_IDLE_GROUPS: Final = 256
 _SLICE: Final = 250
 """So many specs are asked about in a row."""
+_RELOCATED: Final = 25
+_RELOCATED_TIMES: Final = 10
+"""So many pods by themselves, each of which takes about as long as so many specs."""
 
 
 class _Bucket:
@@ -393,11 +396,14 @@ class UnschedulablePods:
         self._relocated.append(relocated)
         try:
             yield from self._ask_groups(change, max_priority)
-            worth = [(entry, self.strategy_for(entry, change)) for entry in relocated]
-            yield (
-                len(worth),
-                [each for each in worth if each[1] is not QueueingStrategy.SKIP],
-            )
+            until_now = relocated.copy()
+            for start in range(0, len(until_now), _RELOCATED):
+                asked = until_now[start : start + _RELOCATED]
+                worth = [(entry, self.strategy_for(entry, change)) for entry in asked]
+                yield (
+                    _RELOCATED_TIMES * len(asked),
+                    [each for each in worth if each[1] is not QueueingStrategy.SKIP],
+                )
         finally:
             self._relocated = [each for each in self._relocated if each is not relocated]
 

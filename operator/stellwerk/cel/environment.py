@@ -7,9 +7,7 @@ expression is parsed, checked and compiled once, as long as the cache holds it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.cel.checker import check
@@ -28,6 +26,7 @@ from stellwerk.cel.library.quantities import QUANTITIES
 from stellwerk.cel.library.strings import STRINGS
 from stellwerk.cel.library.versions import VERSIONS
 from stellwerk.cel.parser import parse
+from stellwerk.cel.recently_made import RecentlyMade
 from stellwerk.cel.signatures import Library
 from stellwerk.cel.types import BOOL, DYN, STRING, ObjectType, Type, map_of
 
@@ -51,10 +50,6 @@ KUBERNETES: Final = Library(
     NETWORK,
     FORMATS,
 )
-
-
-_TREES: Final = 1024
-_PROGRAMS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +102,7 @@ class Environment:
         """Declare what expressions may use."""
         self._variables = dict(variables)
         self._library = library
-        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._programs = RecentlyMade(self._program)
 
     def compile(self, source: str) -> Program:
         """The program of an expression.
@@ -115,22 +110,24 @@ class Environment:
         Raises:
             CompileError: it is no CEL, or its types do not fit.
         """
-        found = self._programs.get(source)
-        if found is not None:
-            self._programs.move_to_end(source)
-            return found
-        tree = _tree(source)
+        return self._programs.of(source)
+
+    def _program(self, source: str) -> Program:
+        tree = _trees.of(source)
         checked = check(source, tree, self._variables, self._library)
-        program = Program(source, checked.result, checked.variables, compiled(tree, self._library))
-        self._programs[source] = program
-        if len(self._programs) > _PROGRAMS:
-            self._programs.popitem(last=False)
-        return program
+        return Program(source, checked.result, checked.variables, compiled(tree, self._library))
 
 
-@lru_cache(maxsize=_TREES)
-def _tree(source: str) -> Node:
-    return parse(source)
+_trees: Final = RecentlyMade(parse)
+
+
+def device_tree(expression: str) -> Node:
+    """The tree of a device selector.
+
+    Raises:
+        CompileError: it is no CEL.
+    """
+    return _trees.of(expression)
 
 
 # --- device selectors ---------------------------------------------------------------------------

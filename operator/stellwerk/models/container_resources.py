@@ -22,7 +22,7 @@ GUARANTEED: Final = "Guaranteed"
 BURSTABLE: Final = "Burstable"
 BEST_EFFORT: Final = "BestEffort"
 _QOS_RESOURCES: Final = frozenset({"cpu", "memory"})
-_KEPT_CHARACTERS: Final = 1 << 16
+_KEPT_CHARACTERS: Final = 1 << 12
 """Pods with more text than this about resources are read anew each time."""
 
 
@@ -99,7 +99,7 @@ def _read(text: bytes) -> PodResources:
     return PodResources(init, regular, of_pod, _amounts(overhead), qos)
 
 
-_known: Final = lru_cache(maxsize=4096)(_read)
+_known: Final = lru_cache(maxsize=1024)(_read)
 
 
 def _container(

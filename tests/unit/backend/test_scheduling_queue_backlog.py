@@ -47,6 +47,15 @@ def test_large_work_is_cut_and_later_work_waits_for_its_turn() -> None:
     assert slices >= 3, "each in a turn of its own"
 
 
+def test_a_slice_may_be_made_shorter() -> None:
+    log = Log()
+    backlog = log.backlog()
+    backlog.begin(log.work("a", 9, SLICE_UNITS // 4))
+    assert log.steps == ["a0", "a1", "a2", "a3"]
+    assert backlog.work_off(SLICE_UNITS // 4)
+    assert log.steps[4:] == ["a4"]
+
+
 def test_too_many_changes_that_wait_become_one_look_at_everything() -> None:
     log = Log()
     backlog = log.backlog()

@@ -1,5 +1,7 @@
 """What becomes of pods that a change concerns when it takes more than one slice to find them."""
 
+from itertools import pairwise
+
 import pytest
 
 from stellwerk.backend import scheduling_queue, unschedulable_pods
@@ -74,6 +76,20 @@ def test_a_pod_that_is_updated_before_its_turn_is_not_missed(driver: QueueDriver
     driver.queue.update(pod_info("p8", cpu="8", labels={"new": "label"}), driver.now)
     work_off(driver)
     assert "p8" in active(driver)
+
+
+def test_many_that_are_updated_before_their_turn_are_looked_at_in_slices(
+    driver: QueueDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unschedulable_pods, "_RELOCATED", 1)
+    driver.change(node_of(PODS))
+    for cpu in range(3, PODS + 1):
+        driver.queue.update(pod_info(f"p{cpu}", cpu=str(cpu), labels={"new": "label"}), driver.now)
+    counts = [len(active(driver))]
+    while driver.queue.backlog.work_off():
+        counts.append(len(active(driver)))
+    assert active(driver) == {f"p{cpu}" for cpu in range(1, PODS + 1)}
+    assert max(after - before for before, after in pairwise(counts)) == 1
 
 
 def test_a_pod_that_was_tried_since_is_left_alone(driver: QueueDriver) -> None:

@@ -442,9 +442,9 @@ def test_an_expression_is_compiled_once() -> None:
 def test_compiled_programs_are_bounded() -> None:
     environment = Environment({})
     first = environment.compile("0")
-    for number in range(1, 400):
+    for number in range(1, 600):
         environment.compile(str(number))
-    assert environment.compile("399") is environment.compile("399")
+    assert environment.compile("599") is environment.compile("599")
     assert environment.compile("0") is not first
 
 

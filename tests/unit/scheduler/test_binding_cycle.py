@@ -1,5 +1,6 @@
 """A pod counts on its node until the API has said that it is not there."""
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -140,6 +141,7 @@ def test_many_are_read_in_one_list() -> None:
 
         async def counted(path: str) -> Any:
             asked.append(path)
+            await asyncio.sleep(0.01)  # an answer takes a while
             return await get(path)
 
         async def bind(_: str, name: str, _uid: str, node_name: str) -> None:

@@ -57,6 +57,28 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
     assert max(per_turn) == 1
 
 
+async def test_a_pod_waits_for_no_more_than_what_was_being_decided_when_it_came() -> None:
+    decided: list[str] = []
+    async with running() as world:
+        world.apply(make_profile("stellwerk"), make_node("large", cpu="64"))
+        attempt = world.operator.scheduler._schedule_one._schedule_pod  # noqa: SLF001 each decision
+        loop = asyncio.get_running_loop()
+        urgent = make_pod("urgent", scheduler_name="stellwerk", priority=1)
+
+        async def counted(queued: QueuedPod) -> None:
+            decided.append(queued.pod.name)
+            if len(decided) == SLICE_DECISIONS + 1:
+                # As uvloop does: the socket is read after this round, its reader runs in the next.
+                loop.call_soon(loop.call_soon, world.apply, urgent)
+            await attempt(queued)
+
+        world.operator.scheduler._schedule_one._schedule_pod = counted  # type: ignore[method-assign]  # noqa: SLF001
+        names = [f"pod-{n}" for n in range(PODS)]
+        world.apply(*(make_pod(n, cpu="1000", scheduler_name="stellwerk") for n in names))
+        await eventually(lambda: len(decided) > PODS)
+    assert decided.index("urgent") <= 2 * SLICE_DECISIONS
+
+
 async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:
     often = [timer._replace(period_seconds=0.01) for timer in TIMERS]
     monkeypatch.setattr(scheduler, "TIMERS", often)

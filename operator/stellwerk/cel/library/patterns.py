@@ -5,11 +5,11 @@ Patterns run on RE2, in time linear in the text, as cel-go's do.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from stellwerk.cel import cost
 from stellwerk.cel.errors import EvaluationError
+from stellwerk.cel.recently_made import RecentlyMade
 from stellwerk.cel.signatures import Library
 
 if TYPE_CHECKING:
@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
 PATTERNS: Final = Library()
 
+_INSTRUCTION_BYTES: Final = 16
 _Pattern: TypeAlias = Any
 """A compiled pattern; the package that makes them has no types."""
 
 
-@lru_cache(maxsize=256)
 def compiled_pattern(pattern: str) -> _Pattern:
     """The pattern, ready to search with.
 
     Raises:
         EvaluationError: it is no pattern of RE2.
     """
+    return _patterns.of(pattern)
+
+
+def _compiled(pattern: str) -> _Pattern:
     import re2  # noqa: PLC0415  (only patterns need it)
 
     options = re2.Options()
@@ -38,6 +42,11 @@ def compiled_pattern(pattern: str) -> _Pattern:
         shown = error.args[0] if error.args else ""
         shown = shown.decode("utf-8", "replace") if isinstance(shown, bytes) else str(shown)
         raise EvaluationError(f"error parsing regexp: {shown}") from None
+
+
+_patterns: Final = RecentlyMade(
+    _compiled, 16 << 20, 256, lambda made: _INSTRUCTION_BYTES * int(made.programsize)
+)
 
 
 @PATTERNS.function(

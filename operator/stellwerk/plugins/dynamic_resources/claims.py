@@ -7,11 +7,11 @@ AllocationRequest get the same answer on the same node, texts of errors aside.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import orjson
 
+from stellwerk.cel.recently_made import RecentlyMade
 from stellwerk.framework.services import GroupClaims, ObjectStore
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.device_capacity import Amounts, parse_amounts
@@ -32,6 +32,7 @@ ALL: Final = "All"
 MOST_RESULTS: Final = 32
 """Devices that one claim may be given."""
 _KEPT_SPECS: Final = 1024
+_KEPT_SPEC_BYTES: Final = 1 << 20
 _NO_SUCH_KEY: Final = "no such key:"
 _HINT: Final = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
@@ -109,6 +110,11 @@ class DeviceClaim:
     config: Sequence[JsonObject]
 
     @property
+    def expressions(self) -> set[str]:
+        """The selectors of all requests and alternatives."""
+        return {each for choice in self.choices for each in choice.selectors}
+
+    @property
     def choices(self) -> list[Choice]:
         """All requests and alternatives in order."""
         return [choice for request in self.requests for choice in request.choices]
@@ -120,10 +126,9 @@ def device_claim_of(claim: JsonObject) -> DeviceClaim:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the claim is malformed.
     """
-    return _device_claim(orjson.dumps(claim["spec"].get("devices") or {}))
+    return _device_claims.of(orjson.dumps(claim["spec"].get("devices") or {}))
 
 
-@lru_cache(maxsize=_KEPT_SPECS)
 def _device_claim(written: bytes) -> DeviceClaim:
     devices = orjson.loads(written)
     return DeviceClaim(
@@ -131,6 +136,9 @@ def _device_claim(written: bytes) -> DeviceClaim:
         tuple(_constraint(each) for each in devices.get("constraints") or ()),
         devices.get("config") or (),
     )
+
+
+_device_claims: Final = RecentlyMade(_device_claim, _KEPT_SPEC_BYTES, _KEPT_SPECS)
 
 
 def _request(obj: JsonObject) -> DeviceRequest:

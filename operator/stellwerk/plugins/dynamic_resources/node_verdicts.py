@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from stellwerk.cel.recently_made import KEPT_BYTES
 from stellwerk.framework.services import ObjectStore
 from stellwerk.framework.types import CycleState, FilterResult, completes, error, unresolvable
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
@@ -256,6 +257,8 @@ class AllocationVerdicts:
     """Rows whose search took too long; another attempt may try again."""
     late_seconds: float = 0.0
     """The time of the last of them."""
+    selector_bytes: int = 0
+    """Of the selectors that it holds compiled."""
 
     def forget_all(self, size: int) -> None:
         """Set every row to UNKNOWN."""
@@ -291,6 +294,7 @@ class NodeAllocator:
         self.allocated = Allocated(objects)
         self.classes = DeviceClasses(objects)
         self._known: OrderedDict[RequestKey, AllocationVerdicts] = OrderedDict()
+        self._known_bytes = 0
         self._classes_version = 0
 
     def refresh(self) -> None:
@@ -302,6 +306,7 @@ class NodeAllocator:
         if self.classes.version != self._classes_version:
             self._classes_version = self.classes.version
             self._known.clear()
+            self._known_bytes = 0
 
     def known(self, key: RequestKey) -> AllocationVerdicts:
         """The verdicts known for some claims, without those that a change may have altered.
@@ -320,9 +325,13 @@ class NodeAllocator:
                 RowCursor(self._snapshot, self._snapshot.node_changes),
                 ChangeCursor(self.resource_pools.changes),
                 ChangeCursor(self.allocated.changes),
+                selector_bytes=sum(len(each) for spec in key for each in spec.expressions),
             )
-            if len(self._known) > _KEPT_REQUESTS:
-                self._known.popitem(last=False)
+            self._known_bytes += found.selector_bytes
+            while len(self._known) > 1 and (
+                len(self._known) > _KEPT_REQUESTS or self._known_bytes > KEPT_BYTES
+            ):
+                self._known_bytes -= self._known.popitem(last=False)[1].selector_bytes
         else:
             self._known.move_to_end(key)
         self._drop_changed(found)

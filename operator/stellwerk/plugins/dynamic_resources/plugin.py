@@ -81,6 +81,7 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     ClaimMissingError,
+    DeviceClaim,
     claim_names,
     claims_of,
     consumer_of,
@@ -119,6 +120,8 @@ _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim complet
 _UNRESERVED: Final = unschedulable(NAME, "ResourceClaim unreserved for PodGroup")
 _DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
 _NOTHING: Final = StateData("")
+MOST_SELECTOR_BYTES: Final = 16 * 1024
+"""Of all different selectors of a pod's claims: to compile these takes a tenth of a second."""
 """Of every pod that devices are no matter for."""
 
 
@@ -242,6 +245,8 @@ class DynamicResources(
                     reason = f"device class {choice.class_name} does not exist{why}"
                     return unresolvable(NAME, f"request {choice.full_name}: {reason}")
             state_data.specs += (spec,)
+        if reason := _too_complex(state_data.specs):
+            return unresolvable(NAME, reason)
         if backed:
             in_namespace = self._objects.list(RESOURCE_CLAIM, pod.namespace)
             state_data.stale = stale_claim(pod, in_namespace)
@@ -500,6 +505,18 @@ class DynamicResources(
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return device_events(self._objects, self._handle.pod_groups)
+
+
+def _too_complex(specs: Sequence[DeviceClaim]) -> str:
+    """Why these claims are not looked at; empty where they are."""
+    expressions = set().union(*(each.expressions for each in specs))
+    size = sum(map(len, expressions))
+    if size <= MOST_SELECTOR_BYTES:
+        return ""
+    return (
+        f"too complex to schedule: the selectors of its resource claims have {size} characters, "
+        f"and may have {MOST_SELECTOR_BYTES}"
+    )
 
 
 def device_events(objects: ObjectStore, groups: PodGroups) -> Sequence[ClusterEventWithHint]:

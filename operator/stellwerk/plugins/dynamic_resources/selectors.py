@@ -14,11 +14,16 @@ from typing import Final, TypeAlias, TypeVar
 
 import orjson
 
-from stellwerk.cel.environment import DEVICE, Program, device_program
+from stellwerk.cel.environment import (
+    DEVICE,
+    Program,
+    device_program,
+    device_tree,
+)
 from stellwerk.cel.errors import CompileError, EvaluationError
 from stellwerk.cel.library.quantities import parse_quantity
 from stellwerk.cel.library.versions import parse_version
-from stellwerk.cel.parser import parse
+from stellwerk.cel.recently_made import RecentlyMade
 from stellwerk.cel.tree import (
     Bind,
     Call,
@@ -109,7 +114,6 @@ Entry = TypeVar("Entry")
 _ATTRIBUTES: Final = "attributes"
 _CAPACITY: Final = "capacity"
 _KEPT_ANSWERS: Final = 4096
-_KEPT_SELECTORS: Final = 512
 _LONGEST_KEPT: Final = 128
 """Longer texts are read anew each time."""
 _NATIVE: Final[Mapping[str, str]] = {
@@ -145,7 +149,7 @@ class Selector:
         """By projection; a text is that of a runtime error."""
         try:
             self._program = device_program(expression, with_lists=reads_lists)
-            self.paths = paths_read(parse(expression))
+            self.paths = paths_read(device_tree(expression))
             self._readers = [_reader_of(path) for path in self.paths or ()]
         except CompileError as error:
             self._failure = f"CEL compile error: {error}"
@@ -179,10 +183,13 @@ class Selector:
         return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
 
 
-@lru_cache(maxsize=_KEPT_SELECTORS)
+_selectors: Final = RecentlyMade(Selector)
+_selectors_of_lists: Final = RecentlyMade(partial(Selector, reads_lists=True))
+
+
 def selector_of(expression: str, *, reads_lists: bool = False) -> Selector:
     """The one selector of an expression."""
-    return Selector(expression, reads_lists=reads_lists)
+    return (_selectors_of_lists if reads_lists else _selectors).of(expression)
 
 
 def attribute_reader(name: str) -> Callable[[Device], Attribute | None]:
