@@ -2,6 +2,7 @@
 
 Each framework has one ResultCache, which its filter and score phases share; results of dry runs
 follow a VerdictCursor as cached statuses do. A fast path that skips work whose result is known.
+For the first pod of a spec nothing is kept: of many specs there never is a second one.
 Invariants: a column equals what its plugins would answer for all rows at its position in the log,
 and is brought up to date before it is read; a VerdictCursor names a row if its node, a pod on it or
 a nomination that counts there changed since `catch_up`.
@@ -38,7 +39,7 @@ _BYTES_PER_ROW: Final = 40
 """Of the columns of one spec, all plugins together."""
 _KEPT_KEYS: Final = 4
 _NEW_SHARE: Final = 4
-"""One part in so many is for keys that were not asked for by a second pod yet."""
+"""One part in so many is for keys that no second attempt has asked for yet."""
 _COMPILED_PER_JSON: Final = 12
 """How many bytes a compiled spec takes for one of the JSON that it was compiled from."""
 
@@ -150,11 +151,13 @@ class CachedStatuses:
 class SpecColumns:
     """Everything cached for one reuse key."""
 
-    __slots__ = ("filters", "fits", "made_at", "scores", "statuses")
+    __slots__ = ("filters", "first_asked", "fits", "kept", "scores", "statuses")
 
-    def __init__(self, made_at: int) -> None:
-        self.made_at = made_at
-        """The position of `usage_changes` when a pod first asked; the next one finds another."""
+    def __init__(self, asked: tuple[str, int]) -> None:
+        self.first_asked = asked
+        """(uid of the pod, position of `usage_changes`) of the attempt that asked first."""
+        self.kept = False
+        """Whether another attempt has asked since, so that verdicts and scores are kept."""
         self.filters: dict[str, CachedColumn[np.int32]] = {}
         self.scores: dict[str, CachedColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
@@ -205,8 +208,8 @@ class _Keys:
 class ResultCache:
     """Cached columns by reuse key, least recently used first; bounded in bytes.
 
-    Keys that came back and keys that did not yet have bounds of their own: pods of which no two are
-    alike, whose columns nothing reads again, take a quarter of the room and push nothing out.
+    Keys that came back and keys that did not yet have bounds of their own, so that pods of which no
+    two are alike push nothing out.
     """
 
     def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
@@ -218,17 +221,22 @@ class ResultCache:
         self._changed: NodeView | None = None
         """The last answer: the columns of a pod mostly stand at the same position."""
 
-    def columns(self, key: Hashable) -> SpecColumns:
-        """The columns of a key, made empty when new; the least recently used make room."""
+    def columns(self, key: Hashable, uid: str = "") -> SpecColumns:
+        """The columns of a key, made empty when new; the least recently used make room.
+
+        `uid`: of the pod that asks, mostly once for its verdicts and once for its scores.
+        """
         found = self._came_back.use(key)
         if found is not None:
             return found
         columns_bytes = _BYTES_PER_ROW * self._snapshot.size
+        asked = (uid, self._snapshot.usage_changes.position)
         found = self._new.use(key)
         if found is None:
-            found = SpecColumns(self._snapshot.usage_changes.position)
+            found = SpecColumns(asked)
             self._new.put(key, found, columns_bytes)
-        elif found.made_at != self._snapshot.usage_changes.position:
+        elif found.first_asked != asked:
+            found.kept = True
             self._new.drop(key)
             self._came_back.put(key, found, columns_bytes)
         return found
@@ -249,7 +257,7 @@ class ResultCache:
         """The column of a plugin, current: computed whole, or only in the rows that changed."""
         column = columns.get(name)
         if column is not None:
-            if column.position == column.changes.position:
+            if column.current:
                 return column
             changed = self._changed_rows(column)
             if changed is not None:
@@ -273,7 +281,7 @@ class ResultCache:
 
     def fits(
         self,
-        key: Hashable,
+        pod: PodInfo,
         filters: Sequence[FilterPlugin],
         compute: Callable[[int, NodeView], VerdictColumn],
     ) -> Mask:
@@ -281,15 +289,19 @@ class ResultCache:
 
         `compute` asks the filter at an index.
         """
-        columns = self.columns(key)
+        columns = self.columns(pod.spec, pod.uid)
+        if not columns.kept:
+            everything = NodeView(self._snapshot)
+            asked = [compute(index, everything) for index in range(len(filters))]
+            return _all_fit(asked, slice(None))
         together = tuple([plugin.name for plugin in filters])
         fits = columns.fits.get(together)
-        if fits is not None and fits.position == fits.changes.position:
+        if fits is not None and fits.current:
             return fits.values
         codes: list[VerdictColumn] = []
         for index, plugin in enumerate(filters):
             column = columns.filters.get(plugin.name)
-            if column is None or column.position != column.changes.position:
+            if column is None or not column.current:
                 ask = partial(compute, index)
                 column = self.refresh(columns.filters, plugin.name, plugin.filter_reuse, ask)
             codes.append(column.values)
@@ -303,10 +315,10 @@ class ResultCache:
         return fits.values
 
     def statuses(
-        self, key: Hashable, filters: Sequence[FilterPlugin], nominations: Nominations
+        self, pod: PodInfo, filters: Sequence[FilterPlugin], nominations: Nominations
     ) -> CachedStatuses:
         """The statuses that these filters gave all rows; to be refreshed before they are read."""
-        statuses = self.columns(key).statuses
+        statuses = self.columns(pod.spec, pod.uid).statuses
         together = tuple([plugin.name for plugin in filters])
         found = statuses.get(together)
         if found is None:

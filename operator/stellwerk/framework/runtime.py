@@ -409,7 +409,7 @@ class FilterPhase:
         if cached:
             plugins = [call[0] for call in cached]
             everywhere = self._cache.fits(
-                pod.spec,
+                pod,
                 plugins,
                 lambda index, nodes: filters.codes(cached[index], state, pod, nodes),
             )
@@ -446,7 +446,7 @@ class FilterPhase:
         if others or found.node_names is not None or by_deadline:
             return None
         filters = [plugin for plugin, _ in calls]
-        cached = self._cache.statuses(pod.spec, filters, self._nominations)
+        cached = self._cache.statuses(pod, filters, self._nominations)
         cached.refresh(pod, lambda nodes: self._asked(found.state, pod, nodes))
         return cached
 
@@ -750,7 +750,7 @@ class ScorePhase:
             timing.go_on_with(self._scores.label)
             # Of a few rows among many no columns are made.
             few = not nodes.whole and nodes.size * 4 < nodes.snapshot.size
-            of_spec = None if few else self._cache.columns(pod.spec)
+            of_spec = None if few else self._cache.columns(pod.spec, pod.uid)
             by_plugin = [
                 self._score(scorer, state, pod, nodes, of_spec)
                 for scorer in self._scorers
@@ -780,14 +780,14 @@ class ScorePhase:
         nodes: NodeView,
         of_spec: SpecColumns | None,
     ) -> PluginScore:
-        """`of_spec` are the columns cached for the pod's spec; None: nothing is cached."""
+        """`of_spec` are the columns of the pod's spec; None: nothing is looked up or kept."""
         plugin = scorer.plugin
         columns: SpecColumns | None = None
         if plugin.score_reuse is not Reuse.NEVER and of_spec is not None:
             key = pod.spec if scorer.keyed_by_spec else plugin.score_key(state, pod)
             if key is not None:
-                columns = of_spec if key is pod.spec else self._cache.columns(key)
-        if columns is None:
+                columns = of_spec if key is pod.spec else self._cache.columns(key, pod.uid)
+        if columns is None or not columns.kept:
             raw = self._answer(scorer, state, pod, nodes)
             return self._normalized(scorer, state, pod, raw)
         cached = self._cache.scores(

@@ -4,11 +4,13 @@ Invariant: fractions, their sums and the standard deviation are computed in floa
 kube-scheduler's order (v1.36), so that the truncated scores are the same integers.
 """
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
 from stellwerk.framework.interface import MAX_NODE_SCORE, PreScorePlugin, Reuse, ScorePlugin
@@ -17,22 +19,18 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, SKIP, CycleState, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.resources.amounts import (
-    Amount,
-    Fraction,
-    column,
-    divisor,
-    fraction,
-    half_distance,
-    offered,
-    used,
-)
+from stellwerk.plugins.resources.amounts import offered_and_used_at, within_offer
 from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.snapshot import NodeView
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _PAIR: Final = 2
+
+FloatColumn: TypeAlias = npt.NDArray[np.float64]
+"""(n,) fractions in use, and what follows from them."""
+Requests: TypeAlias = Sequence[tuple[str, int]]
+"""(resource, amount) of a pod."""
 
 
 class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
@@ -57,36 +55,28 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
-        names: list[str] = []
-        before: list[Amount] = []
-        after: list[Amount] = []
-        for name, _, request in scored_resources(self._resources, pod.amounts.requests):
-            present = used(nodes, name)
-            names.append(name)
-            before.append(present)
-            after.append(present + request)
-        offers = [offered(nodes, name) for name in names]
-        change = _balance(offers, after) - self._present_balance(nodes, names, offers, before)
-        # 50 + (50 + change) // 2; a shift rounds down like the division, in a third of the time.
-        return column(nodes, (3 * _HALF + change) >> 1)
+        scored = scored_resources(self._resources, pod.amounts.requests)
+        before = tuple([(name, 0) for name, _, _ in scored])
+        after = [(name, request) for name, _, request in scored]
+        row = nodes.only_row
+        if row is not None:
+            present = _balance_at(nodes.snapshot, row, before)
+            change = _balance_at(nodes.snapshot, row, after) - present
+            return np.array([_HALF + (_HALF + change) // 2], np.int64)
+        score = _balance(nodes, after)
+        score -= self._present_balance(nodes, before)
+        # A shift rounds down like the division, in a third of the time.
+        score += 3 * _HALF
+        score >>= 1
+        return score
 
-    def _present_balance(
-        self,
-        nodes: NodeView,
-        names: Sequence[str],
-        offers: Sequence[Amount],
-        requested: Sequence[Amount],
-    ) -> Amount:
+    def _present_balance(self, nodes: NodeView, before: Requests) -> IntColumn:
         """The balance of nodes without the pod: the same for all pods, so it is cached."""
-        if (
-            nodes.only_row is not None
-            or nodes.overlay is not None
-            or nodes.snapshot is not self._snapshot
-        ):
-            return _balance(offers, requested)
-        columns = self._columns.columns(tuple(names)).scores
+        if nodes.overlay is not None or nodes.snapshot is not self._snapshot:
+            return _balance(nodes, before)
+        columns = self._columns.columns(before).scores
         present = self._columns.refresh(
-            columns, self.name, Reuse.USAGE, lambda rows: _balance_of(rows, names)
+            columns, self.name, Reuse.USAGE, lambda rows: _balance_of(rows, before)
         )
         return nodes.gather(present.values)
 
@@ -96,52 +86,86 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return pod.spec if pod.amounts is pod.spec.amounts else None
 
 
-def _balance_of(nodes: NodeView, names: Sequence[str]) -> IntColumn:
-    offers = [offered(nodes, name) for name in names]
-    return column(nodes, _balance(offers, [used(nodes, name) for name in names]))
+def _balance_of(nodes: NodeView, requests: Requests) -> IntColumn:
+    row = nodes.only_row
+    if row is None:
+        return _balance(nodes, requests)
+    return np.array([_balance_at(nodes.snapshot, row, requests)], np.int64)
 
 
-def _balance(offers: Sequence[Amount], requested: Sequence[Amount]) -> Amount:
-    """(1 − standard deviation of the fractions in use) × 100, truncated; 50–100."""
-    if len(offers) == _PAIR:
-        deviation = _deviation_of_two(*offers, *requested)
+def _balance_at(snapshot: Snapshot, row: int, requests: Requests) -> int:
+    """The `_balance` of one row."""
+    shares = []
+    for name, request in requests:
+        offer, present = offered_and_used_at(snapshot, row, name, for_scoring=False)
+        if offer:
+            # Each side is rounded to float64 first, as in Go and NumPy; Python divides exactly.
+            within = min(present + request, offer)
+            shares.append(float(within) / float(offer))
+    deviation = 0.0
+    if len(shares) == _PAIR:
+        deviation = abs(shares[0] - shares[1]) * 0.5
+    elif len(shares) > _PAIR:
+        mean = _added_up(shares) / len(shares)
+        squares = _added_up([(share - mean) * (share - mean) for share in shares])
+        deviation = math.sqrt(squares / len(shares))
+    return int((1 - deviation) * MAX_NODE_SCORE)
+
+
+def _added_up(numbers: Iterable[float]) -> float:
+    """One after the other, as Go adds: from Python 3.12 on `sum` makes up for rounding."""
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
+
+
+def _balance(nodes: NodeView, requests: Requests) -> IntColumn:
+    """(1 − standard deviation of the fractions in use) × 100, truncated; 50–100.
+
+    The fractions are those with a pod that requests so much.
+    """
+    offers = [nodes.offer(name) for name, _ in requests]
+    shares = []
+    for (name, request), offer in zip(requests, offers, strict=True):
+        within = within_offer(nodes.requested(name), request, offer)
+        in_place = within if within.dtype == np.float64 else None
+        shares.append(np.divide(within, offer.divisors, out=in_place))
+    # Where every node offers both of two resources, as is usual, that takes fewer passes.
+    if len(offers) == _PAIR and all(offer.everywhere for offer in offers):
+        balance = _half_distance(*shares)
     else:
-        fractions = [
-            fraction(amount, offer, divisor(offer))
-            for offer, amount in zip(offers, requested, strict=True)
-        ]
-        deviation = _deviation([(offer > 0) * 1 for offer in offers], fractions)
-    balance = (1 - deviation) * MAX_NODE_SCORE
-    return balance.astype(np.int64) if isinstance(balance, np.ndarray) else int(balance)
+        balance = _deviation([(offer.amounts > 0) * 1 for offer in offers], shares)
+    np.subtract(1, balance, out=balance)
+    balance *= MAX_NODE_SCORE
+    return balance.astype(np.int64)
 
 
-def _deviation_of_two(
-    offer: Amount, other_offer: Amount, requested: Amount, other_requested: Amount
-) -> Fraction:
-    """Half the distance of two fractions; 0 where a node lacks one of the resources."""
-    nonzero, other_nonzero = divisor(offer), divisor(other_offer)
-    share = fraction(requested, offer, nonzero)
-    other_share = fraction(other_requested, other_offer, other_nonzero)
-    deviation = half_distance(share, other_share)
-    if nonzero is offer and other_nonzero is other_offer:
-        return deviation  # every node has both, as is usual
-    return deviation * ((offer > 0) * (other_offer > 0))
+def _half_distance(one: FloatColumn, other: FloatColumn) -> FloatColumn:
+    """Half of how far two fractions lie apart: their standard deviation."""
+    distance = one - other
+    np.abs(distance, out=distance)
+    distance *= 0.5
+    return distance
 
 
-def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fraction:
+def _deviation(counts: Sequence[IntColumn], fractions: Sequence[FloatColumn]) -> FloatColumn:
     """The standard deviation over the resources that a node offers (`counts` 1, else 0).
 
     Of two it is half their distance, of fewer 0. Resources that do not count add exact zeros.
     """
-    number: Amount = sum(counts)
-    mean = sum(fractions) / divisor(number)
+    number = np.sum(counts, axis=0)
+    some = np.maximum(number, 1)
+    mean = sum(fractions) / some
     squares = sum(
         count * (share - mean) * (share - mean)
         for count, share in zip(counts, fractions, strict=True)
     )
     distance = sum(
-        counts[one] * counts[other] * half_distance(fractions[one], fractions[other])
+        counts[one] * counts[other] * _half_distance(fractions[one], fractions[other])
         for one, other in combinations(range(len(counts)), _PAIR)
     )
-    deviation: Fraction = np.sqrt(squares / divisor(number))
-    return (number == _PAIR) * distance + (number > _PAIR) * deviation
+    deviation: FloatColumn = (number == _PAIR) * distance + (number > _PAIR) * np.sqrt(
+        squares / some
+    )
+    return deviation

@@ -60,7 +60,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.plugins.resources.amounts import is_counted, offered, row_of, used
+from stellwerk.plugins.resources.amounts import is_counted, offered_and_used
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
@@ -87,8 +87,11 @@ class FreedRoom:
         """`lets_through`: whether the filter does not mind that a node lacks a resource."""
         self._handle = handle
         self._lets_through = lets_through
-        self._change: ClusterChange | None = None
+        self._asked: tuple[ClusterChange, int] | None = None
+        """The change, and the position of nominations, for which the following holds."""
         self._free: dict[str, int] = {}
+        self._fitting: dict[SchedulingSpec, bool] = {}
+        """Whether pods of a spec fit: hundreds that preempt are mostly alike."""
 
     def may_help(self, pod: PodInfo, change: ClusterChange) -> bool:
         """Whether a rejected pod may be schedulable after another one was deleted."""
@@ -115,15 +118,28 @@ class FreedRoom:
         )
 
     def _fits(self, pod: PodInfo, node_name: str, change: ClusterChange) -> bool:
-        """Whether the node has what the pod requests, beside those nominated to it."""
+        """Whether the node has what the pod, nominated elsewhere, requests.
+
+        That is beside those nominated to it, which are the same for all pods of a spec, mostly.
+        """
         row = self._handle.snapshot.row_of.get(node_name)
         if row is None:
             return False
-        node = self._handle.snapshot.node_at(row)
-        if change is not self._change:
-            self._change = change
+        node, nominations = self._handle.snapshot.node_at(row), self._handle.nominations
+        position = nominations.changes.position
+        if self._asked is None or self._asked[0] is not change or self._asked[1] != position:
+            self._asked = change, position
             self._free = self._count_free(node)
-        against = self._handle.nominations.against(pod, node_name)
+            self._fitting.clear()
+        if pod.amounts is not pod.spec.amounts or nominations.depends_on_deadline(pod):
+            return self._has_room(pod, node)
+        fits = self._fitting.get(pod.spec)
+        if fits is None:
+            fits = self._fitting[pod.spec] = self._has_room(pod, node)
+        return fits
+
+    def _has_room(self, pod: PodInfo, node: NodeInfo) -> bool:
+        against = self._handle.nominations.against(pod, node.name)
         if self._free[PODS] <= len(against):
             return False
         for name, amount in pod.amounts.requests.items():
@@ -349,24 +365,22 @@ def _lacking(
     nodes: NodeView, wanted: Wanted, backed: frozenset[str] = _NONE_BACKED
 ) -> VerdictColumn:
     """(n,) int32, the bits of what each node lacks; 0 fits."""
-    codes = (used(nodes, PODS) >= offered(nodes, PODS)) * _TOO_MANY_PODS
+    room, pods = offered_and_used(nodes, PODS) or (0, 0)
+    codes = (pods >= room) * _TOO_MANY_PODS
     for bit, (resource, amount) in enumerate(wanted, start=1):
-        if resource in backed:
-            if row_of(nodes.snapshot, resource) is None:
-                continue
-            lacks = offered(nodes, resource) - used(nodes, resource) < amount
-            by_plugin = offered(nodes, resource) > 0
-            unresolvable_too = offered(nodes, resource) < amount
-            codes = codes | ((lacks & by_plugin) << bit)
-            codes = codes | (unresolvable_too & by_plugin) * _UNRESOLVABLE
-            continue
-        if row_of(nodes.snapshot, resource) is None:
+        found = offered_and_used(nodes, resource)
+        if found is None:
             # Pods may invent resources by the hundred: no column for what no node offers.
-            codes = codes | 1 << bit | _UNRESOLVABLE
+            if resource not in backed:
+                codes = codes | 1 << bit | _UNRESOLVABLE
             continue
-        allocatable = offered(nodes, resource)
-        lacks = allocatable - used(nodes, resource) < amount
-        if lacks if isinstance(lacks, bool) else lacks.any():
+        allocatable, present = found
+        lacks = allocatable - present < amount
+        if resource in backed:
+            by_plugin = allocatable > 0
+            codes = codes | ((lacks & by_plugin) << bit)
+            codes = codes | ((allocatable < amount) & by_plugin) * _UNRESOLVABLE
+        elif lacks if isinstance(lacks, bool) else lacks.any():
             codes = codes | (lacks << bit) | (allocatable < amount) * _UNRESOLVABLE
     if isinstance(codes, int):
         return np.array([codes], np.int32)

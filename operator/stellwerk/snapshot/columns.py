@@ -10,7 +10,7 @@ place only by the map that alone holds it.
 """
 
 from collections.abc import Collection, Hashable, ItemsView, Iterator, KeysView, Mapping
-from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,12 @@ RowColumn: TypeAlias = npt.NDArray[np.intp]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 ABSENT: Final = -1
+DIVISIBLE: Final = 1 << 46
+"""Of whole numbers below it float64 has the quotient in percent that int64 has, rounded down.
+
+A hundred times such a number is exact, and a quotient up to 100 that is no whole number lies
+farther from the next one (1 by the divisor) than float64 rounds it (2**-47).
+"""
 MAX_REQUESTED: Final = 1 << 61
 """Usage columns stop here, so that usage plus one pod's request (at most 2**62) stays in int64."""
 CHANGES_KEPT: Final = 4096
@@ -122,6 +128,29 @@ class Changes(Generic[Key]):
 
 ChangeLog: TypeAlias = Changes[int]
 """Rows that changed."""
+
+
+class OfferColumns(NamedTuple):
+    """What nodes offer of one resource, as scores divide by it.
+
+    Both columns are float64, which is divided in a fifth of int64's time; int64 where an amount is
+    not below DIVISIBLE.
+    """
+
+    amounts: npt.NDArray[Any]
+    """(n,) whole numbers, at least 0."""
+    divisors: npt.NDArray[Any]
+    """(n,) the same, with 1 in place of 0."""
+    everywhere: bool
+    """Whether every node offers some."""
+
+    @classmethod
+    def of(cls, amounts: IntColumn, alive: Mask) -> "OfferColumns":
+        """What the nodes in rows that are alive offer."""
+        whole: npt.NDArray[Any] = amounts
+        if amounts.max(initial=0) < DIVISIBLE:
+            whole = amounts.astype(np.float64)
+        return cls(whole, np.maximum(whole, 1), bool((amounts[alive] > 0).all()))
 
 
 class ChangeCursor(Generic[Key]):

@@ -27,6 +27,7 @@ from stellwerk.snapshot.columns import (
     IntColumn,
     LabelColumn,
     Mask,
+    OfferColumns,
     RowColumn,
     grown,
 )
@@ -57,7 +58,7 @@ BookT = TypeVar("BookT", bound=Book)
 class Snapshot:
     """Nodes and their usage as columns of N rows, and the books of what else is kept per row."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915 one line for each column
         self._capacity = _FIRST_CAPACITY
         self.size = 0
         """Rows in use or once used: columns are published as [..., :size]."""
@@ -83,6 +84,8 @@ class Snapshot:
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._free_taint_sets: list[int] = []
         self._free: list[int] = []
+        self._offers: dict[int, OfferColumns] = {}
+        """By resource row, those that were asked for since an offer changed."""
         self.node_changes = ChangeLog()
         """Rows whose node object changed (or appeared, or left)."""
         self.usage_changes = ChangeLog()
@@ -113,6 +116,7 @@ class Snapshot:
     def _publish(self) -> None:
         """Refresh the read-only views after capacity or size changed."""
         size, rows = self.size, self._resources.used
+        self._offers.clear()
         self.resource_row: Mapping[str, int] = self._resources.row_of
         """The resources that have a row; ask `resource_index`, which makes one where needed."""
         self.allocatable: IntColumn = _read_only(self._allocatable[:rows, :size])
@@ -217,6 +221,14 @@ class Snapshot:
             return self._add_resources([resource])[resource]
         return row
 
+    def offer(self, resource_row: int) -> OfferColumns:
+        """A row of `allocatable`, as scores divide by it."""
+        found = self._offers.get(resource_row)
+        if found is None:
+            found = OfferColumns.of(self.allocatable[resource_row], self.alive)
+            self._offers[resource_row] = found
+        return found
+
     def make_rows(self, resources: Iterable[str]) -> None:
         """Make the rows of all that some node offers in one look at the nodes."""
         rows, offered = self._resources.row_of, self._resources.is_offered
@@ -306,6 +318,7 @@ class Snapshot:
         self._unschedulable[row] = False
         self._free_resources(row, node.allocatable, {})
         self._allocatable[:, row] = 0
+        self._offers.clear()
         self._requested[:, row] = 0
         self._extended[row] = _NOTHING
         self._nonzero_requested[:, row] = 0
@@ -374,6 +387,9 @@ class Snapshot:
 
     def _write_allocatable(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
         offer = node.allocatable
+        if before is not None and before.allocatable == offer:
+            return
+        self._offers.clear()
         self._free_resources(row, {} if before is None else before.allocatable, offer)
         self._allocatable[:, row] = 0
         for resource, index in self.resource_row.items():
@@ -578,8 +594,8 @@ class NodeView:
         self.size: int = self.rows.stop if isinstance(self.rows, slice) else len(self.rows)
         """n, as `len`."""
         self.only_row: int | None = None
-        """The row of a view of one, for arithmetic in plain integers; None: more or fewer."""
-        if self.size == 1:
+        """The row of a view of one without overlay, for arithmetic in plain integers."""
+        if self.size == 1 and overlay is None:
             self.only_row = 0 if isinstance(self.rows, slice) else int(self.rows[0])
 
     def __len__(self) -> int:
@@ -613,6 +629,14 @@ class NodeView:
         if row is None:
             return np.zeros(len(self), np.int64)
         return self.gather(self.snapshot.allocatable[row])
+
+    def offer(self, resource: str) -> OfferColumns:
+        """The same as scores divide by it."""
+        row = self.snapshot.resource_index(resource)
+        if row is None:
+            return OfferColumns(np.zeros(len(self)), np.ones(len(self)), everywhere=False)
+        amounts, divisors, everywhere = self.snapshot.offer(row)
+        return OfferColumns(self.gather(amounts), self.gather(divisors), everywhere)
 
     def requested(self, resource: str) -> IntColumn:
         """(n,) int64, what pods on the node request; of resource "pods" their number."""

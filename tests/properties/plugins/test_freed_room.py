@@ -67,6 +67,35 @@ def test_a_spared_preemptor_fits_nowhere_new_and_waits_for_victims_of_its_own(
     assert any(each.terminating and each.priority < pod.priority for each in own)
 
 
+@given(
+    pods=placed_pods(),
+    waiting=st.lists(st.tuples(st.sampled_from(NODES), st.sampled_from([10, 20])), min_size=2),
+    late=st.sampled_from(NODES),
+)
+def test_what_is_found_for_alike_preemptors_is_what_each_would_be_told(
+    pods: list[JsonObject], waiting: list[tuple[str, int]], late: str
+) -> None:
+    arena = make_arena([make_node(name, cpu="4") for name in NODES], pods)
+    preemptors = [
+        pod_info(f"p{number}", cpu="3", priority=priority)
+        for number, (_, priority) in enumerate(waiting)
+    ]
+    for pod, (node_name, _) in zip(preemptors, waiting, strict=True):
+        arena.nominator.nominate(pod, node_name)
+    handle = arena.framework.handle
+    for gone in list(arena.cache.pods())[:2]:
+        arena.cache.remove_pod(gone.uid)
+        arena.cache.update_snapshot()
+        change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, gone, None)
+        room = FreedRoom(handle)
+        for pod in preemptors:
+            assert room.may_help(pod, change) == FreedRoom(handle).may_help(pod, change)
+        # Another nomination counts from then on.
+        arena.nominator.nominate(pod_info("late", cpu="1", priority=20), late)
+        for pod in preemptors:
+            assert room.may_help(pod, change) == FreedRoom(handle).may_help(pod, change)
+
+
 def test_the_last_victims_end_wakes_its_preemptor_and_no_other() -> None:
     leaving = make_pod("v", cpu="1", node_name="a", priority=1)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

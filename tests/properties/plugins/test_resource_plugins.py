@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stellwerk.models.node import NodeInfo
@@ -16,6 +17,8 @@ from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
 from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequestedToCapacityRatio
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
+from stellwerk.plugins.resources.amounts import whole_percent, within_offer
+from stellwerk.snapshot.columns import DIVISIBLE, OfferColumns
 from tests.support.cluster_strategies import GPU, Cluster, clusters
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 
@@ -260,3 +263,30 @@ def test_legacy_ratio_rounds_down_each_resource(
                 weight_sum += weight if score else 0
             expected[name] = math.floor(total / weight_sum + 0.5) if weight_sum else 0
         assert raw_scores(plugin, cluster.pod, view) == expected
+
+
+whole = st.one_of(st.integers(1, 1 << 50), st.integers(DIVISIBLE - 3, DIVISIBLE + 3))
+
+
+@given(
+    offers=st.lists(whole, min_size=1, max_size=4),
+    present=st.integers(0, 1 << 61),
+    percent=st.integers(0, 101),
+    request=st.integers(-2, 2),
+)
+@example(offers=[DIVISIBLE - 1], present=0, percent=99, request=-1)
+@example(offers=[DIVISIBLE], present=1 << 61, percent=100, request=1)
+def test_percents_are_those_of_whole_numbers_however_large(
+    offers: list[int], present: int, percent: int, request: int
+) -> None:
+    """Amounts beside a whole percent, where a quotient that is rounded would be another one."""
+    amounts = np.array(offers, np.int64)
+    offer = OfferColumns.of(amounts, np.ones(len(offers), np.bool_))
+    assert (offer.amounts.dtype == np.float64) == (max(offers) < DIVISIBLE)
+    for used in (np.full(len(offers), present), amounts * percent // 100):
+        part = within_offer(used, max(request, -int(used.min())), offer)
+        expected = [
+            max(min(int(amount) + max(request, -int(used.min())), size), 0) * 100 // size
+            for amount, size in zip(used, offers, strict=True)
+        ]
+        assert whole_percent(part, offer).tolist() == expected

@@ -3,10 +3,15 @@
 from collections.abc import Iterator
 
 from stellwerk.framework.result_cache import ResultCache
+from stellwerk.framework.types import CycleState
+from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.plugins.node_unschedulable import NodeUnschedulable
+from stellwerk.snapshot.columns import VerdictColumn
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache, make_node, make_pod
+from tests.support.plugin_runs import make_plugin
 
 FEW = 8
 ROOM_BYTES = 1 << 20
@@ -38,7 +43,7 @@ def found_again(cache: ResultCache, snapshot: Snapshot, names: range) -> list[bo
     for name in reversed(names):
         snapshot.usage_changes.append(0)
         columns = cache.columns(name)
-        there.append(columns.made_at != snapshot.usage_changes.position)
+        there.append(columns.kept)
     return there
 
 
@@ -55,3 +60,25 @@ def test_keys_that_no_second_pod_asks_for_have_a_quarter_of_the_room_and_push_no
         cache.columns(name)
     assert all(found_again(cache, snapshot, usual))
     assert sum(found_again(cache, snapshot, range(1000, 1200))) == 10
+
+
+def test_nothing_is_kept_for_the_first_pod_of_a_spec() -> None:
+    cache = make_cache(make_node(f"n{number}") for number in range(3))
+    plugin, results = make_plugin(NodeUnschedulable), ResultCache(cache.snapshot)
+    asked: list[int] = []
+
+    def fits(name: str) -> list[bool]:
+        pod = parse_pod(make_pod(name))
+
+        def ask(_: int, nodes: NodeView) -> VerdictColumn:
+            asked.append(nodes.size)
+            return plugin.filter(CycleState(), pod, nodes).codes
+
+        return [bool(fit) for fit in results.fits(pod, [plugin], ask)]
+
+    assert fits("first") == fits("second") == fits("third") == [True] * 3
+    assert asked == [3, 3]
+    cache.set_node(parse_node(make_node("n1", unschedulable=True)))
+    cache.update_snapshot()
+    assert fits("fourth") == [True, False, True]
+    assert asked == [3, 3, 1]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.plugin_args import (
@@ -18,18 +19,13 @@ from stellwerk.models.plugin_args import (
 )
 from stellwerk.models.pod_resources import is_scalar_resource
 from stellwerk.plugins.resources.amounts import (
-    Amount,
-    column,
-    divisor,
-    free_percent,
     is_counted,
-    offered,
-    offered_weight,
-    used_for_scoring,
-    used_percent,
+    offered_and_used_at,
+    whole_percent,
+    within_offer,
 )
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.snapshot import NodeView
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Strategy: TypeAlias = Callable[[NodeView, Mapping[str, int]], IntColumn]
 """(nodes, requests of the incoming pod) → (n,) int64 scores, 0–100."""
@@ -42,9 +38,9 @@ def strategy_of(strategy: ScoringStrategy) -> Strategy:
     resources = strategy.resources
     match strategy.type:
         case "LeastAllocated":
-            return lambda nodes, requests: _mean(nodes, resources, requests, free_percent)
+            return lambda nodes, requests: _mean(nodes, resources, requests, free=True)
         case "MostAllocated":
-            return lambda nodes, requests: _mean(nodes, resources, requests, used_percent)
+            return lambda nodes, requests: _mean(nodes, resources, requests, free=False)
         case "RequestedToCapacityRatio":
             ratio = strategy.requested_to_capacity_ratio
             scale = MAX_NODE_SCORE // MAX_SHAPE_SCORE
@@ -90,18 +86,43 @@ def _interpolate(points: Sequence[tuple[int, int]], percent: int) -> int:
 
 
 def _mean(
-    nodes: NodeView,
-    resources: Sequence[ResourceSpec],
-    requests: Mapping[str, int],
-    percent: Callable[[Amount, Amount], Amount],
+    nodes: NodeView, resources: Sequence[ResourceSpec], requests: Mapping[str, int], *, free: bool
 ) -> IntColumn:
-    total: Amount = 0
-    weights: Amount = 0
-    for name, weight, request in scored_resources(resources, requests):
-        allocatable = offered(nodes, name)
-        total = total + percent(allocatable, used_for_scoring(nodes, name) + request) * weight
-        weights = weights + offered_weight(allocatable, weight)
-    return column(nodes, total // divisor(weights))
+    """The mean of what is free, or else used, in percent of what is offered."""
+    scored = scored_resources(resources, requests)
+    row = nodes.only_row
+    if row is not None:
+        return np.array([_mean_at(nodes.snapshot, row, scored, free=free)], np.int64)
+    total: npt.NDArray[np.float64] | None = None
+    weights: IntColumn | int = 0
+    for name, weight, request in scored:
+        offer = nodes.offer(name)
+        part = within_offer(nodes.nonzero_requested(name), request, offer)
+        if free:
+            np.subtract(offer.amounts, part, out=part)
+        score = whole_percent(part, offer)
+        if weight != 1:
+            score *= weight
+        total = score if total is None else np.add(total, score, out=total)
+        weights = weights + (weight if offer.everywhere else (offer.amounts > 0) * weight)
+    if total is None:
+        return np.zeros(nodes.size, np.int64)
+    # Whole numbers, none of them negative: to cut off is to round down.
+    total /= np.maximum(weights, 1)
+    return total.astype(np.int64)
+
+
+def _mean_at(
+    snapshot: Snapshot, row: int, scored: Sequence[tuple[str, int, int]], *, free: bool
+) -> int:
+    total = weights = 0
+    for name, weight, request in scored:
+        offer, present = offered_and_used_at(snapshot, row, name, for_scoring=True)
+        if offer:
+            part = min(present + request, offer)
+            total += (offer - part if free else part) * MAX_NODE_SCORE // offer * weight
+            weights += weight
+    return total // weights if weights else 0
 
 
 def _shaped_mean(
@@ -111,12 +132,13 @@ def _shaped_mean(
     table: IntColumn,
 ) -> IntColumn:
     """The mean of the resources that score above 0, rounded half up."""
-    total: Amount = 0
-    weights: Amount = 0
+    total: IntColumn = np.zeros(nodes.size, np.int64)
+    weights: IntColumn = np.zeros(nodes.size, np.int64)
     for name, weight, request in scored_resources(resources, requests):
-        allocatable = offered(nodes, name)
-        score = table[used_percent(allocatable, used_for_scoring(nodes, name) + request)]
-        score = score * (allocatable > 0)
-        total = total + score * weight
-        weights = weights + (score > 0) * weight
-    return column(nodes, (2 * total + weights) // (2 * divisor(weights)))
+        offer = nodes.offer(name)
+        percent = whole_percent(within_offer(nodes.nonzero_requested(name), request, offer), offer)
+        score = table[percent.astype(np.intp)] * (offer.amounts > 0)
+        total += score * weight
+        weights += (score > 0) * weight
+    mean: IntColumn = (2 * total + weights) // (2 * np.maximum(weights, 1))
+    return mean
