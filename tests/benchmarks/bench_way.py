@@ -3,20 +3,27 @@
 From the watch event through queue, decision and binding to the event that confirms it, without
 sockets; the quickest of many batches counts, since other work on the machine only adds to it.
 Another checkout is measured by this file, too: `PYTHONPATH=TREE/operator:TREE python
-tests/benchmarks/bench_way.py`.
+tests/benchmarks/bench_way.py`. With `--paced 11` an API that gives an answer each millisecond sets
+the pace of a backlog at 5,000 nodes, in so many pairs: decisions one by one, as slots for bindings
+come back, and in rows, as they are made.
 """
 
+import argparse
 import asyncio
 import gc
 import json
 import statistics
 import time
+from collections import deque
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final
+from unittest.mock import patch
 
 from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
+from stellwerk.scheduler import binding_cycle
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 
@@ -27,6 +34,10 @@ PODS: Final = 50
 _WARM_UP: Final = 10
 _TURNS: Final = 100
 """Of the loop: enough for a batch."""
+_PACED_NODES: Final = 5000
+_BACKLOG: Final = 1500
+_PAUSE_SECONDS: Final = 0.001
+_ONE_BY_ONE: Final = binding_cycle.MAX_BINDINGS_IN_FLIGHT + 1
 
 
 class _RealClock(VirtualClock):
@@ -63,8 +74,76 @@ async def _batch(world: InProcess, number: int) -> float:
     return seconds / PODS * 1e6
 
 
+class _Paced:
+    """A world whose API answers a binding when it is told to."""
+
+    def __init__(self, world: InProcess) -> None:
+        self._world = world
+        self._unanswered: deque[asyncio.Future[None]] = deque()
+        self._number = 0
+        apply = world.client.bind
+
+        async def bind(namespace: str, name: str, uid: str, node_name: str) -> None:
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._unanswered.append(answer)
+            await answer
+            await apply(namespace, name, uid, node_name)
+
+        world.client.bind = bind  # type: ignore[method-assign]
+        world.apply(make_profile("stellwerk"))
+        nodes = (make_node(f"node-{n}", cpu="64", pods="500") for n in range(_PACED_NODES))
+        world.apply(*nodes)
+
+    async def backlog(self) -> float:
+        """Microseconds of CPU time a pod, while there is always one that waits for a slot."""
+        self._number += 1
+        names = [f"web-{self._number}-{n}" for n in range(_BACKLOG)]
+        self._world.apply(
+            *(make_pod(name, cpu="10m", scheduler_name="stellwerk") for name in names)
+        )
+        while len(self._unanswered) < binding_cycle.MAX_BINDINGS_IN_FLIGHT:  # noqa: ASYNC110
+            await asyncio.sleep(_PAUSE_SECONDS)
+        measured = _BACKLOG - binding_cycle.MAX_BINDINGS_IN_FLIGHT
+        began = time.process_time()
+        for _ in range(measured):
+            self._unanswered.popleft().set_result(None)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        seconds = time.process_time() - began
+        while not all(map(self._world.node_of, names)):
+            while self._unanswered:
+                self._unanswered.popleft().set_result(None)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return seconds / measured * 1e6
+
+
+async def paced(pairs: int) -> list[tuple[float, float]]:
+    """Microseconds of CPU time a pod, one by one and in rows."""
+    async with AsyncExitStack() as stack:
+        with patch.object(binding_cycle, "_SLOTS_AT_ONCE", _ONE_BY_ONE):
+            one_by_one = _Paced(await stack.enter_async_context(running(_RealClock())))
+        rows = _Paced(await stack.enter_async_context(running(_RealClock())))
+        gc.freeze()
+        gc.disable()
+        return [(await one_by_one.backlog(), await rows.backlog()) for _ in range(pairs)]
+
+
 def main() -> None:
-    """Print the quickest batch, and the middle one."""
+    """Print the quickest batch, and the middle one; or pairs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--paced", type=int, default=0, help="so many pairs at an API's pace")
+    options = parser.parse_args()
+    if options.paced:
+        pairs = asyncio.run(paced(options.paced))
+        print(
+            json.dumps(
+                {
+                    "one_by_one_us": round(statistics.median(pair[0] for pair in pairs), 1),
+                    "rows_us": round(statistics.median(pair[1] for pair in pairs), 1),
+                    "ratios": [round(pair[1] / pair[0], 2) for pair in pairs],
+                }
+            )
+        )
+        return
     batches = asyncio.run(measure())
     figures = {"min_us": round(min(batches), 1), "median_us": round(statistics.median(batches), 1)}
     print(json.dumps(figures))

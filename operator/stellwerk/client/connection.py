@@ -115,7 +115,7 @@ class ConnectionPool:
             raise
         refused = answer.status == HTTPStatus.UNAUTHORIZED  # it may be the client certificate
         if answer.keep_alive and not refused and not connection.closed:
-            connection.idle_since_seconds = asyncio.get_running_loop().time()
+            connection.rest()
             self._idle.append(connection)
         else:
             connection.abort()
@@ -129,12 +129,11 @@ class ConnectionPool:
 
     def _take(self) -> _Connection | None:
         """Return the connection used last, so that those too many grow old and are dropped."""
-        now_seconds = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
             if connection.closed:
                 continue
-            if now_seconds - connection.idle_since_seconds < _IDLE_SECONDS:
+            if connection.rested_seconds() < _IDLE_SECONDS:
                 return connection
             connection.abort()
         return None
@@ -162,7 +161,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, on_closed: Callable[[_Connection], None], fence: Fence) -> None:
         self.closed = False
         self._fence = fence
-        self.idle_since_seconds = 0.0
+        self._loop = asyncio.get_running_loop()  # asking for it is a system call up to Python 3.11
+        self._idle_since_seconds = 0.0
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._received = b""
@@ -171,13 +171,12 @@ class _Connection(asyncio.Protocol):
     async def send(
         self, request: bytes, timeout_seconds: float, fenced: str | None
     ) -> HttpResponse:
-        loop = asyncio.get_running_loop()
         if self._transport is None or self.closed:
             raise ConnectionResetError("the connection is closed")
         if fenced is not None:
             timeout_seconds = self._fence.within_lease(timeout_seconds)
-        self._waiter = loop.create_future()
-        timer = loop.call_later(timeout_seconds, self._fail, TimeoutError())
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(timeout_seconds, self._fail, TimeoutError())
         try:
             if fenced is not None:
                 # Nothing waits between here and the socket: both event loops try to send at once.
@@ -187,6 +186,14 @@ class _Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._waiter = None
+
+    def rest(self) -> None:
+        """Wait for the next request from now on."""
+        self._idle_since_seconds = self._loop.time()
+
+    def rested_seconds(self) -> float:
+        """The time since the last answer."""
+        return self._loop.time() - self._idle_since_seconds
 
     def give_up_with_the_lease(self, margin_seconds: float) -> None:
         """Have the kernel drop what it could not deliver before another process may lead.

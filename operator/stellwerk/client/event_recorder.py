@@ -222,7 +222,7 @@ class EventRecorder(Recorder):
         if not self._spam.allows(event.regarding.uid, now_seconds):
             self._metrics.events_dropped.labels("spam").inc()
             return
-        event.name = self._name(event.regarding.name)
+        event.name = self._name(event.regarding.name, event.event_time)
         if self._enqueue(event):
             self._remembered[identity] = event
             if len(self._remembered) > _REMEMBERED_EVENTS:
@@ -312,9 +312,8 @@ class EventRecorder(Recorder):
         if self._remembered.get(event.identity) is event:
             del self._remembered[event.identity]
 
-    def _name(self, object_name: str) -> str:
+    def _name(self, object_name: str, now: datetime) -> str:
         """Return a name that no other event has: the object's, and the time in nanoseconds."""
-        now = self._clock.now()
         nanoseconds = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1000
         self._last_nanoseconds = max(nanoseconds, self._last_nanoseconds + 1)
         suffix = f".{self._last_nanoseconds:x}"
@@ -573,4 +572,4 @@ def _reference(obj: ObjectReference) -> dict[str, str]:
 
 def _micro_time(time: datetime) -> str:
     """Return a MicroTime; the API refuses one without a fraction."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return time.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

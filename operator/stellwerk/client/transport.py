@@ -28,7 +28,7 @@ from stellwerk.client.credentials import USER_AGENT
 from stellwerk.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
@@ -162,7 +162,7 @@ class Transport:
         earlier: ApiError | None = None
         while True:
             try:
-                return await self._limited(wire, self._limiters.get(request.lane))
+                return await self._attempt(wire, self._limiters.get(request.lane))
             except ApiError as error:
                 error.earlier = earlier
                 delay_seconds = self._delay_seconds(error, attempt)
@@ -212,44 +212,42 @@ class Transport:
         delay_seconds = max(self._retry.delay_seconds(attempt), wanted_seconds)
         return delay_seconds * (1.0 + self._jitter())
 
-    async def _limited(self, wire: _Wire, limiter: AdaptiveLimiter | None) -> dict[str, Any]:
-        if limiter is None:
-            return await self._exchange(wire)
-        await limiter.acquire()
+    async def _attempt(self, wire: _Wire, limiter: AdaptiveLimiter | None) -> dict[str, Any]:
+        """Send once: with a slot of the lane, and while the fence is open.
+
+        Few coroutines lie between here and the socket: each is entered again with the answer.
+        """
+        if limiter is not None and not limiter.take():
+            await limiter.acquire()
+        fence = None if wire.fenced is None else self._fence
         started_at_seconds = self._clock.monotonic()
-        overloaded = False
+        overloaded = begun = answered = False
         try:
-            return await self._exchange(wire)
-        except (Throttled, Unavailable):
-            overloaded = True
-            raise
-        finally:
-            limiter.release(started_at_seconds, overloaded=overloaded)
-
-    def _drop_queued(self) -> None:
-        for lane in (Lane.SCHEDULING, Lane.REPORTS):
-            self._limiters[lane].drop_waiting(lambda: NotLeader("send what was queued"))
-
-    async def _exchange(self, wire: _Wire) -> dict[str, Any]:
-        if wire.fenced is None:
-            return await self._measured_exchange(wire)
-        self._fence.check(wire.fenced)
-        self._fence.begin()
-        answered = False
-        try:
-            answer = await self._measured_exchange(wire)
+            if fence is not None:
+                fence.check(wire.act)
+                fence.begin()
+                begun = True
+            answer = await self._exchange(wire, started_at_seconds)
             answered = True
         except ApiError as error:
+            overloaded = isinstance(error, Throttled | Unavailable)
             # After a 5xx the store may still apply what it was given.
             refused = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
             answered = refused or isinstance(error, NotLeader)
             raise
         finally:
-            self._fence.end(answered=answered)
+            if begun:
+                self._fence.end(answered=answered)
+            if limiter is not None:
+                limiter.release(started_at_seconds, overloaded=overloaded)
         return answer
 
-    async def _measured_exchange(self, wire: _Wire) -> dict[str, Any]:
-        started_at_seconds = self._clock.monotonic()
+    def _drop_queued(self) -> None:
+        for lane in (Lane.SCHEDULING, Lane.REPORTS):
+            self._limiters[lane].drop_waiting(lambda: NotLeader("send what was queued"))
+
+    async def _exchange(self, wire: _Wire, started_at_seconds: float) -> dict[str, Any]:
+        """Have the answer, counted and measured, or the error that it is."""
         try:
             status, content, retry_after = await self._answer(wire)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -263,10 +261,13 @@ class Transport:
             raise _refusal(wire.act, status, content, retry_after)
         return _parsed(wire.act, status, content) if wire.wants_answer else {}
 
-    async def _answer(self, wire: _Wire) -> tuple[int, bytes, str | None]:
-        """Return status, body and Retry-After."""
+    def _answer(self, wire: _Wire) -> Awaitable[tuple[int, bytes, str | None]]:
+        """Give status, body and Retry-After."""
         if wire.hot and wire.body is not None and not self._credentials.proxied:
-            return await self._hot_answer(wire, wire.body)
+            return self._hot_answer(wire, wire.body)
+        return self._session_answer(wire)
+
+    async def _session_answer(self, wire: _Wire) -> tuple[int, bytes, str | None]:
         total_seconds = self._retry.timeout_seconds
         if wire.fenced is not None:
             total_seconds = self._fence.within_lease(total_seconds)
@@ -521,10 +522,16 @@ class AdaptiveLimiter:
         """The number of requests that hold a slot."""
         return self._in_flight
 
+    def take(self) -> bool:
+        """Take a slot if one is free, and no request waits for one; whether it was."""
+        free = not self._waiters and self._in_flight < self.limit
+        if free:
+            self._take()
+        return free
+
     async def acquire(self) -> None:
         """Take a slot, waiting behind requests that came earlier."""
-        if self._in_flight < self.limit and not self._waiters:
-            self._take()
+        if self.take():
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)

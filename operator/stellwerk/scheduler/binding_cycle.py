@@ -318,6 +318,12 @@ Slots for bindings; without a free one the scheduling coroutine waits, so that m
 stay bounded. A binding that waits on Permit or PreBind needs none: the pod that it waits for may be
 the next to be scheduled.
 """
+_SLOTS_AT_ONCE: Final = 16
+"""Once there was none, one in so many must be free before the scheduling coroutine goes on.
+
+Where the API server sets the pace a slot comes back at a time, and decisions one by one, between
+other work, cost much more than decisions in a row.
+"""
 
 
 class BindingTasks:
@@ -325,6 +331,7 @@ class BindingTasks:
 
     def __init__(self, limit: int = MAX_BINDINGS_IN_FLIGHT) -> None:
         self._limit = limit
+        self._goes_on_at = limit - limit // _SLOTS_AT_ONCE
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._without_slot: set[str] = set()
         """Bindings that wait on Permit or PreBind."""
@@ -411,10 +418,11 @@ class BindingTasks:
         self._count()
 
     def _count(self) -> None:
-        if len(self._tasks) - len(self._without_slot) < self._limit:
-            self._free.set()
-        else:
+        taken = len(self._tasks) - len(self._without_slot)
+        if taken >= self._limit:
             self._free.clear()
+        elif taken <= self._goes_on_at:
+            self._free.set()
 
 
 # --- pods that wait on Permit ---------------------------------------------------------------------
