@@ -110,7 +110,7 @@ class _Look:
         known = replay.operator.loader.shadows
         # Those of the journal follow its profiles; this one is not among them.
         self._shadows = Shadows(known.world, known.services, known.seeded, known.metrics)
-        for why in self._shadows.decide_beside([(profile, scheduler_name)]).values():
+        for why in self._shadows.decide_beside([(profile, scheduler_name)], ()).values():
             raise ConfigurationError(f"the profile cannot decide: {why}")
         self._name, self._scheduler_name, self._skipped = profile.name, scheduler_name, skipped
 

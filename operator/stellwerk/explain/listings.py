@@ -52,7 +52,7 @@ from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.api_kinds import API_KINDS
 from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import is_label_value, is_qualified_name, suggestion
+from stellwerk.models.name_syntax import is_label_value, is_qualified_name
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
@@ -77,6 +77,7 @@ MOST: Final = 5000
 DEFAULT: Final = 500
 _AT_ONCE: Final = 200
 _MATCHED_AT_ONCE: Final = 2000
+_PROFILES_AT_ONCE: Final = 50
 _MOST_NAMES: Final = 100
 """So many different names are looked at."""
 
@@ -178,7 +179,7 @@ def _misspelt(world: World, pods: Iterable[PodInfo]) -> Steps[list[UnservedPod]]
             yield
         name = pod.spec.scheduler_name
         if name not in near:
-            near[name] = len(near) < _MOST_NAMES and bool(suggestion(name, profiles.served))
+            near[name] = len(near) < _MOST_NAMES and bool(profiles.suggested(name))
         if near[name] and len(found) < _AT_ONCE:
             reason = profiles.why_none(pod)
             found.append(UnservedPod(pod=pod.key, scheduler_name=name, reason=reason))
@@ -241,27 +242,34 @@ def decisions_page(
 def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[ProfilesPage]:
     """Every profile that serves, why others do not, and what the objects' conditions say."""
     yield
-    items = [
-        ServingProfile(
-            name=profile.loaded.name,
-            scheduler_name=profile.scheduler_name,
-            generation=profile.loaded.generation,
-            plugins={
-                point.value: list(profile.loaded.plugins.at(point)) for point in ExtensionPoint
-            },
-            weights=dict(profile.loaded.plugins.weights),
-            scheduled_pods=profile.activity.scheduled_pods,
-            extenders=profile.extenders is not None,
-            compatibility=str(profile.compatibility.release),
+    items, described = list[ServingProfile](), list[ProfileObject]()
+    for profile in list(world.profiles.served.values()):
+        items.append(
+            ServingProfile(
+                name=profile.loaded.name,
+                scheduler_name=profile.scheduler_name,
+                generation=profile.loaded.generation,
+                plugins={
+                    point.value: list(profile.loaded.plugins.at(point)) for point in ExtensionPoint
+                },
+                weights=dict(profile.loaded.plugins.weights),
+                scheduled_pods=profile.activity.scheduled_pods,
+                extenders=profile.extenders is not None,
+                compatibility=str(profile.compatibility.release),
+            )
         )
-        for profile in world.profiles.served.values()
-    ]
+        if len(items) % _PROFILES_AT_ONCE == 0:
+            yield
+    for each in objects:
+        described.append(each)
+        if len(described) % _PROFILES_AT_ONCE == 0:
+            yield
     refused = [
         RefusedProfile(scheduler_name=name, reason=reason)
         for name, reason in world.profiles.refusals.items()
     ]
     return ProfilesPage(
-        items=items, refused=refused, objects=list(objects), api_server=_api_server(world)
+        items=items, refused=refused, objects=described, api_server=_api_server(world)
     )
 
 

@@ -57,7 +57,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.explain import claim_states
 from stellwerk.plugins.gpu.explain import held_gpus
 from stellwerk.world.decide import Decision
-from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.profiles import MOST_COMPARED, ServedProfile
 from stellwerk.world.world import World
 
 _EXAMPLES: Final = 5
@@ -231,7 +231,7 @@ class Explanations:
     def _without_profile(self, explanation: PodExplanation, pod: PodInfo) -> PodExplanation:
         """The explanation with the reason why no profile serves the pod."""
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
-        near = get_close_matches(wanted, list(profiles.served), 1, _NEAR)
+        near = get_close_matches(wanted, islice(profiles.served, MOST_COMPARED), 1, _NEAR)
         return replace(
             explanation,
             reason=profiles.why_none(pod, hints=False),

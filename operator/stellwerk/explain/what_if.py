@@ -98,7 +98,7 @@ def _on_fork(
     profile = None
     if supposed.profile is not None:
         profile = _supposed_profile(world, supposed.profile, max_complexity)
-        world.profiles.served = {**world.profiles.served, _SUPPOSED: profile}
+        world.profiles.served[_SUPPOSED] = profile
     answers = _Answers(world, live, drains, throttled, explained)
     stopped: str | None = None
     for pod in pods[:MOST_PODS]:

@@ -266,32 +266,37 @@ class Rejected:
 Verdict = Accepted | Rejected
 
 
-def arbitrate(profiles: Iterable[LoadedProfile]) -> dict[str, Verdict]:
+def arbitrate(
+    profiles: Iterable[LoadedProfile], oldest: LoadedProfile | None = None
+) -> dict[str, Verdict]:
     """Decide by object name which profiles may serve; the older one wins, then the name.
 
     A pure function of all profiles: a loser recovers as soon as it is asked again without the
-    winner. A rejected profile claims nothing.
+    winner. A rejected profile claims nothing. Profiles that share no schedulerName with others
+    can be asked about by themselves, beside the `oldest` of all (None: it is among them).
     """
     verdicts: dict[str, Verdict] = {}
     accepted: dict[str, LoadedProfile] = {}
     for profile in sorted(profiles, key=lambda each: (each.created, each.name)):
-        verdict = _verdict(profile, accepted)
+        oldest = oldest or profile
+        verdict = _verdict(profile, accepted, oldest)
         verdicts[profile.name] = verdict
         if isinstance(verdict, Accepted):
             accepted[profile.scheduler_name] = profile
     return verdicts
 
 
-def _verdict(profile: LoadedProfile, accepted: Mapping[str, LoadedProfile]) -> Verdict:
-    """The verdict on a profile beside older ones, by their schedulerNames, the oldest first."""
+def _verdict(
+    profile: LoadedProfile, accepted: Mapping[str, LoadedProfile], oldest: LoadedProfile
+) -> Verdict:
+    """The verdict on a profile beside older ones that serve, by their schedulerNames."""
     if (other := accepted.get(profile.scheduler_name)) is not None:
         return Rejected(
             "SchedulerNameTaken",
             f'spec.schedulerName: "{profile.scheduler_name}" is already served by the older '
             f'profile "{other.name}"',
         )
-    oldest = next(iter(accepted.values()), None)
-    if oldest is not None and _queue_order(profile) != _queue_order(oldest):
+    if profile is not oldest and queue_order(profile) != queue_order(oldest):
         return Rejected(
             "QueueSortDiffers",
             f'spec.plugins.queueSort: differs from that of the older profile "{oldest.name}"; '
@@ -300,6 +305,7 @@ def _verdict(profile: LoadedProfile, accepted: Mapping[str, LoadedProfile]) -> V
     return Accepted()
 
 
-def _queue_order(profile: LoadedProfile) -> tuple[str, BaseModel | None]:
+def queue_order(profile: LoadedProfile) -> tuple[str, BaseModel | None]:
+    """The QueueSort plugin of a profile with its arguments."""
     (name,) = profile.plugins.at(ExtensionPoint.QUEUE_SORT)
     return name, profile.args.get(name)

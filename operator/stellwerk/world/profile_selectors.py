@@ -6,15 +6,18 @@ its namespace and the profiles that serve, in the order of their age, and on not
 before: what is kept of a namespace holds for that version of its object alone.
 """
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.profile_selector import PodsSelected
 from stellwerk.models.selectors import Labels, LabelSelector
 
 _NONE: Final[Mapping[str, LabelSelector]] = {}
+Age: TypeAlias = tuple[str, str]
+"""(creationTimestamp, name) of a profile: the oldest is the least."""
 UNDECIDED: Final = "?"
 """In place of a schedulerName, which has no such character: the namespace has not been seen."""
 
@@ -29,9 +32,11 @@ class ProfileSelectors:
     def __init__(self, namespace: Callable[[str], JsonObject | None]) -> None:
         """`namespace`: the object of a namespace as last seen; None: it was not seen."""
         self._namespace = namespace
-        self.by_scheduler_name: Mapping[str, tuple[PodsSelected, ...]] = {}
+        self.by_scheduler_name: dict[str, tuple[PodsSelected, ...]] = {}
         """The selectors that list a schedulerName, the oldest profile's first."""
-        self.limits: Mapping[str, LabelSelector] = {}
+        self._ages: dict[str, Age] = {}
+        """Of profiles with selectors that came one by one, by the profiles' names."""
+        self.limits: dict[str, LabelSelector] = {}
         """The namespaces whose pods a profile takes, by its name, where these are not all."""
         self._seen: dict[tuple[str, str], tuple[JsonObject, tuple[PodsSelected, ...]]] = {}
         """Those of them that match a namespace, by schedulerName and namespace, with its object."""
@@ -43,15 +48,62 @@ class ProfileSelectors:
 
         `limits` are the namespaces whose pods a profile takes, by its name, where not of all.
         """
-        by_scheduler_name: dict[str, tuple[PodsSelected, ...]] = {}
+        listings: dict[str, list[PodsSelected]] = {}
         for selector in selectors:
             for name in selector.scheduler_names:
-                by_scheduler_name[name] = (*by_scheduler_name.get(name, ()), selector)
+                listings.setdefault(name, []).append(selector)
+        by_scheduler_name = {name: tuple(listing) for name, listing in listings.items()}
         if (by_scheduler_name, limits) == (self.by_scheduler_name, self.limits):
             return False
-        self.by_scheduler_name, self.limits = by_scheduler_name, limits
+        self.by_scheduler_name, self.limits = by_scheduler_name, dict(limits)
         self._seen.clear()
         return True
+
+    def change(
+        self,
+        profile_name: str,
+        before: PodsSelected | None,
+        after: PodsSelected | None,
+        age: Age,
+        limit: LabelSelector | None,
+    ) -> bool:
+        """From here on one profile has this selector and this limit, the others theirs as before.
+
+        Returns whether they are new.
+        """
+        if before == after and age == self._ages.get(profile_name, age):
+            if limit == self.limits.get(profile_name):
+                return False
+        else:
+            for name in () if before is None else before.scheduler_names:
+                listing = self.by_scheduler_name[name]
+                self._list(name, [each for each in listing if each.profile_name != profile_name])
+            self._ages.pop(profile_name, None)
+            if after is not None:
+                self._ages[profile_name] = age
+                for name in after.scheduler_names:
+                    by_age = list(self.by_scheduler_name.get(name, ()))
+                    insort(by_age, after, key=lambda each: self._ages[each.profile_name])
+                    self._list(name, by_age)
+        if limit is None:
+            self.limits.pop(profile_name, None)
+        else:
+            self.limits[profile_name] = limit
+        self._seen.clear()
+        return True
+
+    def _list(self, scheduler_name: str, listing: Sequence[PodsSelected]) -> None:
+        if listing:
+            self.by_scheduler_name[scheduler_name] = tuple(listing)
+        else:
+            self.by_scheduler_name.pop(scheduler_name, None)
+
+    def fork(self, namespace: Callable[[str], JsonObject | None]) -> "ProfileSelectors":
+        """The same selectors for other namespaces; neither side sees what the other changes."""
+        fork = ProfileSelectors(namespace)
+        fork.by_scheduler_name = dict(self.by_scheduler_name)
+        fork._ages, fork.limits = dict(self._ages), dict(self.limits)
+        return fork
 
     @property
     def read_namespaces(self) -> bool:

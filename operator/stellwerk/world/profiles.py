@@ -9,8 +9,9 @@ is replaced by what holds without it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
 from typing_extensions import override
@@ -52,6 +53,8 @@ OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
 _WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
 """Every namespace, where none are known."""
+MOST_COMPARED: Final = 200
+"""To compare a name with so many takes half a millisecond."""
 POD_COMPLEXITY: Final = "PodComplexity"
 """Stands for the limit among the plugins that rejected a pod."""
 
@@ -95,6 +98,10 @@ class ServedProfile:
         """Look up the plugins for the queue once: asking them for their roles is slow."""
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
+        self.selected = loaded.selected
+        """The pods that it schedules without their naming it; None: there are none."""
+        self.limit = loaded.namespaces
+        """The namespaces whose pods it schedules; None: all."""
         self.framework = framework
         self.compatibility = framework.handle.compatibility
         """The release that it decides as."""
@@ -114,6 +121,53 @@ class ServedProfile:
         return state
 
 
+class _MadeWhenAsked(MutableMapping[str, ServedProfile]):
+    """The profiles of a fork: to make one takes a millisecond, and most are never asked for."""
+
+    def __init__(
+        self,
+        models: dict[str, ServedProfile],
+        make: Callable[[ServedProfile], ServedProfile],
+    ) -> None:
+        """`make` makes the profile of a fork after the one that serves."""
+        self.models = models
+        self._make = make
+        self.made: dict[str, ServedProfile] = {}
+
+    @override
+    def __getitem__(self, name: str) -> ServedProfile:
+        """The profile of a schedulerName.
+
+        Raises:
+            ProfileError: a plugin that was made once refuses to be made again.
+        """
+        made = self.made.get(name)
+        if made is None:
+            made = self.made[name] = self._make(self.models[name])
+        return made
+
+    @override
+    def __setitem__(self, name: str, profile: ServedProfile) -> None:
+        self.models[name] = self.made[name] = profile
+
+    @override
+    def __delitem__(self, name: str) -> None:
+        del self.models[name]
+        self.made.pop(name, None)
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in self.models
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.models)
+
+
 class Profiles(QueueingPolicy):
     """The served profiles by schedulerName, and whose pods are whose; empty until some serve."""
 
@@ -131,8 +185,8 @@ class Profiles(QueueingPolicy):
         self._on_plugin_failure = on_plugin_failure
         self.selectors = ProfileSelectors(namespace)
         self.overlaps = SelectorOverlaps()
-        self.served: Mapping[str, ServedProfile] = {}
-        self.refusals: Mapping[str, str] = {}
+        self.served: MutableMapping[str, ServedProfile] = {}
+        self.refusals: dict[str, str] = {}
         """Why profiles that exist do not serve, by schedulerName."""
         self.once_served: set[str] = set()
         """Every schedulerName that was served since the process started."""
@@ -159,19 +213,63 @@ class Profiles(QueueingPolicy):
 
     def serve(self, profiles: Iterable[ServedProfile], refusals: Mapping[str, str]) -> None:
         """From here on these profiles serve, and no others; why others do not, by schedulerName."""
-        self.served = {profile.scheduler_name: profile for profile in profiles}
-        self.once_served.update(self.served)
-        self.refusals = refusals
-        by_age = sorted(
-            (each.loaded for each in self.served.values()),
-            key=lambda loaded: (loaded.created, loaded.name),
-        )
-        selected = [each.selected for each in by_age]
-        limits = {
-            each.scheduler_name: each.namespaces for each in by_age if each.namespaces is not None
-        }
-        if self.selectors.serve((each for each in selected if each is not None), limits):
+        serving = {profile.scheduler_name: profile for profile in profiles}
+        names = {*self.served, *self.refusals, *serving, *refusals}
+        self.change(names, serving, refusals)
+
+    def change(
+        self,
+        names: Iterable[str],
+        profiles: Mapping[str, ServedProfile],
+        refusals: Mapping[str, str],
+    ) -> bool:
+        """From here on these profiles serve of these schedulerNames; those of others stay.
+
+        `refusals` says why profiles of these names do not serve. Returns whether the selectors of
+        profiles, or the namespaces that they take pods of, are others.
+        """
+        is_new = False
+        for name in names:
+            before, after = self.served.get(name), profiles.get(name)
+            if after is None:
+                self.served.pop(name, None)
+            elif after is not before:
+                self.served[name] = after
+                self.once_served.add(name)
+            if name in refusals:
+                self.refusals[name] = refusals[name]
+            else:
+                self.refusals.pop(name, None)
+            if before is not after:
+                is_new |= self._select(name, before, after)
+        if is_new:
             self.overlaps.clear()
+        return is_new
+
+    def _select(self, name: str, before: ServedProfile | None, after: ServedProfile | None) -> bool:
+        selected = None if before is None else before.selected
+        if after is None:
+            return self.selectors.change(name, selected, None, ("", ""), None)
+        age = (after.loaded.created, after.loaded.name)
+        return self.selectors.change(name, selected, after.selected, age, after.limit)
+
+    def add(self, profile: ServedProfile) -> None:
+        """Have one more profile that pods are decided with, beside those that serve."""
+        self.served[profile.scheduler_name] = profile
+
+    def fork(
+        self,
+        namespace: Callable[[str], JsonObject | None],
+        made: Callable[[ServedProfile], ServedProfile],
+    ) -> "Profiles":
+        """The same profiles, each made anew when it is asked for; neither side sees changes."""
+        fork = Profiles(namespace=namespace, compatibility=self.compatibility)
+        served = self.served
+        models = served.models if isinstance(served, _MadeWhenAsked) else served
+        fork.served = _MadeWhenAsked(dict(models), made)
+        fork.refusals, fork.once_served = dict(self.refusals), set(models)
+        fork.selectors = self.selectors.fork(namespace)
+        return fork
 
     def count_overlap(self, pod: PodInfo) -> None:
         """A pod has come, or has come to another profile: count selectors that it has in common."""
@@ -205,8 +303,12 @@ class Profiles(QueueingPolicy):
         ended = " any more" if name in self.once_served else ""
         if name in self.selectors.by_scheduler_name:
             ended += ", and no selector for that name matches the pod"
-        near = suggestion(name, self.served) if hints else ""
+        near = self.suggested(name) if hints else ""
         return f'no SchedulerProfile serves schedulerName "{name}"{ended}{near}'
+
+    def suggested(self, name: str) -> str:
+        """The `suggestion` of a schedulerName that is served; beyond hundreds, of some of them."""
+        return suggestion(name, islice(self.served, MOST_COMPARED))
 
     # --- the queue's policy ---------------------------------------------------------------------
 
@@ -249,6 +351,12 @@ class Profiles(QueueingPolicy):
             if status.code is not Code.SUCCESS:
                 return Status(status.code, status.reasons, plugin.name)
         return OK
+
+    @property
+    def made(self) -> Iterable[ServedProfile]:
+        """Those of the profiles that exist as objects: of a fork, those that were asked for."""
+        served = self.served
+        return (served.made if isinstance(served, _MadeWhenAsked) else served).values()
 
     @property
     def has_unanswered(self) -> bool:

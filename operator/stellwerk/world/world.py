@@ -137,56 +137,46 @@ class World:
     def fork(self, numbers: RandomNumbers, clock: Clock | None = None) -> Self:
         """A World of its own with the same contents, to decide what would be if.
 
-        Columns are copied, pods, nodes and specs are shared, plugin instances are made anew and
-        have no cluster; neither side sees what the other changes. Its queue is empty and its
-        profiles call no extenders.
+        Columns are copied, pods, nodes and specs are shared, plugin instances are made anew, when
+        their profile is asked for, and have no cluster; neither side sees what the other changes.
+        Its queue is empty and its profiles call no extenders.
 
         Args:
             numbers: breaks its ties, also those of profiles with a seed.
             clock: its time; None: the time of this World.
-
-        Raises:
-            ProfileError: a plugin that was made once refuses to be made again.
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
-        profiles = Profiles(
-            namespace=partial(objects.get, "Namespace", ""),
-            compatibility=self.profiles.compatibility,
-        )
         random = RecordedRandom(numbers)
         pod_groups = self.pod_groups.fork(cache.assumed_pods)
-        fork = type(self)(
+        time = clock or self.clock
+
+        def made(model: ServedProfile) -> ServedProfile:
+            return offline_profile(
+                model.loaded,
+                cache,
+                objects,
+                nominator,
+                random,
+                time,
+                pod_groups,
+                compatibility=profiles.compatibility,
+                guard=Unaccounted(model.framework.handle.guard),
+            )
+
+        profiles = self.profiles.fork(partial(objects.get, "Namespace", ""), made)
+        return type(self)(
             cache=cache,
             objects=objects,
             priority_classes=self.priority_classes.fork(),
             nominator=nominator,
             queue=offline_queue(profiles, nominator),
             profiles=profiles,
-            clock=clock or self.clock,
+            clock=time,
             random=random,
             preempting=self.preempting.copy(),
             pod_groups=pod_groups,
             lacks=self.lacks.copy(),
         )
-        served = self.profiles.served.values()
-        profiles.serve(
-            [
-                offline_profile(
-                    each.loaded,
-                    cache,
-                    objects,
-                    nominator,
-                    random,
-                    fork.clock,
-                    pod_groups,
-                    compatibility=profiles.compatibility,
-                    guard=Unaccounted(each.framework.handle.guard),
-                )
-                for each in served
-            ],
-            self.profiles.refusals,
-        )
-        return fork
 
     def forget_results(self) -> None:
         """Free what decisions have left for later ones: of a fork there are none after its last.
@@ -194,7 +184,7 @@ class World:
         Its parts refer to each other. They are few; with these results it would take the collector
         tens of milliseconds at once to find them.
         """
-        for profile in self.profiles.served.values():
+        for profile in self.profiles.made:
             profile.framework.forget_results()
 
     def activate(self, pods: Iterable[PodInfo]) -> None:

@@ -5,7 +5,8 @@ one, with one set of connections.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from stellwerk.backend.cache import Cache
@@ -52,36 +53,53 @@ class ExtenderPool:
         self._budget = budget
         self._fence = fence
         self._reach = reach or ExtenderReach()
-        self._extenders: list[CalledExtender] = []
+        self._extenders: dict[Extender, CalledExtender] = {}
+        """By what profiles say of them."""
+        self._naming: Counter[Extender] = Counter()
+        """The number of times that profiles name each."""
+        self._served: dict[str, tuple[Sequence[Extender], Extenders]] = {}
+        """(what a profile says, what it is served with), by schedulerName."""
+        self._wants: dict[str, Wanted] = {}
+        """What the extenders of each such profile are to be sent."""
         self._closing: set[asyncio.Task[None]] = set()
         self._checks: set[asyncio.Task[None]] = set()
         """Of files and addresses, before the first call."""
         self.sink: AnswerSink | None = None
         """Takes the answers of extenders down; set before profiles are served."""
 
-    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
-        """The extenders of each profile that has any; those that are in no profile are closed."""
-        before, self._extenders = self._extenders, []
-        served: dict[str, Extenders] = {
-            scheduler_name: ProfileExtenders(
-                [self._extender(spec, before) for spec in specs], scheduler_name, self._budget
+    def serve(self, scheduler_name: str, specs: Sequence[Extender]) -> None:
+        """Give one profile these extenders; those that no profile names any more are closed."""
+        before = self._served[scheduler_name][0] if scheduler_name in self._served else ()
+        if specs == before:
+            return
+        if specs:
+            self._naming.update(specs)
+            called = ProfileExtenders(
+                [self._extender(spec) for spec in specs], scheduler_name, self._budget
             )
-            for scheduler_name, specs in wanted.items()
-            if specs
-        }
-        self._raw.want(_wanted(wanted))
-        for extender in before:
-            if extender not in self._extenders:
-                self._retire(extender)
-        if (sink := self.sink) is not None:
-            return {name: RecordedExtenders(each, sink) for name, each in served.items()}
-        return served
+            sink = self.sink
+            served = called if sink is None else RecordedExtenders(called, sink)
+            self._served[scheduler_name] = specs, served
+        else:
+            del self._served[scheduler_name]
+        self._want(scheduler_name, specs)
+        self._naming.subtract(before)
+        for spec in set(before):
+            if not self._naming[spec]:
+                del self._naming[spec]
+                self._retire(self._extenders.pop(spec))
+
+    def of(self, scheduler_name: str) -> Extenders | None:
+        """The extenders of a profile; None: it has none."""
+        served = self._served.get(scheduler_name)
+        return None if served is None else served[1]
 
     async def close(self) -> None:
         """Close every connection."""
         for check in self._checks:
             check.cancel()
-        self.serve({})
+        for scheduler_name in list(self._served):
+            self.serve(scheduler_name, ())
         await asyncio.gather(*self._closing, *self._checks, return_exceptions=True)
 
     def refuse(self, specs: Sequence[Extender]) -> None:
@@ -101,20 +119,18 @@ class ExtenderPool:
         """Things that extenders of a profile could not be given when it was tried last."""
         files, addresses = [], []
         for index, spec in enumerate(specs):
-            for extender in self._extenders:
-                if extender.spec == spec:
-                    field, http = f"spec.extenders[{index}]", extender.http
-                    if http.unusable_files:
-                        files.append(f"{field}.tlsConfig: {http.unusable_files}")
-                    if http.refused_address:
-                        addresses.append(f"{field}.urlPrefix: {http.refused_address}")
+            extender = self._extenders.get(spec)
+            if extender is not None:
+                field, http = f"spec.extenders[{index}]", extender.http
+                if http.unusable_files:
+                    files.append(f"{field}.tlsConfig: {http.unusable_files}")
+                if http.refused_address:
+                    addresses.append(f"{field}.urlPrefix: {http.refused_address}")
         return ExtenderLacks("; ".join(files), "; ".join(addresses))
 
-    def _extender(self, spec: Extender, before: Sequence[CalledExtender]) -> CalledExtender:
-        for extender in (*self._extenders, *before):
-            if extender.spec == spec:
-                break
-        else:
+    def _extender(self, spec: Extender) -> CalledExtender:
+        extender = self._extenders.get(spec)
+        if extender is None:
             http = HttpExtender(
                 spec,
                 self._client.get,
@@ -123,12 +139,25 @@ class ExtenderPool:
                 fence=self._fence,
                 reach=self._reach,
             )
-            extender = CalledExtender(http, self._raw, self._cache)
+            extender = self._extenders[spec] = CalledExtender(http, self._raw, self._cache)
             if http.is_to_be_checked:
                 _run_beside(http.check(), self._checks)
-        if extender not in self._extenders:
-            self._extenders.append(extender)
         return extender
+
+    def _want(self, scheduler_name: str, specs: Sequence[Extender]) -> None:
+        """Have the objects kept that extenders are sent as they are."""
+        if specs:
+            self._wants[scheduler_name] = _wanted(scheduler_name, specs)
+        else:
+            del self._wants[scheduler_name]
+        wants = self._wants.values()
+        self._raw.want(
+            Wanted(
+                frozenset().union(*(each.scheduler_names for each in wants)),
+                nodes=any(each.nodes for each in wants),
+                bound_pods=any(each.bound_pods for each in wants),
+            )
+        )
 
     def _retire(self, extender: CalledExtender) -> None:
         """Attempts under way may still call it; a call opens what it needs, and closes it again."""
@@ -141,17 +170,13 @@ def _run_beside(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]
     task.add_done_callback(tasks.discard)
 
 
-def _wanted(specs: Mapping[str, Sequence[Extender]]) -> Wanted:
-    every = [spec for each in specs.values() for spec in each]
+def _wanted(scheduler_name: str, specs: Sequence[Extender]) -> Wanted:
+    is_asked = any(spec.filter_verb or spec.prioritize_verb or spec.preempt_verb for spec in specs)
     return Wanted(
-        frozenset(
-            name
-            for name, each in specs.items()
-            if any(spec.filter_verb or spec.prioritize_verb or spec.preempt_verb for spec in each)
-        ),
+        frozenset({scheduler_name} if is_asked else ()),
         nodes=any(
             (spec.filter_verb or spec.prioritize_verb) and not spec.node_cache_capable
-            for spec in every
+            for spec in specs
         ),
-        bound_pods=any(spec.preempt_verb and not spec.node_cache_capable for spec in every),
+        bound_pods=any(spec.preempt_verb and not spec.node_cache_capable for spec in specs),
     )

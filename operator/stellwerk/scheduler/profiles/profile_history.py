@@ -85,6 +85,8 @@ class RevisionHistory:
         self._namespace = namespace or ""
         self._tracked: dict[str, _Tracked] = {}
         """By uid of the profile."""
+        self._uids: dict[str, str] = {}
+        """Of these profiles, by name."""
         self._revisions: dict[str, list[Revision]] | None = None
         """What the cluster holds, without the specs, by uid of the profile; None: to be read."""
         self._count_at_seconds = 0.0
@@ -96,14 +98,18 @@ class RevisionHistory:
         loader.on_served = self.look
         return self
 
-    def look(self, entries: Mapping[str, ProfileEntry]) -> None:
-        """Note which specs are accepted now that were not before, and which profiles are gone."""
-        known, self._tracked = self._tracked, {}
-        for entry in entries.values():
-            uid = str(entry.obj["metadata"].get("uid") or "")
-            if not uid:
+    def look(self, entries: Mapping[str, ProfileEntry | None]) -> None:
+        """Note which specs are accepted now that were not before; None: the profile is gone."""
+        for name, entry in entries.items():
+            uid = "" if entry is None else str(entry.obj["metadata"].get("uid") or "")
+            before = self._uids.pop(name, uid)
+            if before != uid:
+                self._tracked.pop(before, None)
+                (self._revisions or {}).pop(before, None)
+            if entry is None or not uid:
                 continue
-            tracked = self._tracked[uid] = known.get(uid) or _Tracked(entry.activity)
+            self._uids[name] = uid
+            tracked = self._tracked.setdefault(uid, _Tracked(entry.activity))
             if entry.good is None or entry.good is tracked.good or entry.good_spec is None:
                 continue
             tracked.good = entry.good
@@ -111,8 +117,6 @@ class RevisionHistory:
                 entry.name, uid, entry.good.generation, entry.good_spec, self._clock.now()
             )
             tracked.note(_Noted(accepted, entry.activity.scheduled_pods))
-        for uid in known.keys() - self._tracked.keys():
-            (self._revisions or {}).pop(uid, None)
 
     async def run(self, leading: asyncio.Event, own_namespace: str | None) -> None:
         """Write what was noted, from the time on when this process leads, until cancelled.

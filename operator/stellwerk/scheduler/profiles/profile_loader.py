@@ -9,10 +9,14 @@ edit changes anything in the middle of a scheduling cycle.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint
+from itertools import islice
+from math import inf
 from typing import Final
 
 from pydantic import BaseModel
@@ -43,6 +47,7 @@ from stellwerk.models.profile import (
     first_profile,
     load_profile,
     operator_of,
+    queue_order,
 )
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
@@ -50,12 +55,23 @@ from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile, ProfileMoves
 from stellwerk.scheduler.profiles.shadows import Shadows
 from stellwerk.world.extenders import Extenders
-from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProfile
+from stellwerk.world.profile_selectors import Age
+from stellwerk.world.profiles import MOST_COMPARED, ProfileActivity, RecordedRandom, ServedProfile
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
 
+_AT_ONCE: Final = 64
+"""So many objects are compared with each other as soon as one of them has changed."""
+_MADE_AT_ONCE: Final = 8
+"""So many frameworks are made at once; one takes a millisecond."""
+_PAUSE_PER_OBJECT: Final = 20e-6
+"""The time for others after an object was compared, which takes a fifth of that."""
+_PAUSE_PER_FRAMEWORK: Final = 4e-3
+"""After a framework was made."""
+_IN_CYCLE: Final = 1e-3
+"""The time until a cycle is looked at again."""
 INVALID: Final = "Invalid"
 NOT_ALLOWED: Final = "ExtenderNotAllowed"
 NOTHING_TO_SHADOW: Final = "NothingToShadow"
@@ -98,9 +114,38 @@ class ProfileEntry:
         return str(self.obj["metadata"]["name"])
 
     @property
+    def age(self) -> Age:
+        """The place of the object among others: the oldest comes first."""
+        metadata = self.obj["metadata"]
+        return str(metadata.get("creationTimestamp") or ""), self.name
+
+    @property
     def generation(self) -> int:
         """The generation that was looked at."""
         return int(self.obj["metadata"].get("generation") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """What verdicts on other profiles may depend on."""
+
+    scheduler_names: frozenset[str]
+    """Of its newest version, of the last good one, and as it is written."""
+    age: Age | None
+    """None: no version may schedule pods."""
+    shadow_of: str
+
+
+_NO_CLAIMS: Final = _Claims(frozenset(), None, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Objects that claim the same schedulerNames, directly or by way of others."""
+
+    names: Collection[str]
+    """Of the objects, of which some may be gone."""
+    scheduler_names: Collection[str]
 
 
 class ProfileLoader:
@@ -147,10 +192,26 @@ class ProfileLoader:
         self._random: dict[str, RecordedRandom] = {}
         """The generators of assemblies with a seed, by schedulerName."""
         self.shadows = Shadows(world, services, seeded, metrics)
-        self.on_served: Callable[[Mapping[str, ProfileEntry]], None] = lambda _: None
-        """Is called with all entries whenever the verdicts on them are new."""
+        self.on_served: Callable[[Mapping[str, ProfileEntry | None]], None] = lambda _: None
+        """Is called with the objects whose verdicts are new, by name; None: one is gone."""
+        self.unsaid: set[str] = set()
+        """The names of those that are new since their statuses were looked at."""
         self._in_cycle = False
-        self._changed_in_cycle = False
+        self._claims: dict[str, _Claims] = {}
+        """By object name."""
+        self._naming: dict[str, dict[str, None]] = {}
+        """The names of the objects that claim a schedulerName, by that."""
+        self._beside: dict[str, dict[str, None]] = {}
+        """The names of the shadows of an object, by its name."""
+        self._by_age: list[Age] = []
+        """The objects of which a version may schedule pods, the oldest first."""
+        self._oldest: tuple[str, object] = ("", None)
+        """(name, QueueSort) of the oldest of them as of the last look."""
+        self._dirty: dict[str, set[str]] = {}
+        """The names of objects whose verdicts are to be worked out, with schedulerNames that they
+        have claimed before."""
+        self._rest: asyncio.Task[None] | None = None
+        """Works out those of them that are too many to be worked out at once."""
 
     # --- what event handlers tell ---------------------------------------------------------------
 
@@ -178,6 +239,7 @@ class ProfileLoader:
         if gone or operator_of(obj) != self.operator_name:
             if self.entries.pop(name, None) is None:
                 return
+            self._note(name)
             logger.info("SchedulerProfile %s is gone", name)
             self._metrics.profile_reloads.labels("gone").inc()
         else:
@@ -185,6 +247,7 @@ class ProfileLoader:
             if entry is not None and _same_object(entry.obj, obj):
                 same_spec = entry.obj.get("spec") == obj.get("spec")
                 entry.obj = obj
+                self.unsaid.add(name)
                 if same_spec:
                     # Most events of a profile are echoes of its status.
                     return
@@ -218,9 +281,7 @@ class ProfileLoader:
 
     def _serve_soon(self) -> None:
         """Serve what changed now, or after the cycle that is under way."""
-        if self._in_cycle:
-            self._changed_in_cycle = True
-        else:
+        if not self._in_cycle:
             self._serve()
 
     @contextmanager
@@ -235,8 +296,7 @@ class ProfileLoader:
             yield
         finally:
             self._in_cycle = False
-            if self._changed_in_cycle:
-                self._changed_in_cycle = False
+            if self._dirty:
                 self._serve()
 
     # --- loading one object ---------------------------------------------------------------------
@@ -248,6 +308,7 @@ class ProfileLoader:
             entry.newest, entry.flaw = None, Refusal(reason, str(parsed))
         else:
             entry.newest, entry.flaw = parsed, None
+        self._note(entry.name)
 
     def _restore(self, entry: ProfileEntry) -> None:
         """Find the last good version of an object that is new to this process in its status."""
@@ -272,42 +333,156 @@ class ProfileLoader:
     # --- serving all of them --------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Choose versions and make, remake or take away frameworks."""
-        refusals = {name: entry.refusal for name, entry in self.entries.items()}
+        """Work out verdicts that are to be new: a few at once, the rest beside other work."""
+        looked = made = 0
+        while self._dirty and looked < _AT_ONCE and made < _MADE_AT_ONCE:
+            together = self._together(_AT_ONCE)
+            if together is None:
+                break
+            looked += 1
+            made += self._settle(together)
+        if self._dirty and (self._rest is None or self._rest.done()):
+            self._rest = asyncio.get_running_loop().create_task(
+                self._serve_rest(), name="profiles", context=Context()
+            )
+
+    async def _serve_rest(self) -> None:
+        """Work out the others one by one, in a fifth of the time."""
+        while self._dirty:
+            together = None if self._in_cycle else self._together()
+            if together is None:
+                await asyncio.sleep(_IN_CYCLE)
+            else:
+                made = self._settle(together)
+                objects = len(together.names)
+                await asyncio.sleep(_PAUSE_PER_OBJECT * objects + _PAUSE_PER_FRAMEWORK * made)
+
+    # --- which verdicts depend on which ---------------------------------------------------------
+
+    def _note(self, name: str) -> None:
+        """Versions of an object have come or gone: note its claims; its verdict is to be new."""
+        before, entry = self._claims.pop(name, _NO_CLAIMS), self.entries.get(name)
+        after = _NO_CLAIMS if entry is None else _claims(entry)
+        if entry is not None:
+            self._claims[name] = after
+        if after != before:
+            for scheduler_name in before.scheduler_names - after.scheduler_names:
+                _drop(self._naming, scheduler_name, name)
+            for scheduler_name in after.scheduler_names - before.scheduler_names:
+                self._naming.setdefault(scheduler_name, {})[name] = None
+            if before.shadow_of:
+                _drop(self._beside, before.shadow_of, name)
+            if after.shadow_of:
+                self._beside.setdefault(after.shadow_of, {})[name] = None
+            if before.age is not None:
+                del self._by_age[bisect_left(self._by_age, before.age)]
+            if after.age is not None:
+                insort(self._by_age, after.age)
+        self._dirty.setdefault(name, set()).update(before.scheduler_names)
+
+    def _look_at_oldest(self) -> LoadedProfile | None:
+        """The oldest version, beside which no other QueueSort is accepted.
+
+        With another one the verdicts on all are to be worked out.
+        """
+        oldest = None
+        if self._by_age:
+            entry = self.entries[self._by_age[0][1]]
+            oldest = entry.newest or entry.good
+        now = ("", None) if oldest is None else (oldest.name, queue_order(oldest))
+        if now != self._oldest:
+            differing = now[1] != self._oldest[1]
+            self._oldest = now
+            for name, entry in self.entries.items():
+                if differing or (entry.refusal and entry.refusal.reason == "QueueSortDiffers"):
+                    self._dirty.setdefault(name, set())
+        return oldest
+
+    def _together(self, most: float = inf) -> _Together | None:
+        """The first object to be looked at, with those on which its verdict depends.
+
+        None: these are more than `most`, or there is none.
+        """
+        names, scheduler_names = dict[str, None](), dict[str, None]()
+        found = [next(iter(self._dirty))]
+        while found:
+            name = found.pop()
+            if name in names:
+                continue
+            names[name] = None
+            if len(names) > most:
+                return None
+            claimed = self._claims.get(name, _NO_CLAIMS).scheduler_names
+            for scheduler_name in (*claimed, *self._dirty.get(name, ())):
+                if scheduler_name not in scheduler_names:
+                    scheduler_names[scheduler_name] = None
+                    found += self._naming.get(scheduler_name, ())
+        return _Together(names, scheduler_names)
+
+    # --- serving what belongs together ----------------------------------------------------------
+
+    def _settle(self, together: _Together) -> int:
+        """Choose versions, and make, remake or take away frameworks; returns of how many."""
+        names, scheduler_names = together.names, together.scheduler_names
+        here = [self.entries[name] for name in names if name in self.entries]
+        here.sort(key=lambda entry: entry.age)
+        entries = {entry.name: entry for entry in here}
+        for name in names:
+            entries |= {
+                shadow: self.entries[shadow]
+                for shadow in self._beside.get(name, ())
+                if shadow not in entries
+            }
+        refusals = {name: entry.refusal for name, entry in entries.items()}
         order = self._queue_order()
         changed: set[str] = set()
-        winners = self._choose()
-        while not self._assemble(winners, changed):
-            winners = self._choose()
-        for entry in self.entries.values():
+        winners = self._choose(entries)
+        while not self._assemble(winners, scheduler_names, changed):
+            winners = self._choose(entries)
+        for entry in entries.values():
             entry.serving = None
         for entry, profile in winners:
             entry.serving = profile
-            if profile is entry.newest:
+            if profile is entry.newest and profile is not entry.good:
                 entry.good, entry.good_spec = profile, entry.obj["spec"]
-        self._publish(winners)
-        self._take_up_shadows()
+                self._note(entry.name)
+        for name in names:
+            self._dirty.pop(name, None)
+        selected = self._publish(scheduler_names, winners, here)
+        self._take_up_shadows({*names, *entries}, entries)
         self._log_refusals(refusals)
-        self.on_served(self.entries)
+        self.unsaid.update(entries)
+        self.on_served({**dict.fromkeys(names), **entries})
         if changed:
             reordered = order is not None and order != self._queue_order()
-            self._requeue(sorted(changed), reordered=reordered)
+            self._requeue(sorted(changed), reordered=reordered, selected=selected)
+        return len(changed)
 
-    def _publish(self, winners: list[tuple[ProfileEntry, LoadedProfile]]) -> None:
-        """Write what serves, and why the rest does not, into the World."""
-        extenders = self.extenders.serve(
-            {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
-        )
-        served = [
-            self._served(entry, profile, extenders.get(profile.scheduler_name))
+    def _publish(
+        self,
+        scheduler_names: Iterable[str],
+        winners: list[tuple[ProfileEntry, LoadedProfile]],
+        entries: list[ProfileEntry],
+    ) -> bool:
+        """Write what serves, and why the rest does not, into the World.
+
+        Returns whether the selectors of profiles are others.
+        """
+        wanted = {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
+        for name in scheduler_names:
+            self.extenders.serve(name, wanted.get(name, ()))
+        served = {
+            profile.scheduler_name: self._served(
+                entry, profile, self.extenders.of(profile.scheduler_name)
+            )
             for entry, profile in winners
-        ]
+        }
         refusals: dict[str, str] = {}
-        for entry in self.entries.values():
-            if entry.refusal is not None:
+        for entry in entries:
+            if entry.refusal is not None and _scheduler_name(entry):
                 message = f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
                 refusals.setdefault(_scheduler_name(entry), message)
-        self._world.profiles.serve(served, refusals)
+        return self._world.profiles.change(scheduler_names, served, refusals)
 
     def _served(
         self, entry: ProfileEntry, profile: LoadedProfile, extenders: Extenders | None
@@ -330,17 +505,20 @@ class ProfileLoader:
             profile, framework, random=random, extenders=extenders, activity=entry.activity
         )
 
-    def _take_up_shadows(self) -> None:
-        """Let profiles with shadowOf decide beside those that serve."""
+    def _take_up_shadows(self, names: Iterable[str], entries: Mapping[str, ProfileEntry]) -> None:
+        """Let profiles with shadowOf decide beside those that serve; of no others of the names."""
         wanted: list[tuple[LoadedProfile, str]] = []
-        for entry, version in self._shadows():
+        for entry in entries.values():
+            version = entry.newest or entry.good
+            if version is None or not version.spec.shadow_of:
+                continue
             target = self.entries.get(version.spec.shadow_of)
             active = None if target is None else target.serving
             if active is None or active.spec.shadow_of:
                 entry.refusal = Refusal(NOTHING_TO_SHADOW, self._why_nothing(version))
                 continue
             wanted.append((version, active.scheduler_name))
-        failures = self.shadows.decide_beside(wanted)
+        failures = self.shadows.decide_beside(wanted, names)
         for version, _ in wanted:
             entry, failure = self.entries[version.name], failures.get(version.name)
             if failure is not None:
@@ -352,46 +530,44 @@ class ProfileLoader:
 
     def _why_nothing(self, shadow: LoadedProfile) -> str:
         """The reason why there is nothing that a profile could decide beside."""
-        name, shadows = shadow.spec.shadow_of, [each.name for each, _ in self._shadows()]
-        if name in shadows:
+        name = shadow.spec.shadow_of
+        if self._claims.get(name, _NO_CLAIMS).shadow_of:
             itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"
             return f'spec.shadowOf: "{name}" schedules no pods: {itself}'
-        near = suggestion(name, self.entries.keys() - {name, *shadows})
+        others = (each for each, its in self._claims.items() if each != name and not its.shadow_of)
+        near = suggestion(name, islice(others, MOST_COMPARED))
         return f'spec.shadowOf: no SchedulerProfile "{name}" serves{near}'
 
-    def _shadows(self) -> Iterator[tuple[ProfileEntry, LoadedProfile]]:
-        for entry in self.entries.values():
-            version = entry.newest or entry.good
-            if version is not None and version.spec.shadow_of:
-                yield entry, version
-
-    def _requeue(self, changed: list[str], *, reordered: bool) -> None:
+    def _requeue(self, changed: list[str], *, reordered: bool, selected: bool) -> None:
         """Let the queue follow profiles whose framework was made, remade or taken away."""
         queue, now = self._world.queue, self._world.clock.monotonic()
-        self.moves.profiles_changed()
+        self.moves.profiles_changed(selected=selected)
         if reordered:
             queue.reorder()
         for name in changed:
             queue.retry_profile(name, now)
 
-    def _choose(self) -> list[tuple[ProfileEntry, LoadedProfile]]:
-        """The version of each profile that serves, where one does.
+    def _choose(
+        self, entries: Mapping[str, ProfileEntry]
+    ) -> list[tuple[ProfileEntry, LoadedProfile]]:
+        """The version of each of these profiles that serves, where one does.
 
         Newest versions first; one that loses to an older profile gives way to the last good version
         of its own object, which may still get along with the others.
         """
+        oldest = self._look_at_oldest()
         chosen = {
             name: version
-            for name, entry in self.entries.items()
+            for name, entry in entries.items()
             if (version := entry.newest or entry.good) is not None and not version.spec.shadow_of
         }
-        for entry in self.entries.values():
+        for entry in entries.values():
             entry.refusal = entry.flaw
         while True:
             gave_way = False
             winners = []
-            for name, verdict in arbitrate(chosen.values()).items():
-                entry, version = self.entries[name], chosen[name]
+            for name, verdict in arbitrate(chosen.values(), oldest).items():
+                entry, version = entries[name], chosen[name]
                 if not isinstance(verdict, Rejected):
                     winners.append((entry, version))
                     continue
@@ -403,9 +579,12 @@ class ProfileLoader:
                 return winners
 
     def _assemble(
-        self, winners: list[tuple[ProfileEntry, LoadedProfile]], changed: set[str]
+        self,
+        winners: list[tuple[ProfileEntry, LoadedProfile]],
+        names: Iterable[str],
+        changed: set[str],
     ) -> bool:
-        """Make what is served, noting what changed; False if a version turned out unfit."""
+        """Make what is served of these names, noting what changed; False: a version is unfit."""
         for entry, profile in winners:
             try:
                 if self._take_up(profile):
@@ -415,12 +594,14 @@ class ProfileLoader:
                     entry.newest, entry.flaw = None, Refusal(INVALID, _in_words(failure))
                 else:
                     entry.good = None
+                self._note(entry.name)
                 return False
-        names = {profile.scheduler_name for _, profile in winners}
-        for name in self._assemblies.keys() - names:
-            del self._assemblies[name]
-            self._random.pop(name, None)
-            changed.add(name)
+        taken = {profile.scheduler_name for _, profile in winners}
+        for name in names:
+            if name not in taken and name in self._assemblies:
+                del self._assemblies[name]
+                self._random.pop(name, None)
+                changed.add(name)
         return True
 
     def _take_up(self, profile: LoadedProfile) -> bool:
@@ -457,8 +638,9 @@ class ProfileLoader:
         return None
 
     def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:
-        for name, entry in self.entries.items():
-            if entry.refusal == before.get(name):
+        for name, refusal in before.items():
+            entry = self.entries[name]
+            if entry.refusal == refusal:
                 continue
             if entry.refusal is not None:
                 logger.error("SchedulerProfile %s is not accepted: %s", name, entry.refusal.message)
@@ -467,14 +649,33 @@ class ProfileLoader:
                 logger.info("SchedulerProfile %s is accepted again", name)
 
 
+def _claims(entry: ProfileEntry) -> _Claims:
+    version = entry.newest or entry.good
+    versions = [each for each in (entry.newest, entry.good) if each is not None]
+    names = {each.scheduler_name for each in versions} | {_scheduler_name(entry)} - {""}
+    shadow_of = "" if version is None else version.spec.shadow_of
+    age = None if version is None or shadow_of else entry.age
+    return _Claims(frozenset(names), age, shadow_of)
+
+
+def _drop(names: dict[str, dict[str, None]], key: str, name: str) -> None:
+    """Take a name away from those that are kept by a key."""
+    kept = names[key]
+    del kept[name]
+    if not kept:
+        del names[key]
+
+
 def _same_object(before: JsonObject, after: JsonObject) -> bool:
     """Whether this is another version, and not another object with the same name."""
     return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
 
 
 def _scheduler_name(entry: ProfileEntry) -> str:
+    """The schedulerName as it is written; empty: there is none."""
     spec = entry.obj.get("spec")
-    return str(spec.get("schedulerName")) if isinstance(spec, dict) else ""
+    name = spec.get("schedulerName") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _in_words(failure: Exception) -> str:

@@ -19,7 +19,6 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.backend.scheduling_queue import MOVE_UNITS, Work
-from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
@@ -70,7 +69,7 @@ class PodsWithoutProfile:
         """Whether the schedulerName may be meant to be another one, which is served."""
         profiles = self._world.profiles
         name = pod.spec.scheduler_name
-        return name not in profiles.once_served and bool(suggestion(name, profiles.served))
+        return name not in profiles.once_served and bool(profiles.suggested(name))
 
     def let_go(self, uid: str) -> None:
         """A pod is queued from here on, or is gone."""
@@ -155,14 +154,17 @@ class ProfileMoves:
     world: World
     without_profile: PodsWithoutProfile
     on_change: Callable[[str], None] = lambda _: None
-    """Called before pods are moved, with their namespace; empty: of all namespaces."""
+    """Called before pods are moved to profiles with other names, with their namespace; empty: of
+    all namespaces."""
     _changed: dict[str, None] = field(default_factory=dict)
     """Namespaces whose pods are still to be looked at, in order; _ALL: those of all."""
     _is_moving: bool = False
     """Whether the backlog has that work."""
 
-    def profiles_changed(self) -> None:
-        """Others serve, or selectors are others."""
+    def profiles_changed(self, *, selected: bool) -> None:
+        """Others serve; `selected`: and selectors, or the namespaces of profiles, are others."""
+        if selected:
+            self.on_change(_ALL)
         self._begin(_ALL)
 
     def namespace_changed(self, namespace: str) -> None:
@@ -171,6 +173,7 @@ class ProfileMoves:
         profiles.overlaps.forget(namespace)
         if profiles.selectors.read_namespaces:
             profiles.selectors.forget(namespace)
+            self.on_change(namespace)
             self._begin(namespace)
 
     def pod_changed(self, uid: str, now: float) -> None:
@@ -180,7 +183,6 @@ class ProfileMoves:
             self._move(entry, now)
 
     def _begin(self, namespace: str) -> None:
-        self.on_change(namespace)
         self._changed[namespace] = None
         if len(self._changed) > _MOST_NAMESPACES:
             self._changed = {_ALL: None}

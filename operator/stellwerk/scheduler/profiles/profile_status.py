@@ -2,7 +2,8 @@
 
 The scheduler runs it beside the scheduling coroutine. Invariant: a status is written only when it
 changed; a verdict within a second, the counts every few seconds at most, and nothing by a replica
-that may not write.
+that may not write. Of thousands of profiles, those are looked at every second whose verdicts or
+objects are new, and some of the others in turn.
 """
 
 import asyncio
@@ -40,6 +41,10 @@ COUNTS_SECONDS: Final = 3.0
 """The time between two writes of counts, while they change."""
 FAILURE_SECONDS: Final = 30.0
 """The time without another write after a status could not be written."""
+_PROFILES_A_LOOK: Final = 500
+"""The number of profiles that are looked at though nothing about them is known to be new."""
+_PROFILES_PER_SLICE: Final = 50
+"""The number of statuses worked out in a row; one takes a tenth of a millisecond."""
 _PODS_PER_SLICE: Final = 500
 """The number of pods counted in a row: of a flood there are tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
@@ -94,6 +99,8 @@ class ProfileStatusWriter:
     may_write: Callable[[], bool] = lambda: True
     _written: dict[str, _Written] = field(default_factory=dict)
     """By uid of the object."""
+    _next: int = 0
+    """The place of the first profile to be looked at in turn."""
 
     async def run(self) -> None:
         """Write what changed, until cancelled."""
@@ -106,16 +113,39 @@ class ProfileStatusWriter:
 
     async def write_changed(self) -> None:
         """Write the statuses that differ from what their objects say and are due."""
+        news, self.loader.unsaid = self.loader.unsaid, set()
         if not self.may_write():
             return
-        entries = [each for each in self.loader.entries.values() if _uid(each)]
-        self._written = {_uid(each): self._written.get(_uid(each), _Written()) for each in entries}
+        everything = {uid: each for each in self.loader.entries.values() if (uid := _uid(each))}
+        self._written = {uid: self._written.get(uid) or _Written() for uid in everything}
+        entries = self._looked_at(everything, news)
         now = self.world.clock.monotonic()
         due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
         pending = await self._pending() if due else {}
-        for entry in entries:
-            if self._written[_uid(entry)].retry_seconds <= now:
+        for number, entry in enumerate(entries, 1):
+            written = self._written[_uid(entry)]
+            if written.retry_seconds <= now:
                 await self._write(entry, pending if _uid(entry) in due else None)
+            if number % _PROFILES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _looked_at(
+        self, everything: Mapping[str, ProfileEntry], news: set[str]
+    ) -> list[ProfileEntry]:
+        """The profiles that may have to be written, out of all by uid: in turn, and the news."""
+        entries = list(everything.values())
+        if len(entries) <= _PROFILES_A_LOOK:
+            return entries
+        first = self._next % len(entries)
+        self._next = first + _PROFILES_A_LOOK
+        in_turn = [*entries, *entries][first : self._next]
+        looked_at = {_uid(each) for each in in_turn}
+        named = (self.loader.entries.get(name) for name in news)
+        return in_turn + [
+            each
+            for each in named
+            if each is not None and _uid(each) in everything and _uid(each) not in looked_at
+        ]
 
     async def _write(
         self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]] | None
@@ -154,18 +184,13 @@ class ProfileStatusWriter:
             if stored["metadata"].get("uid") == _uid(entry):
                 entry.obj = {**entry.obj, "status": stored.get("status") or {}}
 
-    def described(self) -> list[ProfileObject]:
-        """The objects with their conditions as they are or are about to be written."""
-        items = []
-        for entry in self.loader.entries.values():
+    def described(self) -> Iterator[ProfileObject]:
+        """The objects with their conditions as they are or are about to be written, one by one."""
+        for entry in list(self.loader.entries.values()):
             overlaps = overlap(self.world.profiles, entry.serving)
             verdict = self._verdict(entry, entry.obj.get("status") or {}, overlaps)
             conditions = [_answered(each) for each in verdict["conditions"]]
-            profile = ProfileObject(
-                name=entry.name, generation=entry.generation, conditions=conditions
-            )
-            items.append(profile)
-        return items
+            yield ProfileObject(name=entry.name, generation=entry.generation, conditions=conditions)
 
     def _verdict(
         self, entry: ProfileEntry, before: JsonObject, overlaps: Statement | None

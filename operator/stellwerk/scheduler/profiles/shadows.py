@@ -188,7 +188,7 @@ class Shadow:
             world.pod_groups,
             compatibility=world.profiles.compatibility,
         )
-        world.profiles.serve([*world.profiles.served.values(), served], world.profiles.refusals)
+        world.profiles.add(served)
         return served
 
     def _members_compared(
@@ -317,12 +317,26 @@ class Shadows:
     metrics: Metrics
     by_name: dict[str, Shadow] = field(default_factory=dict)
     """By name of the object."""
-    _of: dict[str, list[Shadow]] = field(default_factory=dict)
-    """By schedulerName of the active profile."""
+    _of: dict[str, dict[str, Shadow]] = field(default_factory=dict)
+    """By schedulerName of the active profile, and by name of the object."""
+    _beside: dict[str, str] = field(default_factory=dict)
+    """The schedulerNames of the active profiles, by name of the object."""
 
-    def decide_beside(self, wanted: Iterable[tuple[LoadedProfile, str]]) -> Mapping[str, Exception]:
-        """From here on these profiles decide beside that of a schedulerName; why others cannot."""
-        before, self.by_name, self._of = self.by_name, {}, {}
+    def decide_beside(
+        self, wanted: Iterable[tuple[LoadedProfile, str]], names: Iterable[str]
+    ) -> Mapping[str, Exception]:
+        """From here on these profiles decide beside that of a schedulerName; why some cannot.
+
+        Of all objects with these names they are the only ones that do.
+        """
+        before: dict[str, Shadow] = {}
+        for name in names:
+            if name in self.by_name:
+                before[name] = self.by_name.pop(name)
+                beside = self._beside.pop(name)
+                del self._of[beside][name]
+                if not self._of[beside]:
+                    del self._of[beside]
         failures: dict[str, Exception] = {}
         for profile, scheduler_name in wanted:
             shadow = before.get(profile.name)
@@ -338,7 +352,8 @@ class Shadows:
                     failures[profile.name] = failure
                     continue
             self.by_name[profile.name] = shadow
-            self._of.setdefault(scheduler_name, []).append(shadow)
+            self._beside[profile.name] = scheduler_name
+            self._of.setdefault(scheduler_name, {})[profile.name] = shadow
         return failures
 
     def look(
@@ -348,7 +363,7 @@ class Shadows:
         shadows = self._of.get(decision.search.profile.scheduler_name)
         if shadows is None:
             return
-        for shadow in shadows:
+        for shadow in shadows.values():
             outcome = shadow.look(self.world, pod, decision, waited_seconds, assumptions)
             if outcome:
                 self._count(shadow, outcome)
@@ -356,7 +371,7 @@ class Shadows:
     def beside_group(self, scheduler_name: str, waited_seconds: float) -> "BesideGroup | None":
         """Keep the World before a decision on a group; None: no shadow looks at it."""
         looking: list[Shadow] = []
-        for shadow in self._of.get(scheduler_name, ()):
+        for shadow in self._of.get(scheduler_name, {}).values():
             passed_over = shadow.passes_over(waited_seconds)
             if passed_over is None:
                 looking.append(shadow)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -22,7 +22,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import OPERATOR_LABEL, operator_of
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
-from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ensure_profile
+from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ProfileEntry, ensure_profile
 from stellwerk.world.decide import decide
 from stellwerk.world.loop import TIMERS
 from tests.support.builders import make_node, make_pod, pod_info
@@ -750,3 +750,122 @@ async def test_nothing_is_read_while_no_profile_lacks_a_plugin(
     await eventually(lambda: looks)
     task.cancel()
     await asyncio.wait({task})
+
+
+# --- many profiles ------------------------------------------------------------------------------
+
+KINDS = [
+    pytest.param({}, id="names of their own"),
+    pytest.param(
+        {"selector": {"schedulerNames": ["web"], "podSelector": {"matchLabels": {"a": "b"}}}},
+        id="selectors of one schedulerName",
+    ),
+    pytest.param(
+        {"extenders": [{"urlPrefix": "http://127.0.0.1:9", "filterVerb": "f"}]}, id="extenders"
+    ),
+    pytest.param({"shadowOf": "default", "schedulerName": None}, id="shadows of one profile"),
+    pytest.param({"shadowOf": "nobody", "schedulerName": None}, id="shadows of nothing"),
+    pytest.param({"weights": {"Nothing": 1}}, id="profiles that are refused"),
+]
+
+
+def calls(act: Callable[[], None]) -> int:
+    """The number of calls of Python functions, and of built-in ones, that an act makes."""
+    made = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal made
+        made += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+@pytest.mark.parametrize("spec", KINDS)
+async def test_a_change_costs_what_the_changed_profile_does_however_many_others_there_are(
+    world: InProcess, spec: JsonObject
+) -> None:
+    def applied(first: int, last: int) -> None:
+        for number in range(first, last):
+            profile = make_profile(f"p-{number}", created=1)
+            written = {**profile["spec"], **spec}
+            profile["spec"] = {key: value for key, value in written.items() if value is not None}
+            world.apply(profile)
+
+    world.apply(make_profile("default"))
+    applied(0, 20)
+    few = calls(lambda: applied(20, 25))
+    applied(25, 150)
+    many = calls(lambda: applied(150, 155))
+    # As many again for what is compared in one call; it was eight times as much.
+    assert many < 2 * few
+    assert len(world.operator.loader.entries) == 156
+    await world.operator.extenders.close()
+
+
+async def test_many_profiles_of_one_name_are_compared_beside_other_work(world: InProcess) -> None:
+    world.apply(make_profile("default"))
+    cost = [
+        calls(lambda: world.apply(make_profile(f"p-{number}", "web", created=1)))  # noqa: B023 called at once
+        for number in range(200)
+    ]
+    assert max(cost[100:]) < max(cost[:64])
+    await eventually(lambda: all(each.refusal for each in list(entries(world))[2:]))
+    assert set(world.profiles.served) == {"default", "web"}
+    assert world.profiles.served["web"].loaded.name == "p-0"
+    world.delete("SchedulerProfile", "p-0")
+    await eventually(lambda: world.profiles.served["web"].loaded.name == "p-1")
+    assert "already served" in world.profiles.refusals["web"]
+
+
+async def test_a_pod_of_another_profile_is_bound_while_thousands_of_profiles_come() -> None:
+    async with running() as world:
+        world.apply(make_profile("stellwerk"), make_node("n", cpu="100"))
+        for number in range(300):
+            world.apply(make_profile(f"p-{number}", "web" if number % 2 else None, created=1))
+        world.apply(make_pod("before", scheduler_name="stellwerk"))
+        await eventually(lambda: world.node_of("before") == "n")
+
+
+def entries(world: InProcess) -> Iterable[ProfileEntry]:
+    return world.operator.loader.entries.values()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_to_look_at_all_profiles_anew_changes_nothing(world: InProcess, seed: int) -> None:
+    """What is worked out for those that a change concerns is what holds for all."""
+    random, loader = Random(seed), world.operator.loader
+    names = ["a", "b", "c", "d", "e"]
+    for step in range(60):
+        name = random.choice(names)
+        path_known = name in loader.entries
+        if path_known and random.random() < 0.2:
+            world.delete("SchedulerProfile", name)
+        else:
+            spec: JsonObject = random.choice([{}, {}, {}, OTHER_SORT, UNKNOWN, PACKING])
+            profile = make_profile(
+                name, random.choice(names[:3]), created=names.index(name), generation=step, **spec
+            )
+            if random.random() < 0.15:
+                profile["spec"] = {"shadowOf": random.choice(names)}
+            world.apply(profile)
+        before = said(world)
+        for each in loader.entries:
+            loader._dirty[each] = set()  # noqa: SLF001 as though all had changed
+        loader._serve()  # noqa: SLF001
+        assert said(world) == before
+
+
+def said(world: InProcess) -> JsonObject:
+    """What serves, why others do not, and what decides beside."""
+    profiles, loader = world.profiles, world.operator.loader
+    return {
+        "served": {name: each.loaded for name, each in sorted(profiles.served.items())},
+        "refusals": dict(sorted(profiles.refusals.items())),
+        "objects": {name: (each.refusal, each.serving) for name, each in loader.entries.items()},
+        "shadows": sorted(loader.shadows.by_name),
+    }
