@@ -138,10 +138,10 @@ class ProfileStatusWriter:
             return entries
         first = self._next % len(entries)
         self._next = first + _PROFILES_A_LOOK
-        in_turn = [*entries, *entries][first : self._next]
-        looked_at = {_uid(each) for each in in_turn}
+        rotated = [*entries, *entries][first : self._next]
+        looked_at = {_uid(each) for each in rotated}
         named = (self.loader.entries.get(name) for name in news)
-        return in_turn + [
+        return rotated + [
             each
             for each in named
             if each is not None and _uid(each) in everything and _uid(each) not in looked_at
