@@ -423,3 +423,9 @@ def test_what_is_known_is_kept_in_parts_none_of_which_is_large() -> None:
     assert max(sizes) < 500, "all of a dict is moved at once when it grows"
     del known["uid-0"]
     assert (known.get("uid-0"), "uid-0" in known, len(set(known))) == (None, False, 3999)
+    copied = known.copy()
+    copied.forget("uid-1")
+    copied.forget("uid-1")
+    taken = dict(copied.popitem() for _ in range(3998))
+    assert (taken, bool(copied)) == ({uid: objects[uid] for uid in taken}, False)
+    assert ("uid-1" in taken, len(known)) == (False, 3999)
