@@ -3,7 +3,9 @@
 Pods of 2 KB are created over HTTP and bound, while ten watches of all pods are open, first into an
 empty cluster and then into one that holds many. What counts is the CPU time of the serving process,
 so that the rate is that of one core; its resident memory stands beside it. Objects that are only
-there to be many are created the same way, unmeasured.
+there to be many are created the same way, unmeasured. With `--limits` the calls of functions are
+counted instead that a request makes in the server and in this client, with the limits of the port
+and with aiohttp's own site: the same on every machine.
 """
 
 import argparse
@@ -16,18 +18,25 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias
+from unittest.mock import patch
 
 import orjson
 import uvloop
 import yaml
+from aiohttp import web
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_simulation.workloads import node_name
+from stellwerk_cluster import cluster
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_simulation.workloads import node_name, posted_node
 from tests.benchmarks.embedded_api import embedded_api
+from tests.support.tenants import counted_calls
 
 _NODES: Final = 100
 _WATCHES: Final = 10
 _CONNECTIONS: Final = 16
+_WARM: Final = 50
+_COUNTED: Final = 200
 _TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PODS: Final = "/api/v1/namespaces/default/pods"
 Request: TypeAlias = tuple[str, bytes]
@@ -188,12 +197,49 @@ async def measure(pid: int, host: str, port: int, sizes: list[int], block: int) 
     return rates
 
 
+class _PlainSite(web.TCPSite):
+    """What stands in place of a `LimitedSite`: no limits but aiohttp's."""
+
+    def __init__(self, runner: web.BaseRunner, host: str, port: int, _: object, **_tls: object):
+        super().__init__(runner, host, port)
+
+
+async def _calls_of_a_request() -> dict[str, float]:
+    """Calls that are made for a creation and for a binding, in server and client."""
+    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+    found = {}
+    async with EmbeddedCluster([posted_node(0)], options=options) as served:
+        host, _, port = served.url.rpartition("/")[2].partition(":")
+        connection = _Connection(*await asyncio.open_connection(host, int(port)))
+        for index in range(_WARM):
+            await connection.post(*creation(index))
+        for title, request in (("creating a pod", creation), ("binding a pod", binding)):
+            with counted_calls() as calls:
+                before = calls()
+                for index in range(_WARM, _WARM + _COUNTED):
+                    await connection.post(*request(index))
+                found[title] = (calls() - before) / _COUNTED / 2  # calls and returns
+    return found
+
+
+def _print_calls() -> None:
+    limited = uvloop.run(_calls_of_a_request())
+    with patch.object(cluster, "LimitedSite", _PlainSite):
+        plain = uvloop.run(_calls_of_a_request())
+    for title, calls in limited.items():
+        print(f"{title}: {calls:,.0f} calls with limits, {plain[title]:,.0f} without")
+
+
 def main() -> None:
     """Print a line for each phase."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stored", type=int, nargs="*", default=[0, 10_000, 50_000])
     parser.add_argument("--block", type=int, default=3_000)
+    parser.add_argument("--limits", action="store_true")
     arguments = parser.parse_args()
+    if arguments.limits:
+        _print_calls()
+        return
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         served = stack.enter_context(embedded_api(directory, _NODES))

@@ -28,6 +28,10 @@ def test_it_begins_at_the_stream_and_ends_at_the_socket(way: PodWay) -> None:
     assert way.entered[-1][0].startswith("stellwerk.client.")
 
 
+def test_the_limits_of_ports_cost_a_pod_nothing(way: PodWay) -> None:
+    assert not [module for module in way.modules if module.startswith("stellwerk.listening")]
+
+
 def test_the_way_is_the_same_each_time(way: PodWay) -> None:
     assert sorted(pod_way().modules) == sorted(way.modules)
 

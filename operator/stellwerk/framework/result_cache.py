@@ -257,7 +257,7 @@ class ResultCache:
         """The column of a plugin, current: computed whole, or only in the rows that changed."""
         column = columns.get(name)
         if column is not None:
-            if column.current:
+            if column.position == column.changes.position:
                 return column
             changed = self._changed_rows(column)
             if changed is not None:
@@ -296,12 +296,12 @@ class ResultCache:
             return _all_fit(asked, slice(None))
         together = tuple([plugin.name for plugin in filters])
         fits = columns.fits.get(together)
-        if fits is not None and fits.current:
+        if fits is not None and fits.position == fits.changes.position:
             return fits.values
         codes: list[VerdictColumn] = []
         for index, plugin in enumerate(filters):
             column = columns.filters.get(plugin.name)
-            if column is None or not column.current:
+            if column is None or column.position != column.changes.position:
                 ask = partial(compute, index)
                 column = self.refresh(columns.filters, plugin.name, plugin.filter_reuse, ask)
             codes.append(column.values)

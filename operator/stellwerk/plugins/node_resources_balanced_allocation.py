@@ -60,8 +60,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         after = [(name, request) for name, _, request in scored]
         row = nodes.only_row
         if row is not None:
-            present = _balance_at(nodes.snapshot, row, before)
-            change = _balance_at(nodes.snapshot, row, after) - present
+            there = _offered_and_used_at(nodes.snapshot, row, before)
+            change = _balance_at(there, after) - _balance_at(there, before)
             return np.array([_HALF + (_HALF + change) // 2], np.int64)
         score = _balance(nodes, after)
         score -= self._present_balance(nodes, before)
@@ -90,14 +90,20 @@ def _balance_of(nodes: NodeView, requests: Requests) -> IntColumn:
     row = nodes.only_row
     if row is None:
         return _balance(nodes, requests)
-    return np.array([_balance_at(nodes.snapshot, row, requests)], np.int64)
+    there = _offered_and_used_at(nodes.snapshot, row, requests)
+    return np.array([_balance_at(there, requests)], np.int64)
 
 
-def _balance_at(snapshot: Snapshot, row: int, requests: Requests) -> int:
-    """The `_balance` of one row."""
+def _offered_and_used_at(
+    snapshot: Snapshot, row: int, requests: Requests
+) -> Sequence[tuple[int, int]]:
+    return [offered_and_used_at(snapshot, row, name, for_scoring=False) for name, _ in requests]
+
+
+def _balance_at(there: Sequence[tuple[int, int]], requests: Requests) -> int:
+    """The `_balance` of one row, of which this much is offered and used of each resource."""
     shares = []
-    for name, request in requests:
-        offer, present = offered_and_used_at(snapshot, row, name, for_scoring=False)
+    for (offer, present), (_, request) in zip(there, requests, strict=True):
         if offer:
             # Each side is rounded to float64 first, as in Go and NumPy; Python divides exactly.
             within = min(present + request, offer)

@@ -20,12 +20,13 @@ from stellwerk.snapshot.snapshot import NodeView, Snapshot
 Amount: TypeAlias = IntColumn | int
 """(n,) int64 in the resource's unit, or the one number of a view of one row."""
 
+ALWAYS_COUNTED: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _NONZERO_INDEX: Final = {CPU: 0, MEMORY: 1}
 
 
 def is_counted(resource: str) -> bool:
     """Whether kube-scheduler keeps count of a resource of this name on nodes."""
-    return resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or is_scalar_resource(resource)
+    return resource in ALWAYS_COUNTED or is_scalar_resource(resource)
 
 
 def row_of(snapshot: Snapshot, resource: str) -> int | None:

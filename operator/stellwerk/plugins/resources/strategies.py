@@ -19,6 +19,7 @@ from stellwerk.models.plugin_args import (
 )
 from stellwerk.models.pod_resources import is_scalar_resource
 from stellwerk.plugins.resources.amounts import (
+    ALWAYS_COUNTED,
     is_counted,
     offered_and_used_at,
     whole_percent,
@@ -57,10 +58,10 @@ def scored_resources(
     calculateNodeAllocatableRequest (v1.36).
     """
     return [
-        (resource.name, resource.weight, request)
+        (name, resource.weight, request)
         for resource in resources
-        if ((request := requests.get(resource.name, 0)) or not is_scalar_resource(resource.name))
-        and is_counted(resource.name)
+        if (request := requests.get(name := resource.name, 0)) or not is_scalar_resource(name)
+        if name in ALWAYS_COUNTED or is_counted(name)
     ]
 
 
