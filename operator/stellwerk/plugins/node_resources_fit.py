@@ -92,6 +92,8 @@ class FreedRoom:
         self._free: dict[str, int] = {}
         self._fitting: dict[SchedulingSpec, bool] = {}
         """Whether pods of a spec fit: hundreds that preempt are mostly alike."""
+        self._leaving: dict[str, PodInfo] = {}
+        """By node, a victim that was found leaving it: it is until the node has another record."""
 
     def may_help(self, pod: PodInfo, change: ClusterChange) -> bool:
         """Whether a rejected pod may be schedulable after another one was deleted."""
@@ -112,10 +114,17 @@ class FreedRoom:
         row = snapshot.row_of.get(node_name)
         if row is None or snapshot.unschedulable[row]:
             return False
-        return any(
-            other.priority < pod.priority and is_leaving_as_victim(other)
-            for other in self._handle.pods_on(node_name).values()
-        )
+        pods = self._handle.pods_on(node_name)
+        known = self._leaving.get(node_name)
+        if known is not None and pods.get(known.uid) is known and known.priority < pod.priority:
+            return True
+        if len(self._leaving) > 2 * len(self._handle.nominations.by_node):
+            self._leaving.clear()  # most of those preemptors are on their nodes
+        for other in pods.values():
+            if other.priority < pod.priority and is_leaving_as_victim(other):
+                self._leaving[node_name] = other
+                return True
+        return False
 
     def _fits(self, pod: PodInfo, node_name: str, change: ClusterChange) -> bool:
         """Whether the node has what the pod, nominated elsewhere, requests.
