@@ -108,6 +108,8 @@ class Server(MemoryClient):
 
     async def watch(self, since: str | None) -> AsyncGenerator[Any, None]:
         """A list, if it is asked for, what has happened since, and the end of the stream."""
+        if self.error is not None:
+            raise ConnectionError(str(self.error))
         if since is None and not self.streams_lists:
             raise StreamRefused("sendInitialEvents is forbidden for watch")
         self.opened += 1
@@ -457,13 +459,10 @@ def test_a_server_that_refuses_to_stream_a_list_is_asked_for_pages_at_once() -> 
 def test_a_server_that_is_away_is_asked_for_a_stream_again() -> None:
     bench = listed("a")
     expire(bench)
-
-    async def away(_: str | None) -> AsyncGenerator[Any, None]:
-        raise ConnectionError
-        yield
-
+    bench.server.error = Unavailable("list pods", 503, "Unavailable", "away")
     with pytest.raises(ConnectionError):
-        asyncio.run(bench.stream.run(away))
+        bench.round()
+    bench.server.error = None
     assert bench.round() == ["list", "watch"]
     assert bench.server.pages == 0
 
