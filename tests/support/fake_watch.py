@@ -36,8 +36,8 @@ class FakeKind:
         """The status that is answered in place of a stream, if any."""
         self.fail_pages_from: int | None = None
         """Answer 410 from this page on (0 is the first) until it is None again; a stream ends."""
-        self.streams_lists = True
-        """Whether a watch may begin with a list."""
+        self.stream_refusal: int | None = None
+        """The status that is answered to a watch that is to begin with a list, if any."""
         self.ignores_lists = False
         """Whether it shows what there is, and never says that this was all, as of old."""
 
@@ -205,8 +205,8 @@ class FakeWatchApi:
     async def _watch(self, kind: FakeKind, request: web.Request) -> web.StreamResponse:
         lists = "sendInitialEvents" in request.query
         code = kind.watch_refusal
-        if lists and not kind.streams_lists:
-            code = 422
+        if lists and kind.stream_refusal is not None:
+            code = kind.stream_refusal
         else:
             kind.watches += 1
         if code is not None:

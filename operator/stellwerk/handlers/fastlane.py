@@ -79,8 +79,6 @@ _SHAPES: Final[dict[Callable[..., Any], frozenset[str]]] = {
     ),
     watching.streaming_block: frozenset({"resource", "namespace", "operator_paused"}),
 }
-_AWAY: Final = (errors.APIServerError, errors.APITooManyRequestsError, errors.APISessionClosed)
-"""What kopf raises while the server is away; what was seen of it before still holds."""
 _STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
 """kopf's own retries within a stream; what outlasts them comes back to the lane."""
 _REOPEN_SECONDS: Final = 0.02
@@ -409,12 +407,14 @@ def _watch_of(
             async with aclosing(events):  # type: ignore[type-var]
                 async for event in events:
                     yield event
-        except _AWAY as away:
+        except (errors.APITooManyRequestsError, errors.APISessionClosed) as away:
             raise ConnectionError(repr(away)) from away
-        except errors.APIClientError as refused:
-            if since is not None:
-                raise
-            raise StreamRefused(repr(refused)) from refused
+        except errors.APIError as refused:
+            if since is None:  # pages will show whether the server is away
+                raise StreamRefused(repr(refused)) from refused
+            if isinstance(refused, errors.APIServerError):
+                raise ConnectionError(repr(refused)) from refused
+            raise
 
     return watch
 

@@ -274,11 +274,13 @@ async def test_a_list_that_breaks_half_way_deletes_nothing_and_syncs_nothing(
     assert events.seen.count(("Pod", None, "pod-1")) == 1
 
 
-@pytest.mark.parametrize("ignores", [False, True], ids=["it refuses", "it never ends the list"])
+@pytest.mark.parametrize("refusal", [None, 400, 404, 422, 500, 504])
 async def test_a_server_that_streams_no_lists_is_asked_for_pages(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, ignores: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, refusal: int | None
 ) -> None:
-    pods.streams_lists, pods.ignores_lists = ignores, ignores
+    """It refuses to, or ignores what it is asked and never says that the list has ended."""
+    ignores = refusal is None
+    pods.stream_refusal, pods.ignores_lists = refusal, ignores
     for number in range(600):
         pods.put(f"pod-{number}")
     metrics = Metrics()
