@@ -1,10 +1,10 @@
 """`python -m tests.benchmarks.bench_scale`: a whole operator in process with very many nodes, pods.
 
-Nodes and bound pods come as the pages of lists, 500 at a time and as bytes, as from the API server;
-decisions are made by the scheduling coroutine and bound by a client that confirms them at once.
-Prints where memory goes, CPU time until everything is listed, decisions a second of CPU time, the
-longest step of the event loop in each part, events of the watch a second of CPU time, and what
-events that concern much of the cluster cost.
+Nodes and bound pods come as the streams of lists, or with --pages as their pages, and as bytes, as
+from the API server; decisions are made by the scheduling coroutine and bound by a client that
+confirms them at once. Prints where memory goes, CPU time until everything is listed, decisions a
+second of CPU time, the longest step of the event loop in each part, events of the watch a second of
+CPU time, and what events that concern much of the cluster cost.
 """
 
 import argparse
@@ -14,9 +14,10 @@ import resource
 import statistics
 import time
 from asyncio.events import Handle
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, cast
@@ -29,7 +30,7 @@ from stellwerk.clock import SystemClock
 from stellwerk.framework.services import Recorder
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, WATCHED, Delivery
-from stellwerk.handlers.fastlane import WatchStream
+from stellwerk.handlers.fastlane import StreamRefused, WatchStream
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
@@ -66,16 +67,17 @@ class _Silent(Recorder):
 
 
 class _Server(MemoryClient):
-    """Lists made-up nodes and pods by pages of bytes, and confirms what is bound."""
+    """Lists made-up nodes and pods as bytes, and confirms what is bound."""
 
-    def __init__(self, nodes: int, pods: int, kind: str) -> None:
+    def __init__(self, nodes: int, pods: int, kind: str, *, streams: bool) -> None:
         super().__init__()
+        self.streams = streams
         self.items: Mapping[str, tuple[int, Callable[[int], JsonObject]]] = {
             "/api/v1/nodes": (nodes, listed_node),
             "/api/v1/pods": (pods, lambda index: listed_pod(index, nodes, kind)),
         }
         self.making_seconds = 0.0
-        """CPU time that making pages has taken, which is no work of the operator's."""
+        """CPU time that making objects has taken, which is no work of the operator's."""
         self.pending: dict[str, bytes] = {}
         """Pods to be bound as JSON, with a gap for the node, by name."""
         self.on_pod: Callable[[str, JsonObject], None] = lambda *_: None
@@ -104,6 +106,22 @@ class _Server(MemoryClient):
         await asyncio.sleep(0)
         answer: JsonObject = orjson.loads(page)
         return answer
+
+    async def watch(self, collection: str, since: str | None) -> AsyncGenerator[JsonObject, None]:
+        """The events that list a collection; the watch that follows them ends at once."""
+        if since is not None:
+            return
+        if not self.streams:
+            raise StreamRefused(collection)
+        count, make = self.items[collection]
+        for index in range(count):
+            started = time.process_time()
+            line = orjson.dumps({"type": "ADDED", "object": make(index)})
+            self.making_seconds += time.process_time() - started
+            yield orjson.loads(line)
+        annotations = {"k8s.io/initial-events-end": "true"}
+        metadata = {"resourceVersion": "9", "annotations": annotations}
+        yield {"type": "BOOKMARK", "object": {"metadata": metadata}}
 
     @override
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
@@ -175,6 +193,8 @@ class Size:
     """Bound ones."""
     decisions: int
     """Of each workload."""
+    streamed: bool = True
+    """Whether streams list it, and not pages."""
 
 
 class Cluster:
@@ -183,7 +203,7 @@ class Cluster:
     def __init__(self, size: Size, kind: str = "basic") -> None:
         """`kind` is the workload of the pods that are bound already."""
         self.size = size
-        self.server = _Server(size.nodes, size.pods, kind)
+        self.server = _Server(size.nodes, size.pods, kind, streams=size.streamed)
         self.metrics = Metrics()
         self.operator = Operator(
             self.server, _Silent(), self.metrics, SystemClock(), RunOptions(), numbers=Random
@@ -198,8 +218,9 @@ class Cluster:
 
     async def list(self, kind: str) -> None:
         """List a kind as the fast lane does."""
-        stream = WatchStream(self.deliveries[kind], self.server, self.metrics)
-        await stream._list()  # noqa: SLF001  (a watch would never end)
+        delivery = self.deliveries[kind]
+        stream = WatchStream(delivery, self.server, self.metrics)
+        await stream.run(partial(self.server.watch, delivery.watched.collection_path))
 
     def begin(self) -> asyncio.Task[None]:
         """Everything is listed: let the operator schedule."""
@@ -406,9 +427,10 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=500_000, help="already bound")
     parser.add_argument("--decisions", type=int, default=2000, help="of each workload")
     parser.add_argument("--kind", action="append", choices=KINDS, help="default: basic, spread")
+    parser.add_argument("--pages", action="store_true", help="as of a server that streams no lists")
     parser.add_argument("--events", action="store_true", help="what happens to large clusters, too")
     options = parser.parse_args()
-    size = Size(options.nodes, options.pods, options.decisions)
+    size = Size(options.nodes, options.pods, options.decisions, streamed=not options.pages)
     kinds = options.kind or ["basic", "spread"]
     collect_seldom()
     asyncio.run(_print(size, kinds, events=options.events))

@@ -45,7 +45,7 @@ async def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
             "fault": "answer",
             "code": 200,
             "body": status,
-            "verbs": ["list"],
+            "verbs": ["list", "watch"],
             **PODS,
             "between": [3.7, 4.9],
         },

@@ -1,10 +1,12 @@
 """Processes that live as long as a soak, beside hostile clients and tenants, and their memory.
 
 One embedded API server, one page, two operators under leader election, and one that is never
-killed, of another name. `Soak` has the leader killed every few minutes, in turn while nothing
-happens and while some members of a group of twelve are bound, and the API server restarted twice
-with an older copy of its data. Invariant: what is judged is what the API server told a watch, and
-the nodes of the two kinds of operators are not the same ones, as theirs would be two schedulers.
+killed, of another name. Before all else so many pods come and go that what the last one keeps of
+decisions and events is full, which would take days at a low rate. `Soak` has the leader killed
+every few minutes, in turn while nothing happens and while some members of a group of twelve are
+bound, and the API server restarted twice with an older copy of its data. Invariant: what is judged
+is what the API server told a watch, and the nodes of the two kinds of operators are not the same
+ones, as theirs would be two schedulers.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -60,6 +62,7 @@ _DEAR: Final = (
 _PLAIN_SECONDS, _HOSTILE_SECONDS, _GROUPS_SECONDS = 2.0, 1.0, 30.0
 _CLAIM_SECONDS, _ASKED_SECONDS, _ODD_SECONDS, _PROBE_SECONDS = 120.0, 20.0, 1.5, 10.0
 _EVENTS_SECONDS, _SAMPLE_SECONDS = 60.0, 60.0
+_CREATORS: Final = 16
 _HELD_OPEN: Final = 24
 """Odd connections at once."""
 _PATIENCE_SECONDS: Final = 300.0
@@ -68,9 +71,12 @@ _UP_SECONDS: Final = 900.0
 """So long the API server may take to start, on a machine that is busy with other things."""
 _LARGEST_BODY: Final = 256 << 10
 _COMPARED: Final = re.compile(r"cache compared with the API: (.*)")
-_OLDER_SHARES: Final = (1 / 6, 5 / 12)
-"""Of the time: in its second half, whose memory is measured, all processes live."""
+_OLDER_SHARES: Final = (1 / 12, 1 / 4)
+"""Of the time: in its second half, whose memory is measured, no process is young."""
 _SECONDS_OLDER: Final = 120.0
+_FILL: Final = 30_000
+"""Pods after which records of decisions (64 MiB) and of events (10,000) push out older ones."""
+_WAVE: Final = 1_000
 
 # --- processes ------------------------------------------------------------------------------------
 
@@ -405,8 +411,10 @@ class Soak:
             tasks += [hostile.unschedulable, hostile.groups, hostile.claims]
             tasks += [self._plain_tenant(scheduler)]
         self._began = time.monotonic()
-        running = [asyncio.create_task(self._guarded(each)) for each in tasks]
-        following, acting = running[:2], running[2:]
+        following = [asyncio.create_task(self._guarded(each)) for each in tasks[:2]]
+        await self._fill()
+        self._began = time.monotonic()
+        acting = [asyncio.create_task(self._guarded(each)) for each in tasks[2:]]
         await asyncio.sleep(self.seconds)
         for task in acting:
             task.cancel()
@@ -462,6 +470,34 @@ class Soak:
 
     def _page_port(self) -> int:
         return int(self._page_url().partition("/?")[0].rpartition(":")[2])
+
+    async def _fill(self) -> None:
+        """Have small pods bound and deleted, a wave at a time."""
+        waves = max(1, int(_FILL * self._scale) // _WAVE)
+        for number in range(waves):
+            left = iter(range(_WAVE))
+
+            async def create(left: Iterator[int] = left) -> None:
+                for _ in left:
+                    await self.create("plain", OWN, "fill", cpu="1m")
+
+            await asyncio.gather(*(create() for _ in range(_CREATORS)))
+            await self._until(self._none_waits, _PATIENCE_SECONDS)
+            self.judge.deleted |= set(self.judge.pods)
+            for path in ("/api/v1/namespaces/plain/pods", _EVENTS_OF.format("plain")):
+                await self.server.ask("DELETE", f"{path}?gracePeriodSeconds=0")
+            await self._until(self._none_is_there, _PATIENCE_SECONDS)
+            if number % 5 == 4:
+                self._say(f"{(number + 1) * _WAVE} pods have come and gone to fill what is kept")
+        self.judge.bound.clear()
+        self.judge.waits.clear()
+
+    async def _none_waits(self) -> bool:
+        there = self.judge.of("plain", OWN)
+        return len(there) == _WAVE and all(pod["spec"].get("nodeName") for pod in there)
+
+    async def _none_is_there(self) -> bool:
+        return not self.judge.pods
 
     # Plain tenants.
 
@@ -738,8 +774,7 @@ class Soak:
         while True:
             await asyncio.sleep(_EVENTS_SECONDS)
             for namespace in ("plain", "gangs", "hostile"):
-                path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-                await self.server.ask("DELETE", path)
+                await self.server.ask("DELETE", _EVENTS_OF.format(namespace))
 
     # What is found.
 
@@ -827,6 +862,7 @@ class Soak:
         self._say(f"of twelve members, bound when the leader was killed between: {self._partly}")
 
 
+_EVENTS_OF: Final = "/apis/events.k8s.io/v1/namespaces/{}/events"
 _GROUPS: Final = "/apis/scheduling.k8s.io/v1alpha2/namespaces"
 
 

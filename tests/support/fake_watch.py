@@ -35,7 +35,11 @@ class FakeKind:
         self.watch_refusal: int | None = None
         """The status that is answered in place of a stream, if any."""
         self.fail_pages_from: int | None = None
-        """Answer 410 from this page on (0 is the first) until it is None again."""
+        """Answer 410 from this page on (0 is the first) until it is None again; a stream ends."""
+        self.stream_refusal: int | None = None
+        """The status that is answered to a watch that is to begin with a list, if any."""
+        self.ignores_lists = False
+        """Whether it shows what there is, and never says that this was all, as of old."""
 
     def put(self, name: str, *, quiet: bool = False, **fields: Any) -> JsonObject:
         """Create or change an object; quietly means that no watch hears of it."""
@@ -199,20 +203,47 @@ class FakeWatchApi:
         )
 
     async def _watch(self, kind: FakeKind, request: web.Request) -> web.StreamResponse:
-        kind.watches += 1
-        if (code := kind.watch_refusal) is not None:
+        lists = "sendInitialEvents" in request.query
+        code = kind.watch_refusal
+        if lists and kind.stream_refusal is not None:
+            code = kind.stream_refusal
+        else:
+            kind.watches += 1
+        if code is not None:
             return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
+        if lists and kind.listed_as == "Status":
+            kind.lists += 1
+            return web.json_response({"kind": "Status", "status": "Success"})
         response = web.StreamResponse()
         response.content_type = "application/json"
         await response.prepare(request)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         kind.watchers.add(queue)
+        if lists:
+            kind.lists += 1
+            listed = _streamed_list(kind)
+            await response.write(b"".join(listed))
+            if kind.fail_pages_from is not None:
+                kind.watchers.discard(queue)
+                return response
         try:
             while (line := await queue.get()) is not None:
                 await response.write(line)
         finally:
             kind.watchers.discard(queue)
         return response
+
+
+def _streamed_list(kind: FakeKind) -> list[bytes]:
+    """The events that show what is stored, and the bookmark that says that this is all of it."""
+    end = {"k8s.io/initial-events-end": "true"}
+    metadata = {"resourceVersion": str(kind.version), "annotations": end}
+    failing = kind.fail_pages_from
+    objects = list(kind.objects.values())[: None if failing is None else 250 * failing]
+    lines = [{"type": "ADDED", "object": obj} for obj in objects]
+    if failing is None and not kind.ignores_lists:
+        lines.append({"type": "BOOKMARK", "object": {"metadata": metadata}})
+    return [orjson.dumps(line) + b"\n" for line in lines]
 
 
 def _discovered(plural: str, kind: str) -> JsonObject:

@@ -23,6 +23,7 @@ from aiohttp import web
 from stellwerk import app
 from stellwerk.clock import VirtualClock
 from stellwerk.convert.conversion import convert
+from stellwerk.handlers.delivery import Delivery
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
@@ -143,7 +144,7 @@ class _Replay:
         self._names_of_recorded_uids = dict(names_of_uids(recording))
         self._session: aiohttp.ClientSession
         self._extender: RecordedExtender
-        self._groups_watched = asyncio.Event()
+        self._groups_listed = asyncio.Event()
 
     async def run(self, monkeypatch: pytest.MonkeyPatch) -> Outcome:
         self._listen(monkeypatch)
@@ -183,6 +184,14 @@ class _Replay:
             await schedule_one(this, queued)
 
         monkeypatch.setattr(ScheduleOne, "schedule_one", noted)
+        end_listing = Delivery.end_listing
+
+        async def ended(delivery: Delivery) -> None:
+            await end_listing(delivery)
+            if delivery.watched.plural == "podgroups":
+                self._groups_listed.set()
+
+        monkeypatch.setattr(Delivery, "end_listing", ended)
         server = self._cluster._server  # noqa: SLF001 the only place that sees every request
         monkeypatch.setattr(server, "handle", self._recorded(server.handle))
 
@@ -192,12 +201,9 @@ class _Replay:
         async def recorded(request: web.BaseRequest) -> web.StreamResponse:
             verb = _VERBS.get(request.method)
             ours = request.headers.get("User-Agent") != _REPLAY
-            if ours and self._gangs and request.method == "GET":
+            if ours and self._gangs and (request.method, request.path) == ("GET", "/api/v1/pods"):
                 # The clock stands still at the start: what comes first is first in the queue.
-                if request.path.endswith("/podgroups") and "watch" in request.query:
-                    self._groups_watched.set()
-                if request.path == "/api/v1/pods":
-                    await self._groups_watched.wait()
+                await self._groups_listed.wait()
             if verb is None or not ours or not _is_of_interest(request.path):
                 return await handle(request)
             body = await request.read()

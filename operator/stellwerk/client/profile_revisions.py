@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
+from stellwerk.client.promotion import replace_profile
 from stellwerk.errors import ConfigurationError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
@@ -145,7 +146,9 @@ async def roll_back(client: ClusterClient, rollback: Rollback, *, dry_run: bool)
     if present.get("spec") != rollback.before.get("spec"):
         raise Conflict(f"replace {path}", 409, "Conflict", "it was edited meanwhile: look again")
     query = "?dryRun=All" if dry_run else ""
-    await client.replace(f"{path}{query}", {**present, "spec": rollback.after["spec"]})
+    await replace_profile(
+        client, present, lambda profile: {**profile, "spec": rollback.after["spec"]}, query
+    )
 
 
 def _path(name: str) -> str:

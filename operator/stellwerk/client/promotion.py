@@ -5,6 +5,7 @@ selectors stay; wherever it is interrupted, the annotation on the shadow holds w
 needs, and promoting again finishes it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -20,6 +21,8 @@ from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 _SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
 _ACTIVE_FIELDS: Final = ("schedulerName", "selector")
 """Whose pods a profile schedules: no part of how it does."""
+_CONFLICTS: Final = 5
+"""So often may the operator have written a status between reading a profile and writing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +83,48 @@ async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = 
         raise Conflict(f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: look again")
     shadow, query = present.shadow, "?dryRun=All" if dry_run else ""
     if not (planned.resumed or dry_run):
-        plan = {"active": active_name, "spec": planned.former_spec}
-        shadow = await client.replace(
-            _path(name), _annotation_set(shadow, orjson.dumps(plan).decode())
+        text = orjson.dumps({"active": active_name, "spec": planned.former_spec}).decode()
+        shadow = await replace_profile(
+            client, shadow, lambda profile: _annotation_set(profile, text)
         )
     if planned.active["spec"] != planned.active_spec:
-        changed = {**present.active, "spec": planned.active_spec}
-        await client.replace(f"{_path(active_name)}{query}", changed)
-    changed = {**_annotation_set(shadow, None), "spec": planned.shadow_spec}
-    await client.replace(f"{_path(name)}{query}", changed)
+        await replace_profile(
+            client, present.active, lambda profile: {**profile, "spec": planned.active_spec}, query
+        )
+    await replace_profile(
+        client,
+        shadow,
+        lambda profile: {**_annotation_set(profile, None), "spec": planned.shadow_spec},
+        query,
+    )
+
+
+async def replace_profile(
+    client: ClusterClient,
+    seen: JsonObject,
+    change: Callable[[JsonObject], JsonObject],
+    query: str = "",
+) -> JsonObject:
+    """Write a profile changed, as it is now where only its status is another than was seen.
+
+    Raises:
+        Conflict: its spec or its annotation has changed, or its status again and again.
+        ApiError: the API server refuses.
+    """
+    name, present = seen["metadata"]["name"], seen
+    for _ in range(_CONFLICTS):
+        try:
+            return await client.replace(f"{_path(name)}{query}", change(present))
+        except Conflict:
+            present = await _profile(client, name)
+            if _edited_part(present) != _edited_part(seen):
+                raise
+    return await client.replace(f"{_path(name)}{query}", change(present))
+
+
+def _edited_part(profile: JsonObject) -> tuple[JsonObject, str | None]:
+    """The spec, and what a promotion has noted on it."""
+    return profile["spec"], (profile["metadata"].get("annotations") or {}).get(PROMOTION_ANNOTATION)
 
 
 def _written(promotion: Promotion) -> tuple[JsonObject, ...]:

@@ -10,6 +10,7 @@ are made only when a record is read.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -383,6 +384,7 @@ def _for_victim(victim: PodInfo, preemptor: PodInfo, decided_at: str) -> Preempt
     )
 
 
+@lru_cache(maxsize=1024)  # hundreds of pods that preempt at once see the same candidates
 def _for_candidate(candidate: Candidate) -> PreemptionCandidate:
     return PreemptionCandidate(
         node=candidate.node_name,

@@ -8,7 +8,7 @@ that names it, and nothing else; Unreserve runs for every Reserve plugin in reve
 of them failed, so plugins may rely on being asked to clean up.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +49,7 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
 from stellwerk.framework.plugin_isolation import is_trusted
-from stellwerk.framework.result_cache import CachedStatuses, ResultCache, SpecColumns
+from stellwerk.framework.result_cache import CachedColumn, CachedStatuses, ResultCache, SpecColumns
 from stellwerk.framework.services import FilterRunner, Nominations
 from stellwerk.framework.types import (
     FITS,
@@ -129,6 +129,7 @@ class Framework:
     def forget_results(self) -> None:
         """Free what earlier decisions have left for later ones."""
         self._results.clear()
+        self.scoring.forget()
 
     def feasible(self, pod: PodInfo) -> Mask:
         """(N,) bool, the rows that would take a pod, found in an attempt of its own."""
@@ -722,6 +723,8 @@ class ScorePhase:
         self._pre_scores = PointRunner(PRE_SCORE, plugins, metrics_recorder)
         self._scores = PointRunner(SCORE, plugins, metrics_recorder)
         self._cache = cache
+        self._shared: dict[str, tuple[Hashable, CachedColumn[np.int64], PluginScore]] = {}
+        """By plugin, what all rows had in common last time: (key, column, contribution)."""
         self._scorers = [
             _Scorer(
                 plugin,
@@ -738,6 +741,10 @@ class ScorePhase:
     def empty(self) -> bool:
         """Whether no plugin scores."""
         return not self._scorers
+
+    def forget(self) -> None:
+        """Free what is kept of earlier scores."""
+        self._shared.clear()
 
     def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
         """Total scores of feasible rows."""
@@ -783,8 +790,12 @@ class ScorePhase:
         """`of_spec` are the columns of the pod's spec; None: nothing is looked up or kept."""
         plugin = scorer.plugin
         columns: SpecColumns | None = None
+        key: Hashable | None = None
         if plugin.score_reuse is not Reuse.NEVER and of_spec is not None:
             key = pod.spec if scorer.keyed_by_spec else plugin.score_key(state, pod)
+            known = self._shared.get(plugin.name)
+            if known is not None and known[0] is key and _still_shared(known[1], known[2], nodes):
+                return known[2]
             if key is not None:
                 columns = of_spec if key is pod.spec else self._cache.columns(key, pod.uid)
         if columns is None or not columns.kept:
@@ -800,7 +811,9 @@ class ScorePhase:
             # Equal scores stay equal: one of them stands for all.
             one = self._normalized(scorer, state, pod, cached.values[:1])
             cached.normalized = int(one.normalized[0])
-        return PluginScore(plugin.name, uniform, cached.normalized, scorer.weight, nodes.size)
+        score = PluginScore(plugin.name, uniform, cached.normalized, scorer.weight, nodes.size)
+        self._shared[plugin.name] = key, cached, score
+        return score
 
     def _normalized(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
@@ -823,6 +836,17 @@ class ScorePhase:
             message = f"{raw.shape} scores for {len(nodes)} nodes"
             raise PluginFailure(scorer.plugin.name, self._scores.label, message)
         return raw
+
+
+def _still_shared(column: CachedColumn[np.int64], score: PluginScore, nodes: NodeView) -> bool:
+    """Whether a column that has not changed gives all rows of a view this one score."""
+    return (
+        column.position == column.changes.position
+        and not column.rewritten
+        and column.uniform == score.answered
+        and column.normalized == score.scored
+        and nodes.size == score.size
+    )
 
 
 def _total(by_plugin: Sequence[PluginScore], rows: int) -> IntColumn:

@@ -3,11 +3,12 @@
 kopf keeps login, discovery, connections, time-outs and pauses. Replaced, for the watched kinds
 only, is what it puts between a watch event and a handler (a queue and a task per object, and the
 detection of causes that `on.event` handlers do not need), and its lists, which take anything for a
-list. The only module that touches kopf's private parts: where they are missing it cannot be
-imported, where their shape is not the known one `unsupported()` says so, and either way `lifecycle`
-takes kopf's own path. Invariants: the deliveries are given the same events, in the same order per
-object, on both paths; a stream is resumed only on a history of the server that is known to be the
-one that was seen before, on any other the kind is listed anew.
+list: a kind is listed by the stream that then goes on as its watch, or by pages where the server
+has no such streams, or one has broken. The only module that touches kopf's private parts: where
+they are missing it cannot be imported, where their shape is not the known one `unsupported()` says
+so, and either way `lifecycle` takes kopf's own path. Invariants: the deliveries are given the same
+events, in the same order per object, on both paths; a stream is resumed only on a history of the
+server that is known to be the one that was seen before, on any other the kind is listed anew.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from kopf._core.reactor import observation, queueing
 
 from stellwerk import garbage
 from stellwerk.client.paging import checked_page, pages
-from stellwerk.errors import ApiError, SchedulerError, Throttled, Unavailable, in_words
+from stellwerk.errors import (
+    ApiError,
+    NotAList,
+    SchedulerError,
+    Throttled,
+    Unavailable,
+    in_words,
+)
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
 
 if TYPE_CHECKING:
@@ -71,8 +79,6 @@ _SHAPES: Final[dict[Callable[..., Any], frozenset[str]]] = {
     ),
     watching.streaming_block: frozenset({"resource", "namespace", "operator_paused"}),
 }
-_AWAY: Final = (errors.APIServerError, errors.APITooManyRequestsError, errors.APISessionClosed)
-"""What kopf raises while the server is away; what was seen of it before still holds."""
 _STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
 """kopf's own retries within a stream; what outlasts them comes back to the lane."""
 _REOPEN_SECONDS: Final = 0.02
@@ -92,6 +98,8 @@ _LONGEST_VERSION: Final = 20
 """Digits of an unsigned integer of 64 bits."""
 _EXPIRED: Final = 410
 _EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_LIST_END: Final = "k8s.io/initial-events-end"
+"""Annotates the bookmark that follows the last object of a list."""
 LARGE_EVENT_CHARACTERS: Final = 1 << 17
 """Objects that people write have a tenth of that."""
 
@@ -104,8 +112,9 @@ _DEFINITIONS_RETRY_SECONDS: Final = 60.0
 _BETWEEN_LOOKS_SECONDS: Final = 0.5
 """At least: a definition changes often before it serves, and in an outage every kind fails."""
 
-Watch = Callable[[str], AsyncGenerator[Any, None]]
-"""Opens a watch from a resourceVersion on; ends when the connection does."""
+Watch = Callable[[str | None], AsyncGenerator[Any, None]]
+"""Opens a watch from a resourceVersion on, or, with None, the list that a watch follows; ends when
+the connection does."""
 
 
 def unsupported() -> str | None:
@@ -383,10 +392,12 @@ def _watch_of(
     namespace: references.Namespace,
     pause_waiter: aiotasks.Future,
 ) -> Watch:
-    async def watch(since: str) -> AsyncGenerator[Any, None]:
+    listing = replace(settings, watching=replace(settings.watching, initial_streaming=True))
+
+    async def watch(since: str | None) -> AsyncGenerator[Any, None]:
         """Kopf's stream; its errors become those that say whether the server is only away."""
         events = watching.watch_objs(
-            settings=settings,
+            settings=listing,
             resource=resource,
             namespace=namespace,
             since=since,
@@ -396,8 +407,14 @@ def _watch_of(
             async with aclosing(events):  # type: ignore[type-var]
                 async for event in events:
                     yield event
-        except _AWAY as away:
+        except (errors.APITooManyRequestsError, errors.APISessionClosed) as away:
             raise ConnectionError(repr(away)) from away
+        except errors.APIError as refused:
+            if since is None:  # pages will show whether the server is away
+                raise StreamRefused(repr(refused)) from refused
+            if isinstance(refused, errors.APIServerError):
+                raise ConnectionError(repr(refused)) from refused
+            raise
 
     return watch
 
@@ -424,13 +441,18 @@ class WatchError(SchedulerError):
     """The API server ended a watch with an error."""
 
 
+class StreamRefused(SchedulerError):  # noqa: N818 - named for what the server did
+    """The API server does not begin a watch with a list."""
+
+
 class WatchStream:
     """One kind's list and the watch that follows it: what was seen last, and where to go on.
 
     The lane runs it round after round: a round lists where there is nothing to go on from, and
-    watches until the stream ends. A stream is resumed one event early, and the server must repeat
-    that event. Before that, the server is asked for its version, by a list of one object: it must
-    not be behind.
+    watches until the stream ends. Lists are streamed; after a stream that was refused, or broke
+    before its list had ended, the list is read by pages. A stream is resumed one event early, and
+    the server must repeat that event. Before that, the server is asked for its version, by a list
+    of one object: it must not be behind.
     """
 
     def __init__(self, delivery: Delivery, client: ClusterClient, metrics: Metrics) -> None:
@@ -443,6 +465,8 @@ class WatchStream:
         """The uid and version of the event after `_since`; None: nothing was seen since."""
         self._latest = 0
         """The highest version that the server has shown of the kind."""
+        self._pages_next = False
+        """Whether the next list is read by pages, since a stream has not shown one to its end."""
         self.gave_news = False
         """Whether the last round has given anything that was not known."""
 
@@ -463,20 +487,78 @@ class WatchStream:
         """
         self.gave_news = False
         try:
-            since = self._since
-            if since is None or not await self._same_server():
-                since = await self._list()
-            async with aclosing(watch(since)) as events:
-                if not await self._watch(events):
-                    self._since = None
+            if self._since is not None and not await self._same_server():
+                self._since = None
+            if self._since is None and not await self._list(watch):
+                return
+            async with aclosing(watch(self._since)) as events:
+                await self._follow(events)
         except (Unavailable, Throttled, OSError):  # the server is away: what was seen still holds
             raise
         except Exception:
+            self._pages_next = self._since is None and not self._pages_next
             self._since = None
             raise
 
-    async def _list(self) -> str:
-        """Hand the whole list to the delivery; its version."""
+    async def _list(self, watch: Watch) -> bool:
+        """List the kind; whether it is still to be watched, which a stream may have done, too."""
+        if self._pages_next:
+            await self._read_pages()
+            return True
+        first = not self._delivery.synced
+        async with aclosing(watch(None)) as events:
+            version = await self._read_stream(events)
+            if version and first:
+                await self._end_list(version)
+                await self._follow(events)
+                return False
+        if version:
+            # To apply what a later list has changed takes time, in which the stream would be quiet.
+            await self._end_list(version)
+        else:
+            await self._read_pages()
+        return True
+
+    async def _read_stream(self, events: AsyncIterator[Any]) -> str:
+        """Hand the list that a stream begins with to the delivery; its version, empty if refused.
+
+        Raises:
+            NotAList: it is something else, as of a server that knows no streamed lists.
+            WatchError: it ended early, or in an error.
+        """
+        delivery, kind = self._delivery, self._delivery.watched.api_kind
+        act, count, is_news = f"list {kind} objects", 0, False
+        delivery.begin_listing()
+        try:
+            async for event in self._prepared(events):
+                event_type, obj = _taken_apart(event)
+                if event_type == "BOOKMARK":
+                    return _listed_version(act, obj)
+                if event_type == "ERROR":
+                    raise WatchError(f"an error in the stream: {obj!r:.500}")
+                if event_type not in _EVENT_TYPES:
+                    raise NotAList(act, f"the answer is no event but {event!r:.80}")
+                if isinstance(obj, dict) and obj.get("kind", kind) != kind:
+                    raise NotAList(act, f"the list has an item of the kind {obj['kind']!r:.80}")
+                # What is listed is added: what happens meanwhile comes after all that.
+                is_news = is_news or event_type != "ADDED"
+                if is_news:
+                    delivery.deliver(event_type, obj)
+                else:
+                    delivery.listed(obj)
+                count += 1
+                if count % EVENTS_PER_SLICE == 0:
+                    delivery.heard()
+                    await asyncio.sleep(0)
+                if count % _PAGE_ITEMS == 0 and not delivery.synced:
+                    garbage.freeze()
+        except StreamRefused as refused:
+            logger.debug("%s are listed by pages: %s", delivery.watched.plural, refused)
+            return ""
+        raise WatchError("the stream ended before the list did")
+
+    async def _read_pages(self) -> None:
+        """Hand the whole list to the delivery, page by page."""
         delivery, kind = self._delivery, self._delivery.watched.api_kind
         since, count = "", 0
         delivery.begin_listing()
@@ -493,9 +575,13 @@ class WatchStream:
                         await asyncio.sleep(0)
                 if not delivery.synced:
                     garbage.freeze()
-        await delivery.end_listing()
-        self._since, self._echo, self._latest = since, None, _number(since)
-        return since
+        await self._end_list(since)
+
+    async def _end_list(self, version: str) -> None:
+        """The delivery has the whole list: from its version on the kind is watched."""
+        await self._delivery.end_listing()
+        self._since, self._echo, self._latest = version, None, _number(version)
+        self._pages_next = False
 
     async def _same_server(self) -> bool:
         """Whether the server has come as far as we have seen it."""
@@ -507,6 +593,11 @@ class WatchStream:
             return True
         self._restored(f"it is at version {version}, and has been at {self._latest}")
         return False
+
+    async def _follow(self, events: AsyncIterator[Any]) -> None:
+        """Watch until the stream ends, and note whether the next round is to begin with a list."""
+        if not await self._watch(events):
+            self._since = None
 
     async def _watch(self, events: AsyncIterator[Any]) -> bool:
         """Deliver until the stream ends; whether the next one may go on from there."""
@@ -542,10 +633,11 @@ class WatchStream:
     async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The same events; a large one comes when its object has been parsed beside the loop.
 
-        They end once the stream is to begin with a list.
+        Those of a watch end once it is to begin with a list.
         """
+        listing = self._since is None
         async for event in events:
-            if self._since is None:
+            if self._since is None and not listing:
                 return
             if event.__class__ is not LargeEvent:
                 yield event
@@ -608,6 +700,21 @@ def _seen(obj: object) -> tuple[str | None, str]:
     if not isinstance(metadata, dict):
         return None, ""
     return metadata.get("uid"), metadata.get("resourceVersion") or ""
+
+
+def _listed_version(act: str, bookmark: object) -> str:
+    """The version of the list that a bookmark ends.
+
+    Raises:
+        NotAList: it ends none.
+    """
+    metadata = bookmark.get("metadata") if isinstance(bookmark, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict) or annotations.get(_LIST_END) != "true":
+        raise NotAList(act, "the stream has a bookmark, and not that of a list's end")
+    if not _number(version := _seen(bookmark)[1]):
+        raise NotAList(act, "the list has no resourceVersion")
+    return version
 
 
 def _number(version: object) -> int:

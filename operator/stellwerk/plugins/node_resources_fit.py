@@ -60,7 +60,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.plugins.resources.amounts import is_counted, offered_and_used
+from stellwerk.plugins.resources.amounts import ALWAYS_COUNTED, is_counted, offered_and_used
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
@@ -92,6 +92,8 @@ class FreedRoom:
         self._free: dict[str, int] = {}
         self._fitting: dict[SchedulingSpec, bool] = {}
         """Whether pods of a spec fit: hundreds that preempt are mostly alike."""
+        self._leaving: dict[str, PodInfo] = {}
+        """By node, a victim that was found leaving it: it is until the node has another record."""
 
     def may_help(self, pod: PodInfo, change: ClusterChange) -> bool:
         """Whether a rejected pod may be schedulable after another one was deleted."""
@@ -112,10 +114,17 @@ class FreedRoom:
         row = snapshot.row_of.get(node_name)
         if row is None or snapshot.unschedulable[row]:
             return False
-        return any(
-            other.priority < pod.priority and is_leaving_as_victim(other)
-            for other in self._handle.pods_on(node_name).values()
-        )
+        pods = self._handle.pods_on(node_name)
+        known = self._leaving.get(node_name)
+        if known is not None and pods.get(known.uid) is known and known.priority < pod.priority:
+            return True
+        if len(self._leaving) > 2 * len(self._handle.nominations.by_node):
+            self._leaving.clear()  # most of those preemptors are on their nodes
+        for other in pods.values():
+            if other.priority < pod.priority and is_leaving_as_victim(other):
+                self._leaving[node_name] = other
+                return True
+        return False
 
     def _fits(self, pod: PodInfo, node_name: str, change: ClusterChange) -> bool:
         """Whether the node has what the pod, nominated elsewhere, requests.
@@ -165,7 +174,9 @@ Wanted: TypeAlias = tuple[tuple[str, int], ...]
 
 _NAME: Final = "NodeResourcesFit"
 _NONE_BACKED: Final[frozenset[str]] = frozenset()
-_NATIVE_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+_NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_ONLY_NATIVE: Final = ALWAYS_COUNTED.issuperset
+"""Whether requests are for native resources alone, as most are."""
 _TOO_MANY_PODS: Final = 1
 _UNRESOLVABLE: Final = 1 << 30
 _MOST_BITS: Final = 29
@@ -227,7 +238,7 @@ class NodeResourcesFit(
         Nothing is asked of pods that request cpu and memory alone.
         """
         requests = spec.amounts.requests
-        if not any("/" in resource for resource in requests):
+        if _ONLY_NATIVE(requests) or not any("/" in resource for resource in requests):
             return _NONE_BACKED
         self._classes.refresh()
         return frozenset(
@@ -243,8 +254,12 @@ class NodeResourcesFit(
     def _wanted(self, spec: SchedulingSpec) -> Wanted:
         """The requests that the filter checks: native resources first, the rest by name."""
         requests = spec.amounts.requests
-        wanted = [(name, amount) for name, amount in requests.items() if self._checks(name, amount)]
-        wanted.sort(key=lambda each: (_NATIVE_ORDER.get(each[0], len(_NATIVE_ORDER)), each[0]))
+        wanted = [(name, amount) for name in _NATIVE if (amount := requests.get(name, 0)) > 0]
+        if not _ONLY_NATIVE(requests):
+            others = sorted(requests.keys() - ALWAYS_COUNTED)
+            wanted += [
+                (name, requests[name]) for name in others if self._checks(name, requests[name])
+            ]
         return tuple(wanted)
 
     def _checks(self, resource: str, amount: int) -> bool:

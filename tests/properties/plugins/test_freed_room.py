@@ -119,6 +119,28 @@ def test_the_last_victims_end_wakes_its_preemptor_and_no_other() -> None:
     assert freed.may_help(second, change), "and now it is free"
 
 
+def test_a_victim_that_is_gone_or_too_important_by_now_is_no_longer_waited_for() -> None:
+    victim = make_pod("v", cpu="3", node_name="b", priority=1)
+    victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    victim["status"]["conditions"] = [LEAVING]
+    others = [make_pod(f"a{n}", cpu="1", node_name="a", priority=20) for n in range(4)]
+    arena = make_arena([make_node(name, cpu="4") for name in NODES], [victim, *others])
+    preemptor, lower = pod_info("p", cpu="3", priority=10), pod_info("q", cpu="3", priority=1)
+    for pod in (preemptor, lower):
+        arena.nominator.nominate(pod, "b")
+    freed = FreedRoom(arena.framework.handle)
+
+    def help_of_an_end(uid: str) -> list[bool]:
+        gone = arena.cache.remove_pod(uid)
+        arena.cache.update_snapshot()
+        change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, gone, None)
+        return [freed.may_help(pod, change) for pod in (preemptor, lower)]
+
+    assert help_of_an_end("uid-default-a0") == [False, True]
+    assert help_of_an_end("uid-default-v") == [True, True]
+    assert help_of_an_end("uid-default-a1") == [True, True]
+
+
 def test_what_a_node_leaves_to_devices_is_no_room_that_lacks() -> None:
     victim = make_pod("v", cpu="1", node_name="a", priority=1)
     victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -87,6 +87,50 @@ async def test_an_edit_in_between_is_not_overwritten() -> None:
     assert specs(stored) == [edited, SHADOW]
 
 
+class Raced(MemoryClient):
+    """A client before whose writes another one has written `others`, one each."""
+
+    def __init__(self, others: list[JsonObject]) -> None:
+        super().__init__()
+        self.objects, self.others = client().objects, others
+
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if self.others:
+            self.put(path, {**self.objects[path], **self.others.pop(0)})
+            raise Conflict(f"replace {path}", 409, "Conflict", "the object has been modified")
+        return await super().replace(path, body)
+
+
+async def test_a_status_that_is_written_between_two_writes_is_kept() -> None:
+    stored = Raced([{"status": {"shadow": number}} for number in range(5)])
+    await promote(stored, "next")
+    assert specs(stored) == EXCHANGED
+    assert stored.objects[f"{PATH}/next"]["status"] == {"shadow": 4}
+
+
+async def test_a_status_that_is_written_without_end_is_a_conflict() -> None:
+    stored = Raced([{"status": {"shadow": number}} for number in range(100)])
+    with pytest.raises(Conflict):
+        await promote(stored, "next")
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"spec": {**SHADOW, "sampleOneIn": 9}},
+        {"metadata": {"name": "next", "annotations": {PROMOTION_ANNOTATION: "{}"}}},
+    ],
+    ids=["spec", "annotation"],
+)
+async def test_an_edit_between_two_writes_is_not_overwritten(edit: JsonObject) -> None:
+    stored = Raced([edit])
+    with pytest.raises(Conflict, match="has been modified"):
+        await promote(stored, "next")
+    assert not [path for verb, path in stored.requests if verb == "PUT"]
+
+
 class Failing(MemoryClient):
     """Fails at one write, before or after it took effect."""
 

@@ -20,6 +20,7 @@ from stellwerk.framework.types import (
     unschedulable,
 )
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import parse_node
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import NodeView
@@ -172,6 +173,33 @@ def test_a_score_that_all_nodes_share_counts_wherever_its_plugin_stands(
     columns = [(score.normalized * score.weight).tolist() for score in scores.by_plugin]
     assert [score.plugin for score in scores.by_plugin] == list(order)
     assert scores.total.tolist() == [sum(row) for row in zip(*columns, strict=True)]
+
+
+def test_what_all_nodes_share_is_seen_to_change_with_a_node_and_with_another_pod() -> None:
+    avoided = [{"key": "spot", "value": "yes", "effect": "PreferNoSchedule"}]
+    tolerations = [{"key": "spot", "operator": "Exists"}]
+    pods = [pod_info("t", cpu="1", tolerations=tolerations), pod_info("p", cpu="1")]
+    nodes = {name: make_node(name, cpu="4") for name in ("a", "b")}
+    arena = make_arena(nodes.values(), [])
+
+    def normalized(arena: Arena, pod: PodInfo) -> dict[str, list[int]]:
+        found = arena.framework.filtering.find_feasible(pod)
+        view = NodeView(arena.cache.snapshot)
+        scores = arena.framework.scoring.prioritize(found.state, pod, view).by_plugin
+        return {each.plugin: each.normalized.tolist() for each in scores}
+
+    for changed in (nodes["a"], make_node("b", cpu="4", taints=avoided), nodes["b"]):
+        nodes[changed["metadata"]["name"]] = changed
+        arena.cache.set_node(parse_node(changed))
+        for number in range(4):
+            arena.cache.set_pod(pod_info(f"{changed}-{number}", node_name="a"))
+            arena.cache.update_snapshot()
+            fresh = make_arena(nodes.values(), [])
+            pods.reverse()  # so that the last before a change is the first after it, too
+            for pod in pods:
+                shared = "TaintToleration", "ImageLocality", "DynamicResources"
+                known, anew = normalized(arena, pod), normalized(fresh, pod)
+                assert [known[name] for name in shared] == [anew[name] for name in shared]
 
 
 # --- what is said of nodes that do not fit ------------------------------------------------------

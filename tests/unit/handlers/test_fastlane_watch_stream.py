@@ -11,7 +11,7 @@ from typing_extensions import override
 from stellwerk.errors import ApiError, NotAList, Unavailable
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.handlers.delivery import WATCHED, Delivery
-from stellwerk.handlers.fastlane import LargeEvent, WatchError, WatchStream
+from stellwerk.handlers.fastlane import LargeEvent, StreamRefused, WatchError, WatchStream
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from tests.support.memory_client import MemoryClient
@@ -66,6 +66,14 @@ class Server(MemoryClient):
         self.error: ApiError | None = None
         self.noise: list[Any] = []
         """Sent once, before what a stream sends last."""
+        self.streams_lists = True
+        """Whether a watch may begin with a list."""
+        self.before_the_end: list[Any] = []
+        """Sent by a stream after what is listed, before the bookmark that ends the list."""
+        self.opened = 0
+        """Streams so far."""
+        self.pages = 0
+        """Lists that were read by pages so far."""
 
     def change(self, event_type: str, name: str) -> None:
         self.version += 1
@@ -94,16 +102,38 @@ class Server(MemoryClient):
         if self.error is not None:
             raise self.error
         metadata = {"resourceVersion": str(self.version)}
+        self.pages += self.asked[-1] == "list"
         page = {"kind": "PodList", "metadata": metadata, "items": list(self.pods().values())}
         return page if self.answer is None else self.answer
 
-    async def watch(self, since: str) -> AsyncGenerator[Any, None]:
-        """What has happened since, and the end of the stream."""
+    async def watch(self, since: str | None) -> AsyncGenerator[Any, None]:
+        """A list, if it is asked for, what has happened since, and the end of the stream."""
+        if self.error is not None:
+            raise ConnectionError(str(self.error))
+        if since is None and not self.streams_lists:
+            raise StreamRefused("sendInitialEvents is forbidden for watch")
+        self.opened += 1
+        if since is None:
+            self.asked.append("list")
+            if self.answer is not None:
+                yield self.answer
+            since = str(self.version)
+            for obj in self.pods().values():
+                yield {"type": "ADDED", "object": obj}
+            for event in self.before_the_end:
+                yield event
+            yield list_end(since)
         self.asked.append("watch")
         events = [copy(event) for version, event in self.history if version > int(since)]
         noise, self.noise = self.noise, []
         for event in [*events[:-1], *noise, *events[-1:]]:
             yield event
+
+
+def list_end(version: str) -> JsonObject:
+    annotations = {"k8s.io/initial-events-end": "true"}
+    metadata = {"resourceVersion": version, "annotations": annotations}
+    return {"type": "BOOKMARK", "object": {"metadata": metadata}}
 
 
 class Bench:
@@ -131,9 +161,10 @@ class Bench:
         }
 
 
-@pytest.fixture
-def bench() -> Bench:
+@pytest.fixture(params=[True, False], ids=["a stream lists", "pages list"])
+def bench(request: pytest.FixtureRequest) -> Bench:
     bench = Bench()
+    bench.server.streams_lists = request.param
     bench.server.change("ADDED", "a")
     bench.round()
     bench.server.change("ADDED", "b")
@@ -226,6 +257,7 @@ def test_gos_empty_list_is_a_list(bench: Bench) -> None:
     bench.server.history.append((999, {"type": "ERROR", "object": {"code": 410}}))
     bench.round()
     bench.server.history.clear()
+    bench.server.streams_lists = False
     metadata = {"resourceVersion": "9"}
     bench.server.answer = {"kind": "PodList", "metadata": metadata, "items": None}
     bench.round()
@@ -291,3 +323,158 @@ def test_the_silence_is_counted_from_the_last_sign_of_life(bench: Bench) -> None
     with pytest.raises(Unavailable):
         bench.round()
     assert silence.current() == 10.0
+
+
+def listed(*names: str) -> Bench:
+    """A bench whose server streams lists, and has listed these pods."""
+    bench = Bench()
+    for name in names:
+        bench.server.change("ADDED", name)
+    bench.round()
+    assert bench.is_true()
+    return bench
+
+
+def expire(bench: Bench) -> None:
+    """Have the next round begin with a list."""
+    bench.server.history.append((999, {"type": "ERROR", "object": {"code": 410}}))
+    bench.round()
+    assert bench.stream.must_list
+    bench.server.history.pop()
+
+
+def test_the_stream_of_the_first_list_goes_on_as_the_watch() -> None:
+    bench = Bench()
+    bench.server.change("ADDED", "a")
+    bench.server.history.append((999, {"type": "MODIFIED", "object": _pod("a", 999)}))
+    assert bench.round() == ["list", "watch"]
+    assert bench.events.pods == {"a": "999"}
+    assert (bench.server.opened, bench.server.pages) == (1, 0)
+    assert bench.metrics.lists.labels("Pod").value == 1
+
+
+def test_a_later_list_is_applied_when_its_stream_is_closed() -> None:
+    """To apply it takes time, in which the stream would be quiet, and be closed for that."""
+    bench = listed("a", "b", "c")
+    expire(bench)
+    bench.server.change("DELETED", "a")
+    bench.server.change("MODIFIED", "b")
+    bench.server.change("ADDED", "d")
+    opened = bench.server.opened
+    assert bench.round() == ["list", "watch"]
+    assert bench.is_true()
+    assert (bench.server.opened, bench.server.pages) == (opened + 2, 0)
+    assert bench.metrics.missed_deletions.labels("Pod").value == 1
+
+
+def test_what_happens_before_the_list_has_ended_is_newer_than_it() -> None:
+    bench = listed("a", "b", "c")
+    expire(bench)
+    bench.server.change("MODIFIED", "b")
+    bench.server.before_the_end = [
+        {"type": "MODIFIED", "object": _pod("b", 500)},
+        {"type": "DELETED", "object": _pod("c", 501)},
+        {"type": "DELETED", "object": _pod("a", 502)},
+        {"type": "ADDED", "object": _pod("a", 503)},
+    ]
+    assert bench.round() == ["list", "watch"]
+    assert bench.events.pods == {"a": "503", "b": "500"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({"kind": "Status", "status": "Success"}, id="a Status"),
+        pytest.param([], id="a JSON list"),
+        pytest.param({"kind": "PodList", "metadata": {}, "items": []}, id="a page"),
+        pytest.param({"type": "ODD", "object": {"metadata": {}}}, id="an unknown type"),
+        pytest.param({"type": "ADDED", "object": {"kind": "Node"}}, id="another kind"),
+        pytest.param({"type": "ERROR", "object": {"code": 410}}, id="410"),
+        pytest.param({"type": "ERROR", "object": {"code": 504}}, id="504"),
+        pytest.param(
+            {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
+            id="a bookmark of no list",
+        ),
+        pytest.param({"type": "BOOKMARK", "object": None}, id="a bookmark of nothing"),
+        pytest.param(list_end(""), id="no version"),
+    ],
+)
+def test_a_stream_that_shows_no_list_deletes_nothing_and_is_followed_by_pages(odd: Any) -> None:
+    bench = listed("a", "b")
+    expire(bench)
+    bench.server.change("DELETED", "a")
+    bench.server.answer = odd
+    with pytest.raises((NotAList, WatchError)):
+        bench.round()
+    assert set(bench.events.pods) == {"a", "b"}
+    bench.server.answer = None
+    assert bench.round() == ["list", "watch"]
+    assert bench.is_true()
+    assert bench.server.pages == 1
+    expire(bench)
+    assert bench.round() == ["list", "watch"]
+    assert bench.server.pages == 1, "the next list is streamed again"
+
+
+def test_a_stream_that_ends_before_its_list_deletes_nothing_and_is_followed_by_pages() -> None:
+    bench = listed("a", "b")
+    expire(bench)
+
+    async def cut(_: str | None) -> AsyncGenerator[Any, None]:
+        yield {"type": "ADDED", "object": bench.server.pods()["a"]}
+
+    with pytest.raises(WatchError, match="ended before the list"):
+        asyncio.run(bench.stream.run(cut))
+    assert bench.is_true()
+    bench.round()
+    assert bench.is_true()
+    assert bench.server.pages == 1
+
+
+def test_pages_that_fail_are_followed_by_a_stream() -> None:
+    bench = listed("a")
+    expire(bench)
+    bench.server.answer = {"kind": "Status"}
+    for _ in range(2):
+        with pytest.raises(NotAList):
+            bench.round()
+    bench.server.answer = None
+    bench.round()
+    assert bench.is_true()
+    assert bench.server.pages == 1
+
+
+def test_a_server_that_refuses_to_stream_a_list_is_asked_for_pages_at_once() -> None:
+    bench = Bench()
+    bench.server.streams_lists = False
+    bench.server.change("ADDED", "a")
+    assert bench.round() == ["list", "watch"]
+    assert bench.is_true()
+    bench.server.streams_lists = True
+    expire(bench)
+    bench.round()
+    assert bench.server.pages == 1, "it is asked each time: it may be another by now"
+
+
+def test_a_server_that_is_away_is_asked_for_a_stream_again() -> None:
+    bench = listed("a")
+    expire(bench)
+    bench.server.error = Unavailable("list pods", 503, "Unavailable", "away")
+    with pytest.raises(ConnectionError):
+        bench.round()
+    bench.server.error = None
+    assert bench.round() == ["list", "watch"]
+    assert bench.server.pages == 0
+
+
+def test_a_large_object_of_a_list_is_parsed_ahead() -> None:
+    bench = listed("a")
+    expire(bench)
+    bench.server.before_the_end = [LargeEvent({"type": "ADDED", "object": _pod("large", 500)})]
+    bench.round()
+    assert set(bench.events.pods) == {"a", "large"}
+    assert bench.events.prepared == [("Pod", "large", ["a"])]
+
+
+def _pod(name: str, version: int) -> JsonObject:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}

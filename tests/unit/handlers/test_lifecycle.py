@@ -185,6 +185,9 @@ async def test_the_sync_comes_after_the_whole_list(
     async with operator(api, tmp_path, PODS, fast=fast) as events:
         await eventually(lambda: events.synced)
         assert len(events.live()) == 1200
+        await eventually(lambda: pods.watchers)
+    if fast:
+        assert (pods.lists, pods.watches) == (1, 1), "one stream is both"
 
 
 @both_paths
@@ -269,6 +272,26 @@ async def test_a_list_that_breaks_half_way_deletes_nothing_and_syncs_nothing(
         assert len(events.live()) == 1199
     assert ("Pod", "DELETED", "pod-0") in events.seen
     assert events.seen.count(("Pod", None, "pod-1")) == 1
+
+
+@pytest.mark.parametrize("refusal", [None, 400, 404, 422, 500, 504])
+async def test_a_server_that_streams_no_lists_is_asked_for_pages(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, refusal: int | None
+) -> None:
+    """It refuses to, or ignores what it is asked and never says that the list has ended."""
+    ignores = refusal is None
+    pods.stream_refusal, pods.ignores_lists = refusal, ignores
+    for number in range(600):
+        pods.put(f"pod-{number}")
+    metrics = Metrics()
+    async with operator(api, tmp_path, PODS, metrics=metrics) as events:
+        await eventually(lambda: events.synced and pods.watchers)
+        assert len(events.live()) == 600
+        pods.put("after")
+        await eventually(lambda: "after" in events.live())
+    assert pods.lists == (2 if ignores else 1), "one of them by pages"
+    assert metrics.lists.labels("Pod").value == 1
+    assert metrics.watch_failures.labels("Pod").value == (1 if ignores else 0)
 
 
 @pytest.mark.parametrize(
