@@ -97,6 +97,8 @@ comes while it is dealt with: two of 500 would take 9 MiB more."""
 _LONGEST_VERSION: Final = 20
 """Digits of an unsigned integer of 64 bits."""
 _EXPIRED: Final = 410
+_REPEATED_SECONDS: Final = 10.0
+"""A server repeats an event as soon as a stream begins; one that is silent ends after 25 s."""
 _EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _LIST_END: Final = "k8s.io/initial-events-end"
 """Annotates the bookmark that follows the last object of a list."""
@@ -628,7 +630,17 @@ class WatchStream:
                 self._delivery.deliver(event_type, obj)
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
-        return True
+        return expected is None or not self._is_restored_in_silence(expected)
+
+    def _is_restored_in_silence(self, expected: tuple[str | None, str]) -> bool:
+        """Whether the server had time to repeat an event, and did not.
+
+        It has caught up by changes of other kinds, and may have nothing to say for long.
+        """
+        silent = self._delivery.silence_seconds() > _REPEATED_SECONDS
+        if silent:
+            self._restored(f"it has not repeated the last event, {expected}")
+        return silent
 
     async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The same events; a large one comes when its object has been parsed beside the loop.

@@ -1,7 +1,7 @@
 """Rounds of a list and a watch against a server in memory, whose history may be restored."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from copy import copy
 from typing import Any
 
@@ -70,6 +70,8 @@ class Server(MemoryClient):
         """Whether a watch may begin with a list."""
         self.before_the_end: list[Any] = []
         """Sent by a stream after what is listed, before the bookmark that ends the list."""
+        self.silence: Callable[[], None] | None = None
+        """Called before a stream ends, to let time pass."""
         self.opened = 0
         """Streams so far."""
         self.pages = 0
@@ -128,6 +130,8 @@ class Server(MemoryClient):
         noise, self.noise = self.noise, []
         for event in [*events[:-1], *noise, *events[-1:]]:
             yield event
+        if self.silence is not None:
+            self.silence()
 
 
 def list_end(version: str) -> JsonObject:
@@ -206,6 +210,35 @@ def test_a_server_that_was_restored_and_has_gone_on_is_listed_anew(
     bench.round()
     assert bench.is_true()
     assert bench.metrics.watch_restores.labels("Pod").value == 1
+
+
+def test_a_server_that_was_restored_and_is_silent_is_listed_anew(bench: Bench) -> None:
+    """It has caught up by changes of other kinds: no pod's event shows that it was restored."""
+    bench.server.restore(2)
+    bench.server.version += 10
+    bench.server.silence = lambda: setattr(bench, "seconds", bench.seconds + 25.0)
+    bench.round()
+    assert bench.stream.must_list
+    bench.server.silence = None
+    assert bench.round() == ["list", "watch"]
+    assert bench.is_true()
+    assert bench.metrics.watch_restores.labels("Pod").value == 1
+
+
+def test_a_stream_that_ends_at_once_costs_no_list(bench: Bench) -> None:
+    restored = bench.server.history[-2:]
+    bench.server.restore(2)
+    bench.server.version += 10
+    bench.round()
+    bench.server.history += restored
+    assert bench.round() == ["version", "watch"]
+    assert bench.metrics.watch_restores.labels("Pod").value == 0
+
+
+def test_a_silent_stream_that_has_repeated_the_last_event_goes_on(bench: Bench) -> None:
+    bench.server.silence = lambda: setattr(bench, "seconds", bench.seconds + 25.0)
+    bench.round()
+    assert bench.round() == ["version", "watch"]
 
 
 def test_after_a_bookmark_the_stream_goes_on_from_there(bench: Bench) -> None:
