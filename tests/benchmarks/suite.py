@@ -12,7 +12,7 @@ import re
 import shlex
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -115,14 +115,18 @@ def stages() -> Rows:
     return rows
 
 
-def comparison(kubeconfig: Path, other: Scheduler, rounds: int) -> Rows:
-    """Another scheduler and Stellwerk in turn at the same API server: the pairs of each load."""
-    rows: Rows = []
-    for load, goal in _COMPARED:
-        figures = list(bench_drain.compare(load, kubeconfig, other, rounds))
-        pairs = list(zip(figures[::2], figures[1::2], strict=True))
-        rows.append({**asdict(load), "goal": goal, "pairs": pairs})
-    return rows
+def comparison(kubeconfig: Path, other: Scheduler, rounds: int) -> Iterator[Rows]:
+    """Another scheduler and Stellwerk in turn at the same API server: the pairs of each load.
+
+    Round after round; what there is after the first, and then after each pair.
+    """
+    rows: Rows = [{**asdict(load), "goal": goal, "pairs": []} for load, goal in _COMPARED]
+    for number in range(rounds):
+        for row, (load, _) in zip(rows, _COMPARED, strict=True):
+            row["pairs"].append(list(bench_drain.compare(load, kubeconfig, other, 1)))
+            if number:
+                yield rows
+        yield rows
 
 
 def _judged_by(row: JsonObject) -> str:
@@ -354,20 +358,29 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, help="a scratch cluster for the comparison")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of each load for it")
     options = parser.parse_args()
-    parts: dict[str, Callable[[], Rows]] = {part: PARTS[part] for part in options.part or PARTS}
+    options.out.mkdir(parents=True, exist_ok=True)
+    earlier = options.out / "results.json"
+    results: JsonObject = json.loads(earlier.read_text("utf-8")) if earlier.exists() else {}
+
+    def keep(part: str, measured: JsonObject, rows: Rows) -> None:
+        results[part] = {"measured": measured, "rows": rows}
+        write(results, options.out, options.document)
+
     if options.other_cmd:
         if options.kubeconfig is None:
             parser.error("--other-cmd needs --kubeconfig")
         other = Scheduler(options.other_cmd, options.other_name)
-        parts = {"comparison": lambda: comparison(options.kubeconfig, other, options.rounds)}
-    options.out.mkdir(parents=True, exist_ok=True)
-    earlier = options.out / "results.json"
-    results: JsonObject = json.loads(earlier.read_text("utf-8")) if earlier.exists() else {}
-    for part, measure in parts.items():
-        measured = provenance(_command(part, options.other_cmd))
-        results[part] = {"measured": measured, "rows": measure()}
+        measured = provenance(_command("comparison", options.other_cmd))
+        for rows in comparison(options.kubeconfig, other, options.rounds):
+            keep("comparison", measured, rows)
+        parts = ["comparison"]
+    else:
+        parts = options.part or list(PARTS)
+        for part in parts:
+            measured = provenance(_command(part, None))
+            keep(part, measured, PARTS[part]())
+    for part in parts:
         print(f"\n{part}\n\n{section(part, results[part])}", flush=True)
-        write(results, options.out, options.document)
 
 
 def _command(part: str, other: str | None) -> str:

@@ -1,8 +1,9 @@
 """Processes that live as long as a soak, beside hostile clients and tenants, and their memory.
 
 One embedded API server, one page, two operators under leader election, and one that is never
-killed, of another name. Before all else so many pods come and go that what the last one keeps of
-decisions and events is full, which would take days at a low rate. `Soak` has the leader killed
+killed, of another name. So many pods come and go, before all else and after the last restart of the
+API server, that what the last one keeps of decisions and events, and the server of changes, is
+full, which would take days at a low rate. `Soak` has the leader killed
 every few minutes, in turn while nothing happens and while some members of a group of twelve are
 bound, and the API server restarted twice with an older copy of its data. Invariant: what is judged
 is what the API server told a watch, and the nodes of the two kinds of operators are not the same
@@ -75,7 +76,8 @@ _OLDER_SHARES: Final = (1 / 12, 1 / 4)
 """Of the time: in its second half, whose memory is measured, no process is young."""
 _SECONDS_OLDER: Final = 120.0
 _FILL: Final = 30_000
-"""Pods after which records of decisions (64 MiB) and of events (10,000) push out older ones."""
+"""Pods after which records of decisions (64 MiB), of events (10,000) and of changes (65,536) push
+out older ones."""
 _WAVE: Final = 1_000
 
 # --- processes ------------------------------------------------------------------------------------
@@ -479,25 +481,24 @@ class Soak:
 
             async def create(left: Iterator[int] = left) -> None:
                 for _ in left:
-                    await self.create("plain", OWN, "fill", cpu="1m")
+                    while not await self.create("fill", OWN, "fill", cpu="1m"):  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
 
             await asyncio.gather(*(create() for _ in range(_CREATORS)))
             await self._until(self._none_waits, _PATIENCE_SECONDS)
-            self.judge.deleted |= set(self.judge.pods)
-            for path in ("/api/v1/namespaces/plain/pods", _EVENTS_OF.format("plain")):
+            self.judge.deleted |= {pod["metadata"]["uid"] for pod in self.judge.of("fill", OWN)}
+            for path in ("/api/v1/namespaces/fill/pods", _EVENTS_OF.format("fill")):
                 await self.server.ask("DELETE", f"{path}?gracePeriodSeconds=0")
             await self._until(self._none_is_there, _PATIENCE_SECONDS)
             if number % 5 == 4:
                 self._say(f"{(number + 1) * _WAVE} pods have come and gone to fill what is kept")
-        self.judge.bound.clear()
-        self.judge.waits.clear()
 
     async def _none_waits(self) -> bool:
-        there = self.judge.of("plain", OWN)
-        return len(there) == _WAVE and all(pod["spec"].get("nodeName") for pod in there)
+        there = self.judge.of("fill", OWN)
+        return len(there) >= _WAVE and all(pod["spec"].get("nodeName") for pod in there)
 
     async def _none_is_there(self) -> bool:
-        return not self.judge.pods
+        return not self.judge.of("fill", OWN)
 
     # Plain tenants.
 
@@ -676,6 +677,8 @@ class Soak:
             gone = len(before - set(self.judge.pods))
             self.done["restarted with older data"] += 1
             self._say(f"the API server has data of {older:.0f} s ago; {gone} pods had gone since")
+        # It has begun with an empty history of changes, which it keeps 65,536 of for each kind.
+        await self._fill()
         await asyncio.sleep(self.seconds)
 
     def _was_down(self, since: float) -> bool:

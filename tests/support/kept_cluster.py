@@ -99,7 +99,7 @@ def _furnish(cluster: EmbeddedCluster) -> None:
     install(cluster, *profiles)
     operator_token(cluster)
     api = cluster.api
-    for name in ("plain", "gangs", "hostile"):
+    for name in ("plain", "gangs", "hostile", "fill"):
         api.create(api.kinds.resource("namespaces"), "", {"metadata": {"name": name}})
     account = {"metadata": {"name": ASKER, "namespace": NAMESPACE}}
     api.create(api.kinds.resource("serviceaccounts"), NAMESPACE, account)
