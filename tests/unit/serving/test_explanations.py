@@ -56,7 +56,8 @@ async def test_answers_have_the_described_shape() -> None:
 async def test_the_document_describes_every_route() -> None:
     async with explaining_port() as answers:
         _, document = await answers.get("/openapi/v3")
-        routes = ExplanationRoutes(answers.world.operator.explanations, lambda: None)
+        operator = answers.world.operator
+        routes = ExplanationRoutes(operator.explanations, lambda: None, operator.debugger)
         paths = {(each.path, each.method.lower()) for each in routes.table}  # type: ignore[attr-defined]
         described = {
             (path, method) for path, methods in document["paths"].items() for method in methods

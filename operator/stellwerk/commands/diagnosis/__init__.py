@@ -1,0 +1,1 @@
+"""What `stellwerk doctor` looks at, and the support bundle that it writes."""
