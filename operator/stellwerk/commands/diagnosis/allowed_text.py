@@ -50,18 +50,7 @@ _LINE: Final = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]{1,8}) +"
     r"(?P<logger>[A-Za-z_.]{1,100}): (?P<message>.*?)(?: \[attempt [0-9a-f-]{1,40}\])?"
 )
-_DUMP_WORDS: Final = frozenset(
-    {
-        *("cannot", "get", "list", "watch", "create", "update", "patch", "delete", "bind", "read"),
-        *("lease", "pod", "node", "nodes", "pods", "of", "to", "the", "API", "server", "serves"),
-        *("Forbidden", "NotFound", "Conflict", "Unauthorized", "Invalid", "Timeout", "Gone"),
-        *("TooManyRequests", "ServiceUnavailable", "InternalError", "NotLeader", "NotAList"),
-        *("ClientConnectorError", "ClientOSError", "ServerDisconnectedError", "TimeoutError"),
-        *("debug", "info", "warning", "error", __version__),
-    }
-)
-"""Words of errors and requests that values of a log line may hold."""
-_LINE: Final = re.compile(r"(?!.*//)[A-Za-z0-9._/:=,; -]{1,65536}")
+_DUMP_LINE: Final = re.compile(r"(?!.*//)[A-Za-z0-9._/:=,; -]{1,65536}")
 _TIME: Final = re.compile(r"[0-9T:.Z-]{10,32}")
 _FRAME: Final = re.compile(
     r' +File ".*?(?P<file>(?:stellwerk\w*|kopf|aiohttp|asyncio)/[\w/]+\.py|/\w+\.py)", '
@@ -75,6 +64,8 @@ _MIN_LETTERS: Final = 8
 """Letters that a sentence of the log needs beside its values, so that it is known by them."""
 _MAX_LINE: Final = 4096
 """Characters of a log line that are looked at."""
+_MAX_FRAME: Final = 512
+"""Characters of a line of a traceback; matching a longer one costs their square."""
 _MAX_METRIC_LINES: Final = 20_000
 """Lines of metrics that are taken over; an operator with 20 profiles writes about 5,000."""
 _SAMPLE: Final = re.compile(
@@ -132,7 +123,7 @@ def log_line(line: str, known: Collection[str]) -> str:
         return _of_json(line, known)
     if line == _TRACEBACK:
         return line
-    if (frame := _FRAME.fullmatch(line)) is not None:
+    if len(line) <= _MAX_FRAME and (frame := _FRAME.fullmatch(line)) is not None:
         return f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}'
     if (raised := _RAISED.fullmatch(line)) is not None:
         return f"{raised['kind']}: {LEFT_OUT}"
