@@ -266,6 +266,8 @@ async def check_operator(survey: Survey, installed: Installation) -> list[Findin
         return [Finding(check="operator", state="unknown", what=what)]
     findings = [*_deployment_findings(installed.deployments)]
     ready = 0
+    alike: dict[str, tuple[Finding, list[str]]] = {}
+    """Findings that hold for several pods, with their names."""
     for pod in installed.pods:
         if pod["metadata"].get("deletionTimestamp"):
             continue
@@ -273,9 +275,12 @@ async def check_operator(survey: Survey, installed: Installation) -> list[Findin
         found = _pod_finding(pod, installed)
         if found is None:
             continue
-        if found.state == "failed" and _restarts(pod):
+        if found.state == "failed" and _restarts(pod) and found.what not in alike:
             found = replace(found, quoted=[*found.quoted, *await _last_lines(survey, pod)])
-        findings.append(found)
+        alike.setdefault(found.what, (found, []))[1].append(named(pod["metadata"]["name"]))
+    for found, names in alike.values():
+        whose = f"pod {names[0]}" if len(names) == 1 else f"{len(names)} pods ({_some(names)})"
+        findings.append(replace(found, what=f"{whose}: {found.what}"))
     if ready:
         what = f"{ready} of {len(installed.pods)} pods of the operator run and are ready"
         findings.insert(0, Finding(check="operator", state="ok", what=what))
@@ -319,16 +324,15 @@ def _deployment_findings(deployments: Sequence[JsonObject] | Unseen) -> Iterator
 
 
 def _pod_finding(pod: JsonObject, installed: Installation) -> Finding | None:
-    """The reason for which a pod is not running and ready; None: it is."""
-    name = f"pod {named(pod['metadata']['name'])}"
+    """The reason for which a pod is not running and ready, without its name; None: it is."""
     if not pod["spec"].get("nodeName"):
-        return _unscheduled(name, pod, installed)
+        return _unscheduled(pod, installed)
     status = pod.get("status") or {}
     statuses: Sequence[JsonObject] = (
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     )
-    for found in filter(None, (_container_finding(name, each) for each in statuses)):
+    for found in filter(None, (_container_finding(each) for each in statuses)):
         return found
     if _conditions(pod).get("Ready", {}).get("status") == "True":
         restarts = _restarts(pod)
@@ -337,7 +341,7 @@ def _pod_finding(pod: JsonObject, installed: Installation) -> Finding | None:
             return Finding(
                 check="operator",
                 state="warning",
-                what=f"{name} is ready, after {restarts} restarts; the last exit status was "
+                what=f"ready, after {restarts} restarts; the last exit status was "
                 f"{ended.get('exitCode', 'not kept')}",
                 remedy="kubectl logs --previous shows how it ended",
             )
@@ -345,13 +349,12 @@ def _pod_finding(pod: JsonObject, installed: Installation) -> Finding | None:
     return Finding(
         check="operator",
         state="warning",
-        what=f"{name} on {named(pod['spec']['nodeName'])} is not ready "
-        f"({word(status.get('phase'))})",
+        what=f"not ready on {named(pod['spec']['nodeName'])} ({word(status.get('phase'))})",
         remedy="a start takes seconds; `port` below says which check fails",
     )
 
 
-def _container_finding(name: str, container: JsonObject) -> Finding | None:
+def _container_finding(container: JsonObject) -> Finding | None:
     """The reason for which a container does not run; None: it runs, or starts."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason = word(waiting.get("reason"))
@@ -359,7 +362,7 @@ def _container_finding(name: str, container: JsonObject) -> Finding | None:
         return Finding(
             check="operator",
             state="failed",
-            what=f"{name}: the image {image(container.get('image'))} cannot be pulled ({reason})",
+            what=f"the image {image(container.get('image'))} cannot be pulled ({reason})",
             remedy="name an image that its node can pull (docs/operations.md, Install), or "
             "give the pod a pull secret",
             quoted=_messages(waiting),
@@ -376,7 +379,7 @@ def _container_finding(name: str, container: JsonObject) -> Finding | None:
         return Finding(
             check="operator",
             state="failed",
-            what=f"{name} ended with exit status {code} after {count} restarts: {happened}",
+            what=f"ended with exit status {code} after {count} restarts: {happened}",
             remedy=remedy,
             quoted=_messages(ended),
         )
@@ -384,14 +387,14 @@ def _container_finding(name: str, container: JsonObject) -> Finding | None:
         return Finding(
             check="operator",
             state="failed",
-            what=f"{name}: its container cannot start ({reason})",
+            what=f"the container cannot start ({reason})",
             remedy="see the message: a Secret, a ConfigMap or a setting of the pod is wrong",
             quoted=_messages(waiting),
         )
     return None
 
 
-def _unscheduled(name: str, pod: JsonObject, installed: Installation) -> Finding:
+def _unscheduled(pod: JsonObject, installed: Installation) -> Finding:
     """The reason for which a pod of the operator has no node."""
     condition = _conditions(pod).get("PodScheduled", {})
     scheduler = pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
@@ -399,7 +402,7 @@ def _unscheduled(name: str, pod: JsonObject, installed: Installation) -> Finding
         return Finding(
             check="operator",
             state="failed",
-            what=f"{name} fits on no node, says {named(scheduler)}",
+            what=f"no node fits, says {named(scheduler)}",
             remedy="add nodes, or change what the pod asks for: see the message",
             quoted=_messages(condition),
         )
@@ -414,15 +417,15 @@ def _unscheduled(name: str, pod: JsonObject, installed: Installation) -> Finding
         and not kube_scheduler.is_stellwerk
     )
     if other_is_alive or (own and installed.leader is not None):
-        what = f"{name} waits for {named(scheduler)}, which runs"
+        what = f"waiting for {named(scheduler)}, which runs"
         return Finding(check="operator", state="warning", what=what, remedy="look again")
     if own:
         what = (
-            f"{name} waits for {named(scheduler)}, which is Stellwerk itself, and no replica of "
+            f"waiting for {named(scheduler)}, which is Stellwerk itself, and no replica of "
             "it runs: the cluster has no scheduler"
         )
     else:
-        what = f"{name} waits for {named(scheduler)}, and no such scheduler is seen to run"
+        what = f"waiting for {named(scheduler)}, and no such scheduler is seen to run"
     return Finding(
         check="operator",
         state="failed",
