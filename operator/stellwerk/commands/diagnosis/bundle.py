@@ -347,9 +347,10 @@ def check_writable(path: Path, *, force: bool) -> None:
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise ConfigurationError(f"cannot write {path}: {reason}") from error
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise ConfigurationError(f"cannot write {path}: it is no file")
     with os.fdopen(opened, "rb") as file:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise ConfigurationError(f"cannot write {path}: it is no file")
         if force:
             return
         try:
