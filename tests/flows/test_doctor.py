@@ -1,6 +1,8 @@
 """`stellwerk doctor` on broken installations: what it says, asks the API for, and keeps back."""
 
+import os
 import re
+import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,11 +29,13 @@ from tests.support.broken_installations import (
     works,
 )
 from tests.support.builders import make_pod
+from tests.support.kubectls import newest, program_of
 from tests.support.processes import command, running
 from tests.support.replicas import OWN_LEASE
 from tests.support.repository import ROOT
 from tests.support.rights import NAMESPACE, token_of, with_token
 from tests.support.running_operator import until
+from tests.support.shell_steps import Command, sections, shell
 
 DOCUMENT = ROOT / "docs" / "doctor.md"
 COLUMNS = 80
@@ -67,6 +71,17 @@ def test_the_page_has_a_row_for_each_broken_installation() -> None:
     assert all(len(lines) > 1 for lines in rows().values())
 
 
+async def test_the_page_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.defpath)
+    stellwerk = Path(sys.executable).parent / "stellwerk"
+    steps = [step for each in sections(DOCUMENT).values() for step in each]
+    assert len(steps) > 3
+    async with shell(tmp_path, {}, program_of(newest()), stellwerk) as opened:
+        for step in steps:
+            assert isinstance(step, Command)
+            await opened.take(step)
+
+
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_a_broken_installation_is_named_as_on_the_page(broken: str, tmp_path: Path) -> None:
     async with site(tmp_path) as prepared:
@@ -87,7 +102,7 @@ async def test_an_installation_that_works_has_nothing_failed(tmp_path: Path) -> 
         status, printed, _ = await doctor(prepared, "-o", "json", "--exit-code")
         answer = orjson.loads(printed)
         by_check = {each["check"]: each["state"] for each in answer["items"]}
-        assert (status, answer["kind"]) == (0, "Diagnosis")
+        assert (status, answer["kind"]) == (0, "DoctorReport")
         assert {check for check, state in by_check.items() if state != "ok"} == {"port"}
 
 

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.commands.diagnosis.bundle import check_writable, write_bundle  # noqa: PLC0415
     from stellwerk.commands.tables import DIAGNOSIS, show_written  # noqa: PLC0415
     from stellwerk.models.answers.answer import codec  # noqa: PLC0415
-    from stellwerk.models.answers.diagnosis import Diagnosis  # noqa: PLC0415
+    from stellwerk.models.answers.diagnosis import DoctorReport  # noqa: PLC0415
 
     if options.bundle is not None:
         # Before a minute of questions, and again when it is written.
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     observed = asyncio.run(
         _observe(port_address(options), options.namespace, for_bundle=options.bundle is not None)
     )
-    show_written(codec(Diagnosis).as_json(observed.diagnosis), options.output, DIAGNOSIS)
+    show_written(codec(DoctorReport).as_json(observed.diagnosis), options.output, DIAGNOSIS)
     if options.bundle is not None:
         write_bundle(options.bundle, observed, force=options.force)
         import sys  # noqa: PLC0415

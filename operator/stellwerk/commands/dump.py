@@ -21,7 +21,7 @@ HELP: Final = "compare what the scheduler knows with the API, and print both cac
 EXAMPLES: Final = (
     "dump",
     "dump -o json",
-    "dump --exit-code > dump.txt",
+    "dump --exit-code",
 )
 PATH: Final = "/debug/dump"
 

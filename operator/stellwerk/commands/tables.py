@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from stellwerk.clock import SystemClock
 from stellwerk.models.answers.answer import Kind, PortAnswer, codec
-from stellwerk.models.answers.diagnosis import Diagnosis, State
+from stellwerk.models.answers.diagnosis import DoctorReport, State
 from stellwerk.models.answers.dump import CacheDump
 from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
 from stellwerk.models.answers.listings import (
@@ -870,7 +870,7 @@ _STATE_STYLES: Final[Mapping[State, str]] = {
 _STATE_WIDTH: Final = max(map(len, _STATE_STYLES))
 
 
-def print_diagnosis(diagnosis: Diagnosis, to: Console) -> None:
+def print_diagnosis(diagnosis: DoctorReport, to: Console) -> None:
     """A line for each finding: state, check, what was found; below it what to do, and quotations.
 
     In the wide form no line is broken.
@@ -943,7 +943,7 @@ DUMP: Final = Shown(
     lambda dump: [name for each in dump.differences for name in each.names],
 )
 DIAGNOSIS: Final = Shown(
-    Diagnosis,
+    DoctorReport,
     print_diagnosis,
     lambda diagnosis: (each.check for each in diagnosis.items if each.state != "ok"),
 )

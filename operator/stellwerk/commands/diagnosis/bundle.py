@@ -33,7 +33,7 @@ from stellwerk.commands.diagnosis.allowed_text import (
 from stellwerk.commands.diagnosis.port_checks import refused
 from stellwerk.commands.diagnosis.survey import Unseen
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.models.answers.diagnosis import STATES, Diagnosis, Finding, State
+from stellwerk.models.answers.diagnosis import STATES, DoctorReport, Finding, State
 from stellwerk.models.answers.dump import CacheDump
 from stellwerk.models.answers.listings import ProfilesPage, QueuePage
 from stellwerk.models.unserved_pods import moment_of
@@ -88,11 +88,11 @@ class Observed:
     dump: CacheDump | None = None
 
     @property
-    def diagnosis(self) -> Diagnosis:
+    def diagnosis(self) -> DoctorReport:
         """The answer of the command."""
         states: list[State] = [each.state for each in self.findings]
         worst: State = max(states, key=STATES.index, default="unknown")
-        return Diagnosis(state=worst, items=self.findings)
+        return DoctorReport(state=worst, items=self.findings)
 
 
 async def read_logs(survey: Survey, observed: Observed) -> None:

@@ -8,7 +8,6 @@ and lines of logs are quoted apart from them.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -538,17 +537,18 @@ def check_leases(installed: Installation) -> list[Finding]:
         if lease.is_alive:
             what = f"{key} is held by {named(lease.holder)} ({whose}), which renews it"
             findings.append(Finding(check="lease", state="ok", what=what))
+        elif installed.leader is not None and not lease.holder:
+            # Left behind when the operator took another lease, as in kube-scheduler's place.
+            continue
         elif lease.is_stellwerk or lease.key == installed.wanted_lease:
             holder = f"its last holder {named(lease.holder)} renews it no more"
-            what = f"{key}: {holder if lease.holder else 'it was released'}, and no replica leads"
-            findings.append(
-                Finding(
-                    check="lease",
-                    state="failed",
-                    what=what,
-                    remedy="see the operator's pods above: one that runs takes the lease",
-                )
+            what = (
+                f"{key}: {holder if lease.holder else 'it was released'}, and no replica holds it"
             )
+            # Another operator leads: this one is a second one that is away, or was taken down.
+            state: State = "failed" if installed.leader is None else "warning"
+            remedy = "see the operator's pods above: one that runs takes the lease"
+            findings.append(Finding(check="lease", state=state, what=what, remedy=remedy))
     if not findings:
         namespace, name = installed.wanted_lease
         what = f"there is no lease {named(namespace)}/{named(name)}: no replica has ever led"
@@ -579,7 +579,7 @@ def _duration_seconds(lease: JsonObject) -> int:
 
 
 def check_profiles(installed: Installation) -> list[Finding]:
-    """Say which profiles are not accepted, and which nobody serves."""
+    """Say which profiles are not accepted, and which no operator serves."""
     profiles = installed.profiles
     if isinstance(profiles, Unseen):
         if profiles.absent:
@@ -706,20 +706,13 @@ async def _check_streamed_lists(survey: Survey) -> Finding:
         "/api/v1/namespaces?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
         "&allowWatchBookmarks=true&timeoutSeconds=1"
     )
-    try:
-        async with aclosing(survey.client.watch(path)) as lines:
-            async for _ in lines:
-                break
-    except ApiError as error:
-        if error.status == 403:  # noqa: PLR2004 Forbidden
-            what = "streamed lists cannot be seen: needs the right to watch namespaces"
+    found = await survey.lines("watch", path, 1)
+    if isinstance(found, Unseen):
+        if found.forbidden:
+            what = f"streamed lists cannot be seen: {found.reason}"
             return Finding(check="API server", state="unknown", what=what)
-        return Finding(
-            check="API server",
-            state="ok",
-            what=f"it refuses streamed lists ({error.status or error.reason}); the operator reads "
-            "pages, which costs more memory",
-        )
+        what = "it streams no lists; the operator reads pages, which costs more memory"
+        return Finding(check="API server", state="ok", what=what)
     return Finding(check="API server", state="ok", what="it streams lists")
 
 

@@ -7,7 +7,9 @@ right, and never an empty list.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -31,6 +33,8 @@ MAX_LOG_LINES: Final = 200
 """Lines from the end of a container's log that are read."""
 MAX_LOG_BYTES: Final = 256 << 10
 """Bytes of a container's log that are read, however long its lines are."""
+MAX_LINES_SECONDS: Final = 15.0
+"""Time for the lines of an answer. A kubelet that is away would hold a request for its log."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 _PATH: Final = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
@@ -46,6 +50,8 @@ class Unseen:
     """Completes "cannot be seen: …"."""
     absent: bool = False
     """The API server answered that there is none (404)."""
+    forbidden: bool = False
+    """The caller lacks the right (403)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +129,25 @@ class Survey:
             f"&tailLines={MAX_LOG_LINES}&limitBytes={MAX_LOG_BYTES}"
             f"{'&previous=true' if previous else ''}"
         )
-        lines: list[str] = []
+        return await self.lines("get", path, MAX_LOG_LINES)
+
+    async def lines(self, verb: str, path: str, limit: int) -> Sequence[str] | Unseen:
+        """Return the first lines of an answer that is text, or that does not end."""
+        found: list[str] = []
         try:
-            async for line in self.client.watch(path):
-                lines.append(line.decode(errors="replace").rstrip("\r\n"))
-                if len(lines) == MAX_LOG_LINES:
-                    break
+            async with (
+                asyncio.timeout(MAX_LINES_SECONDS),
+                aclosing(self.client.watch(path)) as lines,
+            ):
+                async for line in lines:
+                    found.append(line.decode(errors="replace").rstrip("\r\n"))
+                    if len(found) == limit:
+                        break
         except ApiError as error:
-            return _unseen(error, "get", path)
-        return lines
+            return _unseen(error, verb, path)
+        except (TimeoutError, ValueError):  # ValueError: a line that is longer than aiohttp reads
+            return Unseen("the API server does not answer that: no lines in time")
+        return found
 
     async def may(self, right: Right) -> bool | Unseen:
         """Return whether the caller has a right."""
@@ -174,7 +190,7 @@ def right_of(verb: str, path: str) -> Right:
 def _unseen(error: ApiError, verb: str, path: str) -> Unseen:
     """The error in words that hold nothing of the server's own text, which may name URLs."""
     if isinstance(error, Forbidden):
-        return Unseen(f"needs the right to {right_of(verb, path)}")
+        return Unseen(f"needs the right to {right_of(verb, path)}", forbidden=True)
     if isinstance(error, NotFound):
         return Unseen("the API server has none", absent=True)
     status = error.status if error.status is not None else error.reason

@@ -33,7 +33,7 @@ class Finding(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis(PortAnswer):
+class DoctorReport(PortAnswer):
     """All findings, in the order in which they were made."""
 
     state: State

@@ -11,7 +11,7 @@ from stellwerk.models.answers.answer import PortAnswer, Time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference(PortAnswer):
+class CacheDifference(PortAnswer):
     """Objects that the cache or the queue holds in another way than the API."""
 
     kind: str
@@ -30,7 +30,7 @@ class CacheDump(PortAnswer):
     """The result in one sentence."""
     compared: bool
     """Whether the API could be listed."""
-    differences: Sequence[Difference]
+    differences: Sequence[CacheDifference]
     items: Sequence[str]
     """A line for each node, each pod on it, each nomination, the queues and each waiting pod."""
     stopped: str | None = None

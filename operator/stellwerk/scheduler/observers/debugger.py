@@ -15,7 +15,7 @@ from typing import Final
 from stellwerk.errors import SchedulerError
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.steps import OutOfTime, Steps
-from stellwerk.models.answers.dump import CacheDump, Difference
+from stellwerk.models.answers.dump import CacheDifference, CacheDump
 from stellwerk.models.node import NodeInfo
 from stellwerk.scheduler.observers.audit import Audit, Discrepancies
 from stellwerk.world.world import World
@@ -111,7 +111,7 @@ class Debugger:
             each.name.replace("_", " "): sorted(getattr(found, each.name)) for each in fields(found)
         }
         differences = [
-            Difference(kind=kind, count=len(names), names=names[:MAX_DIFFERENT_NAMES])
+            CacheDifference(kind=kind, count=len(names), names=names[:MAX_DIFFERENT_NAMES])
             for kind, names in by_kind.items()
             if names
         ]

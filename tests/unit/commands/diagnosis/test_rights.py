@@ -13,7 +13,7 @@ DELEGATED = {
     ("subjectaccessreviews", "create"),
     ("configmaps", "get"),
 }
-"""Of roles that the cluster has: system:auth-delegator, extension-apiserver-authentication-reader."""
+"""Rights of roles that every cluster has, such as system:auth-delegator."""
 CHOSEN = {("secrets", "get")}
 """Secrets of extenders: an installation may have none."""
 
