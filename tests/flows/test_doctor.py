@@ -15,10 +15,12 @@ from aiohttp import web
 
 from stellwerk.commands.diagnosis import checks
 from stellwerk.commands.diagnosis.survey import Survey
+from stellwerk.demo.sandbox import open_sandbox
 from stellwerk.models import unserved_pods
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apiserver.http import ApiServer
 from stellwerk_cluster.apiserver.responses import Answer
+from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.broken_installations import (
     BROKEN,
     Site,
@@ -104,6 +106,20 @@ async def test_an_installation_that_works_has_nothing_failed(tmp_path: Path) -> 
         by_check = {each["check"]: each["state"] for each in answer["items"]}
         assert (status, answer["kind"]) == (0, "DoctorReport")
         assert {check for check, state in by_check.items() if state != "ok"} == {"port"}
+
+
+async def test_a_sandbox_works(tmp_path: Path) -> None:
+    async with open_sandbox(2, KubeconfigFile(tmp_path / "kubeconfig")) as sandbox:
+        status, printed, _ = await command(
+            *("doctor", "--kubeconfig", str(sandbox.kubeconfig), "--exit-code", "-o", "wide")
+        )
+    assert status == 0
+    assert re.search(
+        r"^ok +lease: stellwerk/stellwerk is held by .* a sandbox", printed, re.MULTILINE
+    )
+    assert re.search(r"^ok +port: the leader is ready", printed, re.MULTILINE)
+    assert re.search(r"^ok +metrics: \d+ families can be read", printed, re.MULTILINE)
+    assert re.search(r"^ok +operator: it has no pod in stellwerk", printed, re.MULTILINE)
 
 
 async def test_lines_fit_80_columns_and_each_fault_has_its_advice(tmp_path: Path) -> None:

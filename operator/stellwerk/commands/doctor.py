@@ -117,7 +117,7 @@ async def _observe(address: PortAddress, namespace: str, *, for_bundle: bool) ->
         installed = await checks.read_installation(survey)
         observed = Observed(server=server, installed=installed)
         found = observed.findings
-        found.append(checks.check_versions(server))
+        found.append(checks.check_versions(server, installed))
         found.append(await checks.check_definition(survey))
         found += await checks.check_operator(survey, installed)
         found += checks.check_leases(installed)

@@ -8,12 +8,13 @@ and lines of logs are quoted apart from them.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from stellwerk import __version__
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, URL_ANNOTATION, Lease
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, URL_ANNOTATION, Lease, local_url
 from stellwerk.commands.diagnosis.allowed_text import image, named, version, word
 from stellwerk.commands.diagnosis.survey import Unseen
 from stellwerk.errors import ApiError
@@ -39,6 +40,8 @@ SECOND_LOOK_SECONDS: Final = 2.5
 """Pause before a lease that looks old is read again: a living holder renews it every 2 s."""
 _MANAGER: Final = "stellwerk"
 """The field manager of this program: the first part of its User-Agent."""
+_RELEASE_TAG: Final = re.compile(r"v?[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
+"""A tag of a release; others, such as a commit, say nothing of a version."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _KUBE_SCHEDULER: Final = ("kube-system", "kube-scheduler")
 _IMAGE_REASONS: Final = frozenset(
@@ -75,6 +78,8 @@ class HeldLease:
     """Empty: it was released, or never held."""
     is_stellwerk: bool
     is_alive: bool
+    is_local: bool = False
+    """Whether it is of `stellwerk up` on this machine, which renews none: its port says more."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -117,6 +122,13 @@ class Installation:
         for each, spec in zip(objects, self._pod_specs(), strict=True):
             return each["metadata"]["namespace"], spec.get("serviceAccountName") or "default"
         return None
+
+    @property
+    def image_versions(self) -> set[str]:
+        """The versions that the tags of the operator's images say, as far as they are versions."""
+        images = [str(_container(each).get("image")) for each in self._pod_specs()]
+        tags = {each.rpartition("/")[2].partition("@")[0].partition(":")[2] for each in images}
+        return {each.removeprefix("v") for each in tags if _RELEASE_TAG.fullmatch(each)}
 
     def _pod_specs(self) -> list[JsonObject]:
         deployments = () if isinstance(self.deployments, Unseen) else self.deployments
@@ -168,8 +180,18 @@ def _container(pod_spec: JsonObject) -> JsonObject:
 # --- versions and the definition ----------------------------------------------------------------
 
 
-def check_versions(server: str) -> Finding:
-    """Compare the API server's version with the releases that decisions can follow."""
+def check_versions(server: str, installed: Installation) -> Finding:
+    """Compare the API server's version with the releases that are known, and images with both."""
+    other = sorted(installed.image_versions - {__version__})
+    if other:
+        return Finding(
+            check="versions",
+            state="warning",
+            what=f"stellwerk v{__version__}, API server {version(server)}, and pods of the "
+            f"operator with an image of {_some(map(version, other))}",
+            remedy="use the program of the release that is installed, or upgrade "
+            "(docs/operations.md)",
+        )
     what = f"stellwerk v{__version__}, API server {version(server)}"
     release = release_of_server(server)
     if release is None:
@@ -474,7 +496,7 @@ async def _read_leases(survey: Survey) -> Sequence[HeldLease] | Unseen:
         return first
     old = [each for each in first if _age_seconds(each, survey) > _duration_seconds(each)]
     again: Mapping[tuple[str, str], JsonObject] = {}
-    if any(_spec(each).get("holderIdentity") for each in old):
+    if any(_spec(each).get("renewTime") and _spec(each).get("holderIdentity") for each in old):
         # The clock of this machine may be wrong, so the holder gets the time to renew it.
         await asyncio.sleep(SECOND_LOOK_SECONDS)
         second = await _lease_objects(survey)
@@ -484,13 +506,15 @@ async def _read_leases(survey: Survey) -> Sequence[HeldLease] | Unseen:
         before = _spec(each)
         after = _spec(again.get(_key(each), each))
         renewed = after.get("renewTime") != before.get("renewTime")
+        is_local = local_url(Lease.of(each), survey.client.server) is not None
         holder = str(after.get("holderIdentity") or "")
         leases.append(
             HeldLease(
                 *_key(each),
                 holder,
                 is_stellwerk=_is_ours(each),
-                is_alive=bool(holder) and (renewed or each not in old),
+                is_alive=bool(holder) and (is_local or renewed or each not in old),
+                is_local=is_local,
             )
         )
     return leases
@@ -535,7 +559,8 @@ def check_leases(installed: Installation) -> list[Finding]:
         key = f"{named(lease.namespace)}/{named(lease.name)}"
         whose = "Stellwerk" if lease.is_stellwerk else "another scheduler"
         if lease.is_alive:
-            what = f"{key} is held by {named(lease.holder)} ({whose}), which renews it"
+            renews = "a sandbox on this machine" if lease.is_local else "which renews it"
+            what = f"{key} is held by {named(lease.holder)} ({whose}), {renews}"
             findings.append(Finding(check="lease", state="ok", what=what))
         elif installed.leader is not None and not lease.holder:
             # Left behind when the operator took another lease, as in kube-scheduler's place.
@@ -567,8 +592,9 @@ def _key(lease: JsonObject) -> tuple[str, str]:
 
 
 def _age_seconds(lease: JsonObject, survey: Survey) -> float:
+    """The seconds since the last renewal, or to it: where clocks differ, neither says anything."""
     renewed = moment_of(_spec(lease).get("renewTime"))
-    return float("inf") if renewed is None else (survey.now - renewed).total_seconds()
+    return float("inf") if renewed is None else abs((survey.now - renewed).total_seconds())
 
 
 def _duration_seconds(lease: JsonObject) -> int:
