@@ -95,6 +95,18 @@ class Installation:
     pods: Sequence[JsonObject] | Unseen
     leases: Sequence[HeldLease] | Unseen
     profiles: Sequence[JsonObject] | Unseen
+    unseen_lease: Unseen | None = None
+    """The reason for which kube-scheduler's lease could not be read, if it may be there."""
+
+    @property
+    def kube_scheduler_runs(self) -> bool | Unseen:
+        """Whether kube-scheduler is seen to renew its lease."""
+        if isinstance(self.leases, Unseen):
+            return self.leases
+        found = [each for each in self.leases if each.key == _KUBE_SCHEDULER]
+        if not found and self.unseen_lease is not None:
+            return self.unseen_lease
+        return any(each.is_alive and not each.is_stellwerk for each in found)
 
     @property
     def leader(self) -> HeldLease | None:
@@ -153,7 +165,8 @@ async def read_installation(survey: Survey) -> Installation:
         if not isinstance(static, Unseen) and survey.namespace != "kube-system":
             pods += [each for each in static if _is_operator(each["spec"])]
     profiles = await survey.list(f"/apis/{API_VERSION}/{PLURAL}")
-    return Installation(deployments, pods, await _read_leases(survey), profiles)
+    leases, unseen_lease = await _read_leases(survey)
+    return Installation(deployments, pods, leases, profiles, unseen_lease)
 
 
 def _runs_operator(deployment: JsonObject) -> bool:
@@ -427,19 +440,16 @@ def _unscheduled(pod: JsonObject, installed: Installation) -> Finding:
             remedy="add nodes, or change what the pod asks for: see the message",
             quoted=_messages(condition),
         )
-    leases = () if isinstance(installed.leases, Unseen) else installed.leases
-    kube_scheduler = next((each for each in leases if each.key == _KUBE_SCHEDULER), None)
     profiles = () if isinstance(installed.profiles, Unseen) else installed.profiles
-    own = any((each.get("spec") or {}).get("schedulerName") == scheduler for each in profiles)
-    other_is_alive = (
-        scheduler == DEFAULT_SCHEDULER
-        and kube_scheduler is not None
-        and kube_scheduler.is_alive
-        and not kube_scheduler.is_stellwerk
-    )
-    if other_is_alive or (own and installed.leader is not None):
+    own = scheduler in _names_of(profiles)
+    other = installed.kube_scheduler_runs if scheduler == DEFAULT_SCHEDULER else False
+    if other is True or (own and installed.leader is not None):
         what = f"waiting for {named(scheduler)}, which runs"
         return Finding(check="operator", state="warning", what=what, remedy="look again")
+    if isinstance(other, Unseen):
+        what = f"waiting for {named(scheduler)}; whether it runs cannot be seen: {other.reason}"
+        remedy = "ask an administrator whether it runs"
+        return Finding(check="operator", state="warning", what=what, remedy=remedy)
     if own:
         what = (
             f"waiting for {named(scheduler)}, which is Stellwerk itself, and no replica of "
@@ -489,17 +499,20 @@ def _restarts(pod: JsonObject) -> int:
 # --- leases -------------------------------------------------------------------------------------
 
 
-async def _read_leases(survey: Survey) -> Sequence[HeldLease] | Unseen:
-    """The leases of the operator's namespace and kube-scheduler's, with the state of each."""
-    first = await _lease_objects(survey)
+async def _read_leases(survey: Survey) -> tuple[Sequence[HeldLease] | Unseen, Unseen | None]:
+    """The leases of the operator's namespace and kube-scheduler's, with the state of each.
+
+    Also the reason for which the latter cannot be read.
+    """
+    first, other = await _lease_objects(survey)
     if isinstance(first, Unseen):
-        return first
+        return first, other
     old = [each for each in first if _age_seconds(each, survey) > _duration_seconds(each)]
     again: Mapping[tuple[str, str], JsonObject] = {}
     if any(_spec(each).get("renewTime") and _spec(each).get("holderIdentity") for each in old):
         # The clock of this machine may be wrong, so the holder gets the time to renew it.
         await asyncio.sleep(SECOND_LOOK_SECONDS)
-        second = await _lease_objects(survey)
+        second, _ = await _lease_objects(survey)
         again = {} if isinstance(second, Unseen) else {_key(each): each for each in second}
     leases = []
     for each in first:
@@ -517,7 +530,7 @@ async def _read_leases(survey: Survey) -> Sequence[HeldLease] | Unseen:
                 is_local=is_local,
             )
         )
-    return leases
+    return leases, other
 
 
 def _is_ours(lease: JsonObject) -> bool:
@@ -534,19 +547,22 @@ def _is_ours(lease: JsonObject) -> bool:
     return bool({PUBLIC_KEY_ANNOTATION, URL_ANNOTATION} & annotations.keys())
 
 
-async def _lease_objects(survey: Survey) -> Sequence[JsonObject] | Unseen:
+async def _lease_objects(survey: Survey) -> tuple[Sequence[JsonObject] | Unseen, Unseen | None]:
     group = "/apis/coordination.k8s.io/v1"
     namespace = quote(survey.namespace, safe="")
     own = await survey.list(f"{group}/namespaces/{namespace}/leases")
     if isinstance(own, Unseen):
         # Readers of explanations may get the one lease, and list none.
         one = await survey.get(f"{group}/namespaces/{namespace}/leases/stellwerk")
-        if isinstance(one, Unseen) and not one.absent:
-            return own
-        own = [] if isinstance(one, Unseen) else [one]
+        if not isinstance(one, Unseen):
+            own = [one]
+        elif one.absent:
+            own = []
     namespace, name = _KUBE_SCHEDULER
     other = await survey.get(f"{group}/namespaces/{namespace}/leases/{name}")
-    return [*own, *([] if isinstance(other, Unseen) else [other])]
+    if isinstance(other, Unseen):
+        return own, None if other.absent else other
+    return (own if isinstance(own, Unseen) else [*own, other]), None
 
 
 def check_leases(installed: Installation) -> list[Finding]:
@@ -555,6 +571,9 @@ def check_leases(installed: Installation) -> list[Finding]:
         what = f"leases cannot be seen: {installed.leases.reason}"
         return [Finding(check="lease", state="unknown", what=what)]
     findings = []
+    if installed.unseen_lease is not None:
+        what = f"kube-scheduler's lease cannot be seen: {installed.unseen_lease.reason}"
+        findings.append(Finding(check="lease", state="unknown", what=what))
     for lease in installed.leases:
         key = f"{named(lease.namespace)}/{named(lease.name)}"
         whose = "Stellwerk" if lease.is_stellwerk else "another scheduler"
@@ -574,7 +593,7 @@ def check_leases(installed: Installation) -> list[Finding]:
             state: State = "failed" if installed.leader is None else "warning"
             remedy = "see the operator's pods above: one that runs takes the lease"
             findings.append(Finding(check="lease", state=state, what=what, remedy=remedy))
-    if not findings:
+    if not installed.leases:
         namespace, name = installed.wanted_lease
         what = f"there is no lease {named(namespace)}/{named(name)}: no replica has ever led"
         remedy = "see the operator's pods above, and its right to create leases"
@@ -610,7 +629,11 @@ def check_profiles(installed: Installation) -> list[Finding]:
     if isinstance(profiles, Unseen):
         if profiles.absent:
             what = "there are no SchedulerProfiles without their definition"
-            return [Finding(check="profiles", state="failed", what=what, remedy="see definition")]
+            return [
+                Finding(
+                    check="profiles", state="failed", what=what, remedy="kubectl apply -f crds/"
+                )
+            ]
         what = f"SchedulerProfiles cannot be seen: {profiles.reason}"
         return [Finding(check="profiles", state="unknown", what=what)]
     findings, active = [], 0
@@ -654,26 +677,32 @@ def check_profiles(installed: Installation) -> list[Finding]:
     if findings:
         return findings
     what = "there is no SchedulerProfile; the operator creates `default` when it first leads"
-    return [Finding(check="profiles", state="warning", what=what, remedy="see the lease")]
+    return [Finding(check="profiles", state="warning", what=what, remedy="see the lease, above")]
 
 
 def served_names(installed: Installation) -> set[str]:
     """The schedulerNames that a scheduler that is seen to run serves."""
-    names = set()
-    leases = () if isinstance(installed.leases, Unseen) else installed.leases
-    if any(
-        each.key == _KUBE_SCHEDULER and not each.is_stellwerk and each.is_alive for each in leases
-    ):
-        names.add(DEFAULT_SCHEDULER)
+    names = {DEFAULT_SCHEDULER} if installed.kube_scheduler_runs is True else set[str]()
     if installed.leader is None or isinstance(installed.profiles, Unseen):
         return names
-    for each in installed.profiles:
-        if _conditions(each).get("Active", {}).get("status") == "True":
-            spec = each.get("spec") or {}
-            names.add(str(spec.get("schedulerName")))
-            selector = spec.get("selector")
-            if selector is not None:
-                names |= set(selector.get("schedulerNames") or (DEFAULT_SCHEDULER,))
+    active = [
+        each
+        for each in installed.profiles
+        if _conditions(each).get("Active", {}).get("status") == "True"
+    ]
+    return names | _names_of(active)
+
+
+def _names_of(profiles: Iterable[JsonObject]) -> set[str]:
+    """The schedulerNames of pods that profiles serve, by name or by selector."""
+    names = set[str]()
+    for each in profiles:
+        spec = each.get("spec") or {}
+        selector = spec.get("selector")
+        if spec.get("schedulerName"):  # a shadow has none
+            names.add(str(spec["schedulerName"]))
+        if selector is not None:
+            names |= set(selector.get("schedulerNames") or (DEFAULT_SCHEDULER,))
     return names
 
 
@@ -685,6 +714,9 @@ async def check_unserved_pods(survey: Survey, installed: Installation) -> list[F
         return [Finding(check="waiting pods", state="unknown", what=what)]
     served = served_names(installed)
     findings = []
+    if isinstance(installed.kube_scheduler_runs, Unseen):
+        # It may well run: its pods are not called unserved.
+        served.add(DEFAULT_SCHEDULER)
     for name, keys in unserved_pods(pods, served, survey.now).items():
         near = suggestion(name, served)
         waits = f"{_counted(len(keys), 'pod')} wait{'s' if len(keys) == 1 else ''}"

@@ -119,6 +119,7 @@ def profile(name: str, **spec: Any) -> JsonObject:
 
 def test_names_are_served_while_their_scheduler_lives() -> None:
     profiles = [profile("packing"), profile("team", selector={"podSelector": {}})]
+    profiles.append(profile("", shadowOf="packing"))
     kube_scheduler = lease(KUBE_SYSTEM, "kube-scheduler_1", is_stellwerk=False)
     silent = lease(OWN, "a", is_alive=False)
     assert served_names(installed(leases=[silent], profiles=profiles)) == set()
@@ -128,3 +129,12 @@ def test_names_are_served_while_their_scheduler_lives() -> None:
         "default-scheduler",
     }
     assert served_names(installed(leases=[kube_scheduler])) == {"default-scheduler"}
+
+
+def test_a_kube_scheduler_that_cannot_be_seen_is_not_called_away() -> None:
+    unseen = Unseen("needs the right to get leases kube-scheduler", forbidden=True)
+    found = installed(leases=[lease(OWN, "a")], unseen_lease=unseen)
+    assert found.kube_scheduler_runs == unseen
+    assert [each.state for each in check_leases(found)] == ["unknown", "ok"]
+    assert installed(leases=unseen).kube_scheduler_runs == unseen
+    assert installed().kube_scheduler_runs is False
