@@ -126,7 +126,7 @@ async def _observe(address: PortAddress, namespace: str, *, for_bundle: bool) ->
             rights = await check_operator_rights(survey, installed.account, installed.wanted_lease)
             found.append(rights)
         else:
-            what = "it has no pod here, so its service account is not known"
+            what = "no pod of it with a service account is seen, so whose rights to look at is not known"
             found.append(Finding(check="operator's rights", state="unknown", what=what))
         found.append(await check_caller_rights(survey, installed.wanted_lease))
         found += await checks.check_unserved_pods(survey, installed)

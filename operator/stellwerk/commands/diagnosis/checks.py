@@ -128,10 +128,16 @@ class Installation:
 
     @property
     def account(self) -> tuple[str, str] | None:
-        """Namespace and name of the operator's service account; None: it has no pods."""
+        """Namespace and name of the operator's service account.
+
+        None: it has no pods, or a kubeconfig of its own, as a static pod has.
+        """
         objects = [] if isinstance(self.deployments, Unseen) else [*self.deployments]
         objects += [] if isinstance(self.pods, Unseen) else self.pods
         for each, spec in zip(objects, self._pod_specs(), strict=True):
+            arguments = _container(spec).get("args") or ()
+            if any(str(argument).startswith("--kubeconfig") for argument in arguments):
+                continue
             return each["metadata"]["namespace"], spec.get("serviceAccountName") or "default"
         return None
 

@@ -138,3 +138,9 @@ def test_a_kube_scheduler_that_cannot_be_seen_is_not_called_away() -> None:
     assert [each.state for each in check_leases(found)] == ["unknown", "ok"]
     assert installed(leases=unseen).kube_scheduler_runs == unseen
     assert installed().kube_scheduler_runs is False
+
+
+def test_a_static_pod_with_a_kubeconfig_has_no_service_account() -> None:
+    static = pod("a", "--kubeconfig=/etc/kubernetes/scheduler.conf")
+    assert installed(pods=[static]).account is None
+    assert installed(pods=[static, pod("a")]).account == ("stellwerk", "default")
