@@ -1,6 +1,6 @@
 """The support bundle of `stellwerk doctor --bundle`: a tar.gz made of listed fields.
 
-`commands.doctor` fills an `Observed`, this module writes it. Invariant: no object of the API is
+`examination` fills an `Observed`, this module writes it. Invariant: no object of the API is
 copied. Each file is built field by field from what stands in this module, and each text passes
 `allowed_text`; so a field that the API gets tomorrow is not in it.
 """
@@ -14,7 +14,6 @@ import os
 import secrets
 import stat
 import tarfile
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -30,29 +29,21 @@ from stellwerk.commands.diagnosis.allowed_text import (
     version,
     word,
 )
-from stellwerk.commands.diagnosis.port_checks import refused
 from stellwerk.commands.diagnosis.survey import Unseen
-from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.models.answers.diagnosis import STATES, DoctorReport, Finding, State
-from stellwerk.models.answers.dump import CacheDump
-from stellwerk.models.answers.listings import ProfilesPage, QueuePage
+from stellwerk.errors import ConfigurationError
 from stellwerk.models.unserved_pods import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from stellwerk.client.operator_port import OperatorPort
-    from stellwerk.commands.diagnosis.checks import Installation
-    from stellwerk.commands.diagnosis.survey import Survey
+    from stellwerk.commands.diagnosis.examination import Observed
+    from stellwerk.models.answers.dump import CacheDump
+    from stellwerk.models.answers.listings import QueuePage
     from stellwerk.models.json_values import JsonObject
 
 _DIRECTORY: Final = "stellwerk-bundle"
 _PRIVATE: Final = 0o600
-_QUEUED_PODS: Final = 5000
-"""Waiting pods that the bundle lists: as many as the operator's port gives at once."""
-_MAX_PODS_WITH_LOGS: Final = 10
-"""Pods of the operator whose logs are read. An installation has two or three."""
 _README: Final = f"""\
 A support bundle of Stellwerk {__version__}, written by `stellwerk doctor --bundle`.
 
@@ -71,68 +62,6 @@ dump.txt        cache and queues compared with the API, as of `stellwerk dump`
 metrics.txt     families of Stellwerk, with labels that are names
 log-*.txt       last lines of each pod of the operator, and of its run before
 """
-
-
-@dataclass(slots=True)
-class Observed:
-    """What was seen of a cluster: findings, and what only a bundle takes over."""
-
-    server: str
-    installed: Installation
-    findings: list[Finding] = field(default_factory=list)
-    metrics: str = ""
-    logs: dict[str, Sequence[str]] = field(default_factory=dict)
-    """Lines by pod; of the run before, by the pod's name with `-previous`."""
-    profiles: ProfilesPage | None = None
-    queue: QueuePage | None = None
-    dump: CacheDump | None = None
-
-    @property
-    def diagnosis(self) -> DoctorReport:
-        """The answer of the command."""
-        states: list[State] = [each.state for each in self.findings]
-        worst: State = max(states, key=STATES.index, default="unknown")
-        return DoctorReport(state=worst, items=self.findings)
-
-
-async def read_logs(survey: Survey, observed: Observed) -> None:
-    """Read the last lines of the operator's pods, of this run and the one before."""
-    pods = observed.installed.pods
-    for pod in () if isinstance(pods, Unseen) else pods[:_MAX_PODS_WITH_LOGS]:
-        metadata = pod["metadata"]
-        for container in pod["spec"].get("containers") or ():
-            for previous in (False, True):
-                lines = await survey.log(
-                    metadata["namespace"], metadata["name"], container["name"], previous=previous
-                )
-                if not isinstance(lines, Unseen):
-                    name = f"{metadata['name']}-{container['name']}"
-                    observed.logs[f"{name}{'-previous' if previous else ''}"] = lines
-
-
-async def read_answers(port: OperatorPort, observed: Observed) -> None:
-    """Ask the operator's port for what the bundle holds of it; a refusal is a finding."""
-    try:
-        observed.profiles = await port.get("/profiles", ProfilesPage)
-        observed.queue = await port.get(f"/queue?limit={_QUEUED_PODS}", QueuePage)
-    except SchedulerError as error:
-        observed.findings.append(refused("queue", error))
-    try:
-        observed.dump = dump = await port.get("/debug/dump", CacheDump)
-    except SchedulerError as error:
-        observed.findings.append(refused("cache", error))
-        return
-    kinds = ", ".join(f"{each.count} {each.kind}" for each in dump.differences)
-    if kinds:
-        what = f"the cache differs from the API: {kinds}"
-        remedy = "normal under load for a moment: `stellwerk dump` compares again"
-        finding = Finding(check="cache", state="warning", what=what, remedy=remedy)
-    elif dump.compared:
-        finding = Finding(check="cache", state="ok", what="the cache agrees with the API")
-    else:
-        what = "the operator could not compare its cache with the API"
-        finding = Finding(check="cache", state="failed", what=what, quoted=[dump.comparison])
-    observed.findings.append(finding)
 
 
 # --- files --------------------------------------------------------------------------------------

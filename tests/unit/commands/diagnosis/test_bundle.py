@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.commands.diagnosis.bundle import Observed, check_writable, write_bundle
+from stellwerk.commands.diagnosis.bundle import check_writable, write_bundle
 from stellwerk.commands.diagnosis.checks import Installation
+from stellwerk.commands.diagnosis.examination import Observed
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.diagnosis import Finding
 
