@@ -485,7 +485,9 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
     clock, metrics = SystemClock(), Metrics()
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
-    destinations = destinations_from(credentials.access, options.extender_allow)
+    destinations = destinations_from(
+        credentials.access, options.extender_allow, in_pod=bool(own_pod(os.environ))
+    )
     options = replace(options, destinations=destinations)
     async with AsyncExitStack() as stack:
         stack.enter_context(announced(__version__))

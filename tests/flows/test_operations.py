@@ -11,8 +11,8 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from tests.support.builders import make_pod
-from tests.support.kubectls import helm, newest, program_of
+from tests.support.kubectls import forwarding_kubectl, helm
 from tests.support.lease_scheduler import LeaseScheduler, Placements, kube_scheduler
 from tests.support.pod_processes import PodProcesses, pod_processes
 from tests.support.repository import ROOT
@@ -38,10 +38,14 @@ SECTIONS = sections(DOCUMENT)
 WALK = "A walk through, line by line"
 FILES = "Install by files"
 HELM = "Install with Helm"
+ALONE = "Where it is the only scheduler"
 UPGRADE = "Upgrade and downgrade"
 UNINSTALL = "Uninstall"
 DUMP = "Reading a dump"
 ADDED_FIELD = "percentageOfNodesToScore"
+IMAGE = "registry.example/stellwerk:"
+"""What the user's image is called, whatever its tag."""
+CONTROL_PLANE = "node-1"
 IN_PLACE = "In place of kube-scheduler, and back"
 NEEDED = ("charts", "crds", "manifests", "overlays")
 PROGRAMS = Path(sys.executable).parent
@@ -68,19 +72,64 @@ class Site:
     processes: PodProcesses
     placements: Placements
     shell: Shell
-    happenings: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    directory: Path
+
+    @property
+    def happenings(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What the page leaves to the machines of the control plane."""
+        return {
+            "kube-scheduler ends": self.other.stop,
+            "kube-scheduler starts": self.other.start,
+            "a kubelet starts stellwerk.yaml": self.start_static_pod,
+            "a kubelet ends the static pod": self.end_static_pod,
+        }
 
     async def take(self, section: str) -> None:
-        """Do what a section says."""
+        """Do what a section says.
+
+        Raises:
+            AssertionError: a command does not do what the page says, or drops the user's image.
+        """
         for step in SECTIONS[section]:
             try:
                 if isinstance(step, Happening):
                     await self.happenings[step.words]()
                 else:
                     await self.shell.take(step)
+                self.check_images(step)
             except AssertionError as failure:
                 failure.add_note(self.processes.log())
                 raise
+
+    def check_images(self, step: Command | Happening) -> None:
+        """Hollow nodes pull nothing: on others, a pod with another image would not start."""
+        templates = [each["spec"]["template"] for each in self.cluster.api.all("deployments.apps")]
+        pods = [
+            pod
+            for namespace in ("stellwerk", "kube-system")
+            for pod in self.cluster.api.all("pods", namespace)
+        ]
+        images = {
+            container["image"]
+            for pod in (*templates, *pods)
+            for container in pod["spec"]["containers"]
+        }
+        assert all(image.startswith(IMAGE) for image in images), (step, images)
+
+    async def install_as_the_page_says(self) -> None:
+        """Write the kustomization that the other sections apply."""
+        overlay = SECTIONS[FILES][0]
+        assert isinstance(overlay, Command)
+        await self.shell.take(overlay)
+
+    async def start_static_pod(self) -> None:
+        """What the kubelet of the control plane does with the file."""
+        self.processes.start_static(self.directory / "stellwerk.yaml", CONTROL_PLANE)
+
+    async def end_static_pod(self) -> None:
+        """The same, when the file is taken away."""
+        self.processes.end_static(CONTROL_PLANE)
+        await until(lambda: not self.processes.running)
 
 
 @asynccontextmanager
@@ -88,7 +137,7 @@ async def reader(directory: Path, environment: Mapping[str, str]) -> AsyncIterat
     """A shell in a directory that has what a clone has."""
     for name in NEEDED:
         (directory / name).symlink_to(ROOT / name)
-    programs = (program_of(newest()), helm(), PROGRAMS / "stellwerk")
+    programs = (forwarding_kubectl(directory), helm(), PROGRAMS / "stellwerk")
     async with shell(directory, environment, *programs) as opened:
         yield opened
 
@@ -98,17 +147,14 @@ async def site(directory: Path) -> AsyncIterator[Site]:
     async with cluster_of_an_administrator() as cluster:
         kubeconfig = directory / "kubeconfig"
         cluster.write_kubeconfig(kubeconfig)
+        (directory / "admin.conf").symlink_to(kubeconfig)
         placements = Placements(cluster)
         async with (
             kube_scheduler(cluster) as other,
             pod_processes(cluster, directory) as processes,
             reader(directory, {"KUBECONFIG": str(kubeconfig)}) as opened,
         ):
-            happenings = {
-                "kube-scheduler ends": other.stop,
-                "kube-scheduler starts": other.start,
-            }
-            yield Site(cluster, other, processes, placements, opened, happenings)
+            yield Site(cluster, other, processes, placements, opened, directory)
         # A process that was asked to end before it could listen has the signal's own status.
         assert set(processes.statuses) <= {0, -signal.SIGTERM}, processes.log()
 
@@ -128,7 +174,7 @@ def previous_release(directory: Path) -> None:
 
 
 def test_every_section_with_commands_is_known() -> None:
-    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, UPGRADE, UNINSTALL, DUMP}
+    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, ALONE, UPGRADE, UNINSTALL, DUMP}
 
 
 async def test_a_newcomer_can_follow_the_walk_through(tmp_path: Path) -> None:
@@ -145,11 +191,26 @@ async def test_installing_as_the_page_says(section: str, tmp_path: Path) -> None
         await until(lambda: not prepared.placements.waiting())
 
 
+async def test_an_apply_past_the_users_kustomization_is_noticed(tmp_path: Path) -> None:
+    """What other steps are judged by can fail."""
+    async with site(tmp_path) as prepared:
+        await prepared.install_as_the_page_says()
+        for command, keeps in (
+            ("kubectl apply -k mine", True),
+            ("kubectl apply -k manifests", False),
+        ):
+            step = Command(command)
+            await prepared.shell.take(step)
+            with nullcontext() if keeps else pytest.raises(AssertionError, match="stellwerk:"):
+                prepared.check_images(step)
+
+
 @pytest.mark.slow
 async def test_the_pods_of_kube_scheduler_change_hands_and_none_is_left_or_bound_twice(
     tmp_path: Path,
 ) -> None:
     async with site(tmp_path) as prepared:
+        await prepared.install_as_the_page_says()
         arriving = asyncio.create_task(create_steadily(prepared.cluster))
         await prepared.take(IN_PLACE)
         arriving.cancel()
@@ -157,6 +218,15 @@ async def test_the_pods_of_kube_scheduler_change_hands_and_none_is_left_or_bound
         await until(lambda: not prepared.placements.waiting())
         assert set(prepared.placements.of.values()) == {1}
         assert prepared.other.bound < prepared.placements.of.keys(), "both have decided"
+
+
+@pytest.mark.slow
+async def test_the_only_scheduler_comes_back_when_all_its_pods_were_away(tmp_path: Path) -> None:
+    async with site(tmp_path) as prepared:
+        await prepared.install_as_the_page_says()
+        await prepared.take(ALONE)
+        await until(lambda: not prepared.placements.waiting())
+        assert set(prepared.placements.of.values()) == {1}
 
 
 async def create_steadily(cluster: EmbeddedCluster) -> None:
@@ -172,12 +242,16 @@ async def create_steadily(cluster: EmbeddedCluster) -> None:
 async def test_the_definition_changes_up_and_down_under_a_running_operator(tmp_path: Path) -> None:
     previous_release(tmp_path / "previous")
     async with site(tmp_path) as prepared:
+        await prepared.install_as_the_page_says()
+        overlay = tmp_path / "mine" / "kustomization.yaml"
+        overlay.write_text(overlay.read_text().replace("../manifests", "../previous/manifests"))
         await prepared.take(UPGRADE)
 
 
 @pytest.mark.slow
 async def test_uninstalling_leaves_nothing(tmp_path: Path) -> None:
     async with site(tmp_path) as prepared:
+        await prepared.install_as_the_page_says()
         await prepared.take(UNINSTALL)
         await until(lambda: not prepared.processes.running)
         kept = {name: marks for name, marks in marked(prepared.cluster) if marks}
