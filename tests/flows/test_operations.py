@@ -6,7 +6,9 @@ service account, as a kubelet would run it.
 """
 
 import asyncio
+import json
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -164,7 +166,7 @@ def previous_release(directory: Path) -> None:
     definition = crd_manifest()
     (version,) = definition["spec"]["versions"]
     del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][ADDED_FIELD]
-    (directory / "crds").mkdir(parents=True)
+    shutil.copytree(ROOT / "crds", directory / "crds")
     (directory / "crds" / "schedulerprofiles.yaml").write_text(yaml.safe_dump(definition))
     shutil.copytree(ROOT / "manifests", directory / "manifests")
     deployment = directory / "manifests" / "20-deployment.yaml"
@@ -194,6 +196,7 @@ async def test_installing_as_the_page_says(section: str, tmp_path: Path) -> None
 async def test_an_apply_past_the_users_kustomization_is_noticed(tmp_path: Path) -> None:
     """What other steps are judged by can fail."""
     async with site(tmp_path) as prepared:
+        await prepared.other.stop()  # no pod has to run for it
         await prepared.install_as_the_page_says()
         for command, keeps in (
             ("kubectl apply -k mine", True),
@@ -236,6 +239,79 @@ async def create_steadily(cluster: EmbeddedCluster) -> None:
         del pod["metadata"]["uid"]
         cluster.api.create(cluster.api.kinds.resource("pods"), "default", pod)
         await asyncio.sleep(0.2)
+
+
+NOTES = re.compile(r"^  (\S.*?(?:\\\n.*?)*)$", re.MULTILINE)
+"""The commands that the chart prints, with the lines that go on."""
+EMERGENCY = "stellwerk run"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("release", "namespace", "values"),
+    [
+        pytest.param("stellwerk", "stellwerk", "replicas=2", id="plain"),
+        pytest.param("stellwerk", "scheduling", "takeOverDefaultScheduler=true", id="in place"),
+        pytest.param("gpu", "stellwerk", "operatorName=gpu", id="of another name"),
+    ],
+)
+async def test_the_commands_that_the_chart_prints(
+    release: str, namespace: str, values: str, tmp_path: Path
+) -> None:
+    """`explain` by a user who has the roles of explanations and nothing else."""
+    async with site(tmp_path) as prepared:
+        install = (
+            f"helm install {release} charts/stellwerk --namespace {namespace} --create-namespace "
+            f"--set image.repository={IMAGE[:-1]} --set {values}"
+        )
+        status, notes = await prepared.shell.run(install)
+        assert status == 0, notes
+        commands = NOTES.findall(notes)
+        for command in commands[:2]:
+            await prepared.shell.take(Command(command))
+        is_in_place = "takeOver" in values
+        scheduler = release
+        if is_in_place:
+            await prepared.other.stop()
+            scheduler = "default-scheduler"
+        name = "stellwerk" if release == "stellwerk" else f"{release}-stellwerk"
+        overrides = shlex.quote(json.dumps({"spec": {"schedulerName": scheduler}}))
+        for command in (
+            "kubectl wait --for=create schedulerprofile --all --timeout=60s",
+            "kubectl wait --for=condition=Active schedulerprofile --all --timeout=60s",
+            f"kubectl run hello --image=registry.k8s.io/pause:3.10 --overrides={overrides}",
+            "kubectl wait --for=condition=Ready pod/hello --timeout=60s",
+            *reader_commands(name, namespace, "kube-system" if is_in_place else ""),
+        ):
+            await prepared.shell.take(Command(command))
+        ran = []
+        for command in commands[2:]:
+            text = re.sub(r"\bNAME\b", "hello", command).replace("CHART", "charts/stellwerk")
+            if "stellwerk explain" in text:
+                text = f"KUBECONFIG=$PWD/ann {text}"
+            if text.startswith(EMERGENCY):
+                # It stands by behind the operator, which is there.
+                text = (
+                    f"{text} --bind-address 127.0.0.1:0 > run.log 2>&1 & "
+                    "until grep 'attempting to acquire leader lease kube-system/kube-scheduler' "
+                    "run.log; do sleep 0.2; done; kill %1; wait %1"
+                )
+            await prepared.shell.take(Command(text))
+            ran.append(text)
+        assert sum("stellwerk explain" in text for text in ran) == 1
+        assert any(text.startswith(EMERGENCY) for text in ran) is is_in_place
+
+
+def reader_commands(name: str, *namespaces: str) -> Iterator[str]:
+    """Make the user ann, with what the chart says that readers of explanations need."""
+    reader, subject = f"{name}-explanations-reader", "--serviceaccount=default:ann"
+    yield "kubectl create serviceaccount ann"
+    yield f"kubectl create clusterrolebinding ann --clusterrole={reader} {subject}"
+    for namespace in filter(None, namespaces):
+        yield f"kubectl create rolebinding ann --role={reader} {subject} --namespace={namespace}"
+    yield "cp $KUBECONFIG ann; token=$(kubectl create token ann)"
+    yield "kubectl config --kubeconfig=ann set-credentials ann --token=$token"
+    yield "kubectl config --kubeconfig=ann set-context --current --user=ann"
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.processes import AnyProcess, start
-from tests.support.rights import NAMESPACE, token_of, with_token
+from tests.support.rights import token_of, with_token
 
 USERS = {
     "/etc/kubernetes/scheduler.conf": "system:kube-scheduler",
@@ -85,12 +85,11 @@ class PodProcesses:
     def _pods(self) -> list[JsonObject]:
         return [
             pod
-            for namespace in (NAMESPACE, "kube-system")
-            for pod in self._cluster.api.all("pods", namespace)
+            for pod in self._cluster.api.all("pods")
             if pod.get("status", {}).get("phase") == "Running"
             and not pod["metadata"].get("deletionTimestamp")
             # Others than the operator's, such as that of `helm test`, are the hollow node's.
-            and "run" in pod["spec"]["containers"][0].get("args", [])
+            and pod["spec"]["containers"][0].get("args", [])[:1] == ["run"]
         ]
 
     async def _start(self, pod: JsonObject) -> AnyProcess:
@@ -122,7 +121,8 @@ class PodProcesses:
             path.write_text(kubeconfig_of(self._cluster, user))
             return
         self._cluster.write_kubeconfig(path)
-        token = token_of(self._cluster, pod["spec"]["serviceAccountName"])
+        namespace, account = pod["metadata"]["namespace"], pod["spec"]["serviceAccountName"]
+        token = token_of(self._cluster, account, namespace)
         path.write_text(with_token(path.read_text(), token))
 
     async def _end(self, process: AnyProcess) -> None:
