@@ -223,13 +223,17 @@ async def test_the_pods_of_kube_scheduler_change_hands_and_none_is_left_or_bound
         assert prepared.other.bound < prepared.placements.of.keys(), "both have decided"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_the_only_scheduler_comes_back_when_all_its_pods_were_away(tmp_path: Path) -> None:
     async with site(tmp_path) as prepared:
         await prepared.install_as_the_page_says()
         await prepared.take(ALONE)
         await until(lambda: not prepared.placements.waiting())
         assert set(prepared.placements.of.values()) == {1}
+        log = (tmp_path / f"stellwerk-stellwerk-{CONTROL_PLANE}.log").read_text()
+        assert log.count("successfully acquired lease kube-system/kube-scheduler") == 2
+        refused = [line for line in log.splitlines() if "orbidden" in line or " 403 " in line]
+        assert refused == [], "the static pod's users lack a right"
 
 
 async def create_steadily(cluster: EmbeddedCluster) -> None:
