@@ -82,7 +82,7 @@ class Site:
         return {
             "kube-scheduler ends": self.other.stop,
             "kube-scheduler starts": self.other.start,
-            "a kubelet starts stellwerk.yaml": self.start_static_pod,
+            "a kubelet starts the static pod": self.start_static_pod,
             "a kubelet ends the static pod": self.end_static_pod,
         }
 

@@ -153,8 +153,8 @@ class _Leader:
     def check_namespace(self, address: PortAddress) -> None:
         """Refuse a pod where Stellwerk is not expected.
 
-        Whoever may write the lease could otherwise name a pod of their own, with its key, and be
-        sent the tokens of those who ask: many programs may write every lease of kube-system.
+        Many programs may write the leases of kube-system. Without this check each of them could
+        name a pod of its own, with its key, and would be sent the tokens of those who ask.
 
         Raises:
             UnreachableError: it lies elsewhere.
