@@ -313,6 +313,17 @@ def test_the_notes_say_which_direction_is_open() -> None:
     assert "reaches the API server, DNS alone" in said
 
 
+def test_the_notes_say_how_explain_finds_the_operator_and_what_brings_lost_pods_back() -> None:
+    plain, in_place = notes(), notes("takeOverDefaultScheduler=true")
+    for said in (plain, in_place):
+        assert "\n  stellwerk explain pod NAME\n" in said
+    assert "stellwerk run --leader-elect --kubeconfig admin.conf" in in_place
+    assert "manifests/static-pod" in in_place
+    assert "static-pod" not in plain
+    named = notes("operatorName=gpu", "fullnameOverride=gpu")
+    assert "stellwerk explain pod NAME --lease stellwerk/gpu\n" in named
+
+
 def test_the_made_files_of_the_chart_are_those_of_the_code() -> None:
     how = "python -m tests.support.chart_files writes it"
     assert chart_files.SCHEMA.read_text() == chart_files.schema_text(), how

@@ -224,7 +224,10 @@ async def _nobody(
     said = [f"no replica holds the lease {' or '.join(map('/'.join, leases))}"]
     other = leases.get(IN_PLACE)
     if other is not None and other.record.holder_identity:
-        said.append(f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, no Stellwerk")
+        said.append(
+            f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, which is no "
+            "Stellwerk, or an older one"
+        )
     if unread:
         said.append(unread)
     try:

@@ -363,7 +363,8 @@ async def test_who_leads_instead_is_said_with_operators_of_other_names(
         hold_as_stellwerk(cluster, ("stellwerk", "gpu-stellwerk"), "stellwerk/gpu-stellwerk-1")
         assert await refusal_of(unflagged(tmp_path / "kubeconfig")) == (
             "no replica holds the lease stellwerk/stellwerk or kube-system/kube-scheduler; "
-            "kube-system/kube-scheduler is held by control-plane-1_9, no Stellwerk; "
+            "kube-system/kube-scheduler is held by control-plane-1_9, which is no Stellwerk, or an "
+            "older one; "
             "in stellwerk Stellwerk holds gpu-stellwerk: try --lease or --url"
         )
     assert asked_of_kubectl(forwards) == []
