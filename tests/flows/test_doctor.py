@@ -11,12 +11,15 @@ from unittest.mock import AsyncMock, patch
 
 import orjson
 import pytest
+import yaml
 from aiohttp import web
 
 from stellwerk.commands.diagnosis import checks
 from stellwerk.commands.diagnosis.survey import Survey
+from stellwerk.commands.port_arguments import IN_PLACE
 from stellwerk.demo.sandbox import open_sandbox
 from stellwerk.models import unserved_pods
+from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apiserver.http import ApiServer
 from stellwerk_cluster.apiserver.responses import Answer
@@ -35,10 +38,11 @@ from tests.support.kubectls import newest, program_of
 from tests.support.processes import command, running
 from tests.support.replicas import OWN_LEASE
 from tests.support.repository import ROOT
-from tests.support.rights import NAMESPACE, token_of, with_token
+from tests.support.rights import NAMESPACE, access_manifests, apply_access, token_of, with_token
 from tests.support.running_operator import until
 from tests.support.shell_steps import Command, sections, shell
 
+STATIC = ROOT / "manifests" / "static-pod" / "stellwerk.yaml"
 DOCUMENT = ROOT / "docs" / "doctor.md"
 COLUMNS = 80
 
@@ -106,6 +110,26 @@ async def test_an_installation_that_works_has_nothing_failed(tmp_path: Path) -> 
         by_check = {each["check"]: each["state"] for each in answer["items"]}
         assert (status, answer["kind"]) == (0, "DoctorReport")
         assert {check for check, state in by_check.items() if state != "ok"} == {"port"}
+
+
+async def test_a_static_pod_is_the_operator_too(tmp_path: Path) -> None:
+    async with site(tmp_path) as prepared:
+        definition, access = crd_manifest(), access_manifests()
+        prepared.create("customresourcedefinitions", "apiextensions.k8s.io", definition)
+        apply_access(prepared.cluster, access)
+        static: JsonObject = yaml.safe_load(STATIC.read_text())
+        static["spec"]["nodeName"] = "node-1"
+        prepared.create("pods", "", static)
+        ready = [condition("Ready", "True")]
+        prepared.report(static, {"phase": "Running", "conditions": ready})
+        prepared.lease(IN_PLACE)
+        prepared.profile("default-scheduler", {"schedulerName": "default-scheduler"})
+        _, printed, _ = await doctor(prepared, "-o", "json")
+    items = [(each["check"], each["state"]) for each in orjson.loads(printed)["items"]]
+    assert ("operator", "ok") in items
+    assert ("lease", "ok") in items
+    assert ("operator's rights", "unknown") in items, "its user stands in a file of its node"
+    assert not [check for check, state in items if state == "failed"]
 
 
 async def test_a_sandbox_works(tmp_path: Path) -> None:

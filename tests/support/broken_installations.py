@@ -16,7 +16,7 @@ from typing import Final
 
 import yaml
 
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, micro_time
+from stellwerk.client.lease import HOLDER_ANNOTATION, PUBLIC_KEY_ANNOTATION, micro_time
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, OPERATOR_LABEL, PLURAL
@@ -65,7 +65,10 @@ class Site:
                 "metadata": {
                     "name": name,
                     "namespace": namespace,
-                    "annotations": {PUBLIC_KEY_ANNOTATION: "sha256/none"},
+                    "annotations": {
+                        HOLDER_ANNOTATION: holder,
+                        PUBLIC_KEY_ANNOTATION: "sha256/none",
+                    },
                 },
                 "spec": {
                     "holderIdentity": holder,

@@ -6,6 +6,7 @@ of access rights, which store nothing; what the caller may not read is named, an
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -66,8 +67,11 @@ def run(options: argparse.Namespace) -> int:
     if options.bundle is not None:
         # Before a minute of questions, and again when it is written.
         check_writable(options.bundle, force=options.force)
+    address = port_address(options)
+    if not options.lease:
+        address = replace(address, lease_namespace=options.namespace)
     observed = asyncio.run(
-        examine(port_address(options), options.namespace, for_bundle=options.bundle is not None)
+        examine(address, options.namespace, for_bundle=options.bundle is not None)
     )
     show_written(codec(DoctorReport).as_json(observed.diagnosis), options.output, DIAGNOSIS)
     if options.bundle is not None:

@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from stellwerk import __version__
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, URL_ANNOTATION, Lease, local_url
+from stellwerk.client.lease import (
+    PUBLIC_KEY_ANNOTATION,
+    Lease,
+    is_of_stellwerk,
+    leases_path,
+    local_url,
+)
 from stellwerk.commands.diagnosis.allowed_text import image, named, version, word
 from stellwerk.commands.diagnosis.survey import Unseen
+from stellwerk.commands.port_arguments import IN_PLACE
 from stellwerk.errors import ApiError
 from stellwerk.handlers.availability import kinds_in_use
 from stellwerk.models.answers.diagnosis import Finding, State
@@ -38,12 +45,9 @@ _QUOTED_LOG_LINES: Final = 8
 """Last lines of a crashed container's log that are quoted: an error's own line is among them."""
 SECOND_LOOK_SECONDS: Final = 2.5
 """Pause before a lease that looks old is read again: a living holder renews it every 2 s."""
-_MANAGER: Final = "stellwerk"
-"""The field manager of this program: the first part of its User-Agent."""
 _RELEASE_TAG: Final = re.compile(r"v?[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
 """A tag of a release; others, such as a commit, say nothing of a version."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-_KUBE_SCHEDULER: Final = ("kube-system", "kube-scheduler")
 _IMAGE_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
@@ -103,7 +107,7 @@ class Installation:
         """Whether kube-scheduler is seen to renew its lease."""
         if isinstance(self.leases, Unseen):
             return self.leases
-        found = [each for each in self.leases if each.key == _KUBE_SCHEDULER]
+        found = [each for each in self.leases if each.key == IN_PLACE]
         if not found and self.unseen_lease is not None:
             return self.unseen_lease
         return any(each.is_alive and not each.is_stellwerk for each in found)
@@ -122,8 +126,8 @@ class Installation:
         for pod in self._pod_specs():
             arguments = [str(each) for each in _container(pod).get("args") or ()]
             given = dict(each.partition("=")[::2] for each in arguments)
-            namespace = given.get("--leader-elect-resource-namespace", _KUBE_SCHEDULER[0])
-            return namespace, given.get("--leader-elect-resource-name", _KUBE_SCHEDULER[1])
+            namespace = given.get("--leader-elect-resource-namespace", IN_PLACE[0])
+            return namespace, given.get("--leader-elect-resource-name", IN_PLACE[1])
         return "stellwerk", "stellwerk"
 
     @property
@@ -164,9 +168,9 @@ async def read_installation(survey: Survey) -> Installation:
     pods: Sequence[JsonObject] | Unseen = listed
     if not isinstance(listed, Unseen):
         pods = [each for each in listed if _is_operator(each["spec"])]
-        # Static pods of a control plane have the names of their nodes.
+        # Static pods of a control plane (manifests/static-pod).
         static = await survey.list(
-            "/api/v1/namespaces/kube-system/pods?labelSelector=app.kubernetes.io%2Fname%3Dstellwerk"
+            "/api/v1/namespaces/kube-system/pods?labelSelector=component%3Dstellwerk"
         )
         if not isinstance(static, Unseen) and survey.namespace != "kube-system":
             pods += [each for each in static if _is_operator(each["spec"])]
@@ -467,9 +471,9 @@ def _unscheduled(pod: JsonObject, installed: Installation) -> Finding:
         check="operator",
         state="failed",
         what=what,
-        remedy="from any machine, `stellwerk run --kubeconfig FILE` with an administrator's "
-        "kubeconfig and the lease of the pods' arguments, until they run; or start "
-        "kube-scheduler",
+        remedy="from any machine, `stellwerk run --leader-elect --kubeconfig FILE` with an "
+        "administrator's kubeconfig and the lease of the pods' arguments, until they run "
+        "(docs/operations.md, Where it is the only scheduler); or start kube-scheduler",
     )
 
 
@@ -531,7 +535,7 @@ async def _read_leases(survey: Survey) -> tuple[Sequence[HeldLease] | Unseen, Un
             HeldLease(
                 *_key(each),
                 holder,
-                is_stellwerk=_is_ours(each),
+                is_stellwerk=_is_ours(Lease.of(each), survey),
                 is_alive=bool(holder) and (is_local or renewed or each not in old),
                 is_local=is_local,
             )
@@ -539,33 +543,27 @@ async def _read_leases(survey: Survey) -> tuple[Sequence[HeldLease] | Unseen, Un
     return leases, other
 
 
-def _is_ours(lease: JsonObject) -> bool:
-    """Whether Stellwerk wrote the lease last.
-
-    kube-scheduler keeps the annotations of a Stellwerk before it, so that who renewed the lease
-    says more. An API server keeps that; a lease that was written whole may not have it.
-    """
-    metadata = lease["metadata"]
-    for each in metadata.get("managedFields") or ():
-        if "f:renewTime" in ((each.get("fieldsV1") or {}).get("f:spec") or {}):
-            return str(each.get("manager")).startswith(_MANAGER)
-    annotations = metadata.get("annotations") or {}
-    return bool({PUBLIC_KEY_ANNOTATION, URL_ANNOTATION} & annotations.keys())
+def _is_ours(lease: Lease, survey: Survey) -> bool:
+    """Whether the holder is a Stellwerk; one of an older release says so less clearly."""
+    if is_of_stellwerk(lease) or local_url(lease, survey.client.server) is not None:
+        return True
+    metadata = lease.obj["metadata"]
+    is_own = metadata["namespace"] == survey.namespace
+    return is_own and PUBLIC_KEY_ANNOTATION in (metadata.get("annotations") or {})
 
 
 async def _lease_objects(survey: Survey) -> tuple[Sequence[JsonObject] | Unseen, Unseen | None]:
-    group = "/apis/coordination.k8s.io/v1"
-    namespace = quote(survey.namespace, safe="")
-    own = await survey.list(f"{group}/namespaces/{namespace}/leases")
+    path = leases_path(survey.namespace)
+    own = await survey.list(path)
     if isinstance(own, Unseen):
         # Readers of explanations may get the one lease, and list none.
-        one = await survey.get(f"{group}/namespaces/{namespace}/leases/stellwerk")
+        one = await survey.get(f"{path}/stellwerk")
         if not isinstance(one, Unseen):
             own = [one]
         elif one.absent:
             own = []
-    namespace, name = _KUBE_SCHEDULER
-    other = await survey.get(f"{group}/namespaces/{namespace}/leases/{name}")
+    namespace, name = IN_PLACE
+    other = await survey.get(f"{leases_path(namespace)}/{name}")
     if isinstance(other, Unseen):
         return own, None if other.absent else other
     return (own if isinstance(own, Unseen) else [*own, other]), None
