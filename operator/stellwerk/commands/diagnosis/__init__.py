@@ -1,1 +1,1 @@
-"""What `stellwerk doctor` looks at, and the support bundle that it writes."""
+"""The checks of `stellwerk doctor`, and the support bundle that it writes."""

@@ -112,7 +112,7 @@ def dump_line(line: str) -> str:
 
 
 def log_line(line: str, known: Collection[str]) -> str:
-    """What may be shown of a line of the operator's log.
+    """Return a line of the operator's log with the parts that may be shown.
 
     Args:
         line: in either of the operator's formats, or of a traceback.

@@ -1,4 +1,4 @@
-"""What the API shows of an installation, read once and never written.
+"""Reads of the objects of an installation, made once and without a write.
 
 The checks of `commands.diagnosis` share one `Survey`, so that no list is read twice. Invariant: it
 sends GET, and POST for access reviews alone; a refused read is an `Unseen` that names the missing
