@@ -439,7 +439,9 @@ def _server(
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
         routes=[
-            *ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+            *ExplanationRoutes(
+                operator.explanations, lambda: leadership.standing_by_for, operator.debugger
+            ).table,
             *log_level_routes(),
         ],
         guard=guard,
