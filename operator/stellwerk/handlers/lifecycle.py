@@ -324,6 +324,16 @@ class _Seldom(logging.Filter):
         return True
 
 
+def _is_no_request_for_a_pause(record: logging.LogRecord) -> bool:
+    """Drop kopf's line, an error in its eyes, for a 429: it keeps the pause that was asked for.
+
+    A server asks for one while it makes the storage of a kind that was defined a moment ago. What
+    lasts is reported by the fast lane.
+    """
+    text = record.getMessage()
+    return not ("will retry" in text and "APITooManyRequestsError" in text)
+
+
 def _quieten_kopf() -> None:
     """Leave out of kopf's log what does not help a user of the operator."""
     # Otherwise it logs every single event, where it handles them itself.
@@ -333,6 +343,7 @@ def _quieten_kopf() -> None:
     # In an outage every attempt of every kind is an error.
     watching = logging.getLogger("kopf._cogs.clients.watching")
     if not any(isinstance(present, _Seldom) for present in watching.filters):
+        watching.addFilter(_is_no_request_for_a_pause)
         watching.addFilter(_Seldom())
 
 
