@@ -1,4 +1,4 @@
-"""What a start writes to the log where the API server is an odd one, or has just been told a kind."""
+"""What a start writes to the log where the API server streams no lists, or makes a kind."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -571,9 +571,7 @@ class WatchStream:
                 if event_type == "BOOKMARK":
                     return _listed_version(act, obj)
                 if event_type == "ERROR":
-                    if not count:  # as from etcd 3.4, behind a status 200
-                        raise StreamRefused(_status_text(obj))
-                    raise WatchError(f"an error in the stream: {obj!r:.500}")
+                    raise _list_error(obj, is_first=not count)
                 if event_type not in _EVENT_TYPES:
                     raise NotAList(act, f"the answer is no event but {event!r:.80}")
                 if isinstance(obj, dict) and obj.get("kind", kind) != kind:
@@ -744,6 +742,16 @@ def _taken_apart(event: object) -> tuple[Any, Any]:
         return None, None
     event_type = event.get("type")
     return event_type if isinstance(event_type, str) else None, event.get("object")
+
+
+def _list_error(obj: object, *, is_first: bool) -> SchedulerError:
+    """The error for an ERROR event in a list; in place of its first object it is a refusal.
+
+    A server on etcd 3.4 refuses so, behind a status 200.
+    """
+    if is_first:
+        return StreamRefused(_status_text(obj))
+    return WatchError(f"an error in the stream: {obj!r:.500}")
 
 
 def _status_text(obj: object) -> str:
