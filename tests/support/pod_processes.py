@@ -2,7 +2,8 @@
 
 For each pod of Stellwerk that a hollow node runs, `stellwerk` is started with the arguments of the
 pod's container and a token of its service account, asked to end when the pod goes, and started
-again when it ends unasked. Invariant: no process is left when the context ends.
+again when it ends unasked. A pod of the chart's hook (`stellwerk leave`) ends with its process's
+status. Invariant: no process is left when the context ends.
 """
 
 import asyncio
@@ -17,6 +18,12 @@ from tests.support.rights import NAMESPACE, token_of, with_token
 
 _PAUSE_SECONDS = 0.05
 _END_SECONDS = 30.0
+_RUN_SECONDS = "stellwerk.dev/run-seconds"
+_END_NOW = "stellwerk.dev/end-now"
+_EXIT_CODE = "stellwerk.dev/exit-code"
+"""Of a pod that crashes: nothing runs in its place."""
+_WITHOUT_END = {"metadata": {"annotations": {_RUN_SECONDS: "600"}}}
+"""Of a hook's pod: its process says when it ends."""
 
 
 class PodProcesses:
@@ -30,6 +37,8 @@ class PodProcesses:
         self._cluster = cluster
         self._directory = directory
         self._endings: set[asyncio.Task[None]] = set()
+        self._hooks: dict[str, AnyProcess] = {}
+        """The processes of hooks, by the uids of their pods."""
 
     async def run(self) -> None:
         """Follow the pods until cancelled."""
@@ -43,11 +52,13 @@ class PodProcesses:
                 process = self.running.get(name)
                 if process is None or process.returncode is not None:
                     self.running[name] = await self._start(pod)
+            await self._follow_hooks()
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def end(self) -> None:
         """Ask all processes to end, and wait for them."""
-        await asyncio.gather(*map(self._end, self.running.values()), *self._endings)
+        hooks = [each for each in self._hooks.values() if each.returncode is None]
+        await asyncio.gather(*map(self._end, [*self.running.values(), *hooks]), *self._endings)
         self.running.clear()
 
     def log(self) -> str:
@@ -63,7 +74,23 @@ class PodProcesses:
             and not pod["metadata"].get("deletionTimestamp")
             # Others than the operator's, such as that of `helm test`, are the hollow node's.
             and "run" in pod["spec"]["containers"][0].get("args", [])
+            and _EXIT_CODE not in (pod["metadata"].get("annotations") or {})
         ]
+
+    async def _follow_hooks(self) -> None:
+        kind = self._cluster.api.kinds.resource("pods")
+        for pod in [*self._cluster.api.all("pods", NAMESPACE)]:
+            if "leave" not in pod["spec"]["containers"][0].get("args", []):
+                continue
+            key, uid = (NAMESPACE, pod["metadata"]["name"]), pod["metadata"]["uid"]
+            phase, annotations = pod["status"].get("phase"), pod["metadata"]["annotations"]
+            if phase == "Pending" and annotations[_RUN_SECONDS] != "600":
+                self._cluster.api.patch(kind, key, _WITHOUT_END)
+            elif phase == "Running" and uid not in self._hooks:
+                self._hooks[uid] = await self._start(pod)
+            elif phase == "Running" and (code := self._hooks[uid].returncode) is not None:
+                ended = {"metadata": {"annotations": {_END_NOW: str(code)}}}
+                self._cluster.api.patch(kind, key, ended)
 
     async def _start(self, pod: JsonObject) -> AnyProcess:
         name = pod["metadata"]["name"]

@@ -33,6 +33,8 @@ PUBLIC_KEY_ANNOTATION: Final = "scheduling.stellwerk.dev/public-key"
 """The fingerprint of the key with which the holder's port answers."""
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
+_RELEASED_SECONDS: Final = 1
+"""The duration that a released lease has (`release`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,11 @@ class LeaseRecord:
             "renewTime": self.renew_time,
             "leaseTransitions": self.lease_transitions,
         }
+
+    def released(self, now: datetime) -> LeaseRecord:
+        """Return the record by which the lease is free for the next candidate."""
+        moment = micro_time(now)
+        return LeaseRecord("", _RELEASED_SECONDS, moment, moment, self.lease_transitions)
 
 
 @dataclass(frozen=True, slots=True)

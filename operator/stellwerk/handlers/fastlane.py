@@ -485,9 +485,10 @@ class WatchStream:
         metrics: Metrics,
         on_refused: Callable[[str, str], None] = lambda _plural, _reason: None,
     ) -> None:
-        """Know nothing of the kind; `on_refused` is told of a list that was not streamed, and why.
+        """Know nothing of the kind.
 
-        It is told once the list was read by pages: the server is not away.
+        `on_refused` gets the plural of a list that was not streamed, and why, once the list was
+        read by pages: only then is it known that the server is not away.
         """
         self._delivery = delivery
         self._client = client
