@@ -37,12 +37,13 @@ class PodProcesses:
         self._cluster = cluster
         self._directory = directory
         self._endings: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self._hooks: dict[str, AnyProcess] = {}
         """The processes of hooks, by the uids of their pods."""
 
     async def run(self) -> None:
-        """Follow the pods until cancelled."""
-        while True:
+        """Follow the pods until the end; a process that is being started then is not left."""
+        while not self._is_over:
             pods = {pod["metadata"]["name"]: pod for pod in self._pods()}
             for name in [*self.running]:
                 if name not in pods:
@@ -55,8 +56,12 @@ class PodProcesses:
             await self._follow_hooks()
             await asyncio.sleep(_PAUSE_SECONDS)
 
+    def stop(self) -> None:
+        """Have `run` return."""
+        self._is_over = True
+
     async def end(self) -> None:
-        """Ask all processes to end, and wait for them."""
+        """Ask all processes to end, and wait for them; `run` has returned."""
         hooks = [each for each in self._hooks.values() if each.returncode is None]
         await asyncio.gather(*map(self._end, [*self.running.values(), *hooks]), *self._endings)
         self.running.clear()
@@ -128,8 +133,7 @@ async def pod_processes(cluster: EmbeddedCluster, directory: Path) -> AsyncItera
     try:
         yield processes
     finally:
-        following.cancel()
+        processes.stop()
         await asyncio.wait({following})
         await processes.end()
-    if not following.cancelled():
-        following.result()
+    following.result()
