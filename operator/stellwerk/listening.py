@@ -72,7 +72,7 @@ MAX_FREE_DESCRIPTORS: Final = 128
 _FREE_SHARE: Final = 8
 """An eighth of the descriptors is kept."""
 _ENOUGH_DESCRIPTORS: Final = 4096
-"""With so many a port cannot use them up within its limits, and nobody counts."""
+"""With so many, a port cannot use them up within its limits, and they are not counted."""
 _DESCRIPTORS: Final = ("/proc/self/fd", "/dev/fd")
 _IPV6_PREFIX: Final = 64
 """A machine has all addresses below one."""

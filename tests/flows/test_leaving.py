@@ -124,7 +124,7 @@ LEASES, LEASE = "leases.coordination.k8s.io", ("stellwerk", "stellwerk")
 @cache
 def _templated() -> bytes:
     """The chart's objects with its hooks, as JSON."""
-    shown = [helm(), "template", "stellwerk", CHART, "-n", "stellwerk", "--skip-tests"]
+    shown = [str(helm()), "template", "stellwerk", str(CHART), "-n", "stellwerk", "--skip-tests"]
     text = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
     return orjson.dumps([each for each in yaml.safe_load_all(text) if each is not None])
 
