@@ -42,6 +42,7 @@ FILES = "Install by files"
 HELM = "Install with Helm"
 ALONE = "Where it is the only scheduler"
 UPGRADE = "Upgrade and downgrade"
+BROKEN = "Upgrade from a broken installation"
 UNINSTALL = "Uninstall"
 DUMP = "Reading a dump"
 ADDED_FIELD = "percentageOfNodesToScore"
@@ -175,8 +176,26 @@ def previous_release(directory: Path) -> None:
     deployment.write_text(deployment.read_text().replace(image, "image: stellwerk:0.0.9"))
 
 
+CRASHES = {"stellwerk.dev/run-seconds": "0", "stellwerk.dev/exit-code": "1"}
+"""Annotations by which the containers of hollow pods end as soon as they have started."""
+
+
+def broken_release(directory: Path) -> None:
+    """A clone of an older release whose pods crash, by files and as a chart."""
+    previous_release(directory)
+    deployment = directory / "manifests" / "20-deployment.yaml"
+    manifest = yaml.safe_load(deployment.read_text())
+    manifest["spec"]["template"]["metadata"]["annotations"] = CRASHES
+    deployment.write_text(yaml.safe_dump(manifest))
+    shutil.copytree(ROOT / "charts", directory / "charts")
+    values = directory / "charts" / "stellwerk" / "values.yaml"
+    text = values.read_text()
+    assert "podAnnotations: {}" in text
+    values.write_text(text.replace("podAnnotations: {}", f"podAnnotations: {CRASHES}"))
+
+
 def test_every_section_with_commands_is_known() -> None:
-    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, ALONE, UPGRADE, UNINSTALL, DUMP}
+    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, ALONE, UPGRADE, BROKEN, UNINSTALL, DUMP}
 
 
 async def test_a_newcomer_can_follow_the_walk_through(tmp_path: Path) -> None:
@@ -326,6 +345,13 @@ async def test_the_definition_changes_up_and_down_under_a_running_operator(tmp_p
         overlay = tmp_path / "mine" / "kustomization.yaml"
         overlay.write_text(overlay.read_text().replace("../manifests", "../previous/manifests"))
         await prepared.take(UPGRADE)
+
+
+@pytest.mark.long
+async def test_an_installation_whose_pods_crash_is_upgraded(tmp_path: Path) -> None:
+    broken_release(tmp_path / "broken")
+    async with site(tmp_path) as prepared:
+        await prepared.take(BROKEN)
 
 
 @pytest.mark.slow

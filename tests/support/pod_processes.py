@@ -3,7 +3,8 @@
 For each pod of Stellwerk that a hollow node runs, `stellwerk` is started with the arguments and the
 environment of the pod's container and a token of its service account, asked to end when the pod
 goes, and started again when it ends unasked. A static pod is started from its file, with the
-kubeconfig that its arguments name. Invariant: no process is left when the context ends.
+kubeconfig that its arguments name. A pod of the chart's hook (`stellwerk leave`) ends with its
+process's status. Invariant: no process is left when the context ends.
 """
 
 import asyncio
@@ -28,6 +29,12 @@ USERS = {
 _OF_A_FILE = {"kubernetes.io/config.mirror": "1", "kubernetes.io/config.source": "file"}
 _PAUSE_SECONDS = 0.05
 _END_SECONDS = 30.0
+_RUN_SECONDS = "stellwerk.dev/run-seconds"
+_END_NOW = "stellwerk.dev/end-now"
+_EXIT_CODE = "stellwerk.dev/exit-code"
+"""Of a pod that crashes: nothing runs in its place."""
+_WITHOUT_END = {"metadata": {"annotations": {_RUN_SECONDS: "600"}}}
+"""Of a hook's pod: its process says when it ends."""
 
 
 class PodProcesses:
@@ -41,10 +48,13 @@ class PodProcesses:
         self._cluster = cluster
         self._directory = directory
         self._endings: set[asyncio.Task[None]] = set()
+        self._is_over = False
+        self._hooks: dict[str, AnyProcess] = {}
+        """The processes of hooks, by the uids of their pods."""
 
     async def run(self) -> None:
-        """Follow the pods until cancelled."""
-        while True:
+        """Follow the pods until the end; a process that is being started then is not left."""
+        while not self._is_over:
             pods = {pod["metadata"]["name"]: pod for pod in self._pods()}
             for name in [*self.running]:
                 if name not in pods:
@@ -54,11 +64,17 @@ class PodProcesses:
                 process = self.running.get(name)
                 if process is None or process.returncode is not None:
                     self.running[name] = await self._start(pod)
+            await self._follow_hooks()
             await asyncio.sleep(_PAUSE_SECONDS)
 
+    def stop(self) -> None:
+        """Have `run` return."""
+        self._is_over = True
+
     async def end(self) -> None:
-        """Ask all processes to end, and wait for them."""
-        await asyncio.gather(*map(self._end, self.running.values()), *self._endings)
+        """Ask all processes to end, and wait for them; `run` has returned."""
+        hooks = [each for each in self._hooks.values() if each.returncode is None]
+        await asyncio.gather(*map(self._end, [*self.running.values(), *hooks]), *self._endings)
         self.running.clear()
 
     def log(self) -> str:
@@ -90,7 +106,24 @@ class PodProcesses:
             and not pod["metadata"].get("deletionTimestamp")
             # Others than the operator's, such as that of `helm test`, are the hollow node's.
             and pod["spec"]["containers"][0].get("args", [])[:1] == ["run"]
+            and _EXIT_CODE not in (pod["metadata"].get("annotations") or {})
         ]
+
+    async def _follow_hooks(self) -> None:
+        kind = self._cluster.api.kinds.resource("pods")
+        for pod in [*self._cluster.api.all("pods")]:
+            if "leave" not in pod["spec"]["containers"][0].get("args", []):
+                continue
+            metadata = pod["metadata"]
+            key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
+            phase, annotations = pod["status"].get("phase"), pod["metadata"]["annotations"]
+            if phase == "Pending" and annotations[_RUN_SECONDS] != "600":
+                self._cluster.api.patch(kind, key, _WITHOUT_END)
+            elif phase == "Running" and uid not in self._hooks:
+                self._hooks[uid] = await self._start(pod)
+            elif phase == "Running" and (code := self._hooks[uid].returncode) is not None:
+                ended = {"metadata": {"annotations": {_END_NOW: str(code)}}}
+                self._cluster.api.patch(kind, key, ended)
 
     async def _start(self, pod: JsonObject) -> AnyProcess:
         name = pod["metadata"]["name"]
@@ -166,8 +199,7 @@ async def pod_processes(cluster: EmbeddedCluster, directory: Path) -> AsyncItera
     try:
         yield processes
     finally:
-        following.cancel()
+        processes.stop()
         await asyncio.wait({following})
         await processes.end()
-    if not following.cancelled():
-        following.result()
+    following.result()

@@ -41,6 +41,8 @@ Stellwerk take a lease and leave what stands there, so that other annotations al
 _OWN: Final = frozenset({PUBLIC_KEY_ANNOTATION, POD_ANNOTATION, HOLDER_ANNOTATION})
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
+_RELEASED_SECONDS: Final = 1
+"""The duration that a released lease has (`release`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class LeaseRecord:
             "renewTime": self.renew_time,
             "leaseTransitions": self.lease_transitions,
         }
+
+    def released(self, now: datetime) -> LeaseRecord:
+        """Return the record by which the lease is free for the next candidate."""
+        moment = micro_time(now)
+        return LeaseRecord("", _RELEASED_SECONDS, moment, moment, self.lease_transitions)
 
 
 @dataclass(frozen=True, slots=True)
