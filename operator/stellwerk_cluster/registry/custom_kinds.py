@@ -22,6 +22,7 @@ from stellwerk_cluster.apimachinery.structural import (
     list_type_errors,
     prune,
     validate,
+    validate_update,
     with_defaults,
 )
 from stellwerk_cluster.validation.embedded_objects import embedded_errors
@@ -100,15 +101,11 @@ class CustomKinds:
         schema = self._claimed_schema(kind, body) if as_given else self._version(kind).schema
         unknown: list[str] = []
         metadata, unknown_metadata = decode("ObjectMeta", body.get("metadata") or {})
-        content = {
-            name: value
-            for name, value in body.items()
-            if name not in ("kind", "apiVersion", "metadata")
-        }
         if schema is None:
-            return {"metadata": metadata, **content}, []
-        pruned = with_defaults(prune(content, schema, "", unknown), schema)
-        return {"metadata": metadata, **pruned}, [
+            return {"metadata": metadata, **_content(body)}, []
+        pruned = with_defaults(prune(_content(body), schema, "", unknown), schema)
+        # A default can name metadata, which the object has anyway.
+        return {"metadata": metadata, **_content(pruned)}, [
             *(f"metadata.{path}" for path in unknown_metadata),
             *unknown,
         ]
@@ -215,35 +212,42 @@ def _strategy(schema: JsonObject) -> KindStrategy:
         return [*errors, *rules.validate(obj, old)]
 
     def errors_of(obj: JsonObject) -> list[FieldError]:
-        return with_rules(_content_errors(obj, schema), obj, None)
+        errors = [
+            *validate(obj, schema, ""),
+            *embedded_errors(_content(obj), schema, ""),
+            *list_type_errors(obj, schema, ""),
+        ]
+        return with_rules(errors, obj, None)
 
     def update_errors(new: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
-        find = _status_errors if subresource == "status" else _content_errors
-        return with_rules(find(new, schema), new, old)
+        if subresource == "status":
+            errors = _status_errors(new, old, schema)
+        else:
+            errors = validate_update(new, old, schema, "")
+            errors += embedded_errors(_content(new), schema, "")
+        # An object whose lists had a key twice before may go on so.
+        if not any(list_type_errors(old, schema, "")):
+            errors += list_type_errors(new, schema, "")
+        return with_rules(errors, new, old)
 
     return KindStrategy(validate=errors_of, validate_update=update_errors)
 
 
-def _content_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
-    content = {
+def _content(obj: JsonObject) -> JsonObject:
+    """What an object has besides the fields that every object has."""
+    return {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }
-    return [
-        *validate(content, schema, ""),
-        *embedded_errors(content, schema, ""),
-        *list_type_errors(content, schema, ""),
-    ]
 
 
-def _status_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
+def _status_errors(new: JsonObject, old: JsonObject, schema: JsonObject) -> list[FieldError]:
     """The errors of the status; the texts name its fields from there."""
     part = (schema.get("properties") or EMPTY).get("status")
-    if part is None or "status" not in obj:
+    if part is None or "status" not in new:
         return []
-    errors = [*validate(obj["status"], part, ""), *list_type_errors(obj["status"], part, "")]
     return [
         error
         if error.field == UNNAMED
         else replace(error, field=f"status.{error.field}" if error.field else "status")
-        for error in errors
+        for error in validate_update(new["status"], old.get("status"), part, "")
     ]
