@@ -204,15 +204,45 @@ def _validate(
     value: JsonValue, schema: JsonObject, path: str, old: JsonValue | object
 ) -> list[FieldError]:
     errors = list(_errors_of(value, schema, path, old))
-    if errors and old is not _UNCORRELATED and _is_equal(value, old):
+    if errors and old is not _UNCORRELATED and _is_unchanged(value, old, schema):
         return []
     return errors
 
 
-def _is_equal(one: JsonValue, other: JsonValue | object) -> bool:
-    """Whether two values are written alike: 1, 1.0 and true are three values."""
-    option = orjson.OPT_SORT_KEYS
-    return orjson.dumps(one, option=option) == orjson.dumps(other, option=option)
+def _is_unchanged(value: JsonValue, old: JsonValue | object, schema: JsonObject) -> bool:
+    """Whether a value is what it was, as far as the schema lets its parts be compared.
+
+    An object with fields that the schema does not know counts as changed
+    (`CorrelatedObject.CachedDeepEqual`, v1.36). A list of type map may have changed its order.
+    """
+    if isinstance(value, dict) and isinstance(old, dict):
+        if value.keys() != old.keys():
+            return False
+        return all(
+            (part := _field_schema(schema, name)) is not None
+            and _is_unchanged(item, old[name], part)
+            for name, item in value.items()
+        )
+    if isinstance(value, list) and isinstance(old, list) and value and _is_keyed(schema):
+        before, keys = _by_key(old, schema), schema.get("x-kubernetes-list-map-keys") or ()
+        items = schema.get("items") or EMPTY
+        return len(value) == len(old) and all(
+            isinstance(item, dict)
+            and _is_unchanged(item, before.get(_key_of(item, keys), _UNCORRELATED), items)
+            for item in value
+        )
+    # 1, 1.0 and true are three values.
+    return old is not _UNCORRELATED and orjson.dumps(value) == orjson.dumps(old)
+
+
+def _is_keyed(schema: JsonObject) -> bool:
+    return bool(schema.get("x-kubernetes-list-type") == "map")
+
+
+def _by_key(value: list[JsonValue], schema: JsonObject) -> dict[bytes, JsonValue]:
+    """The elements of a list of type map by their keys."""
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    return {_key_of(each, keys): each for each in value if isinstance(each, dict)}
 
 
 def _errors_of(
@@ -381,9 +411,7 @@ def _item_errors(
 ) -> Iterator[FieldError]:
     items = schema.get("items") or EMPTY
     keys = schema.get("x-kubernetes-list-map-keys") or ()
-    before: dict[bytes, JsonValue] = {}
-    if schema.get("x-kubernetes-list-type") == "map" and isinstance(old, list):
-        before = {_key_of(each, keys): each for each in old if isinstance(each, dict)}
+    before = _by_key(old, schema) if _is_keyed(schema) and isinstance(old, list) else {}
     for position, item in enumerate(value):
         key = _key_of(item, keys) if before and isinstance(item, dict) else b""
         yield from _validate(item, items, f"{path}[{position}]", before.get(key, _UNCORRELATED))

@@ -11,6 +11,7 @@ from stellwerk_cluster.apiserver import openapi_protobuf
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.served_cluster import send, send_for_headers, served
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 SENT = {"Content-Type": protobuf.MEDIA_TYPE}
 ASKED = {"Accept": protobuf.MEDIA_TYPE}
@@ -94,17 +95,14 @@ def test_a_list_is_answered_as_protobuf_to_who_names_it_first(url: str) -> None:
     [
         pytest.param("/api/v1/nodes?watch=true&timeoutSeconds=1", EITHER, 200, id="a watch"),
         pytest.param("/api/v1/nodes?watch=true&timeoutSeconds=1", ASKED, 406, id="only that"),
-        pytest.param(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", EITHER, 200, id="definitions"
-        ),
-        pytest.param(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ASKED, 406, id="only those"
-        ),
+        pytest.param("/apis/lab.example/v1/cogs", EITHER, 200, id="custom objects"),
+        pytest.param("/apis/lab.example/v1/cogs", ASKED, 406, id="only those"),
     ],
 )
 def test_what_has_no_protobuf_is_json_or_not_acceptable(
     url: str, path: str, accept: dict[str, str], expected: int
 ) -> None:
+    send(url, "POST", DEFINITIONS, json.dumps(definition("cog")).encode())
     status, _answer, headers = send_for_headers(url, "GET", path, None, accept)
     assert (status, headers["Content-Type"]) == (expected, "application/json")
 
@@ -157,9 +155,23 @@ def test_a_body_beyond_all_limits_is_refused_with_a_status(url: str) -> None:
     assert (status, json.loads(answer)["reason"]) == (413, "RequestEntityTooLarge")
 
 
-def test_a_definition_in_protobuf_is_an_unsupported_media_type(url: str) -> None:
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert send(url, "POST", path, b"k8s\0", SENT)[0] == 415
+def test_a_definition_is_created_and_read_as_protobuf(url: str) -> None:
+    body = protobuf.write_body("CustomResourceDefinition", definition("axle"))
+    status, answer = send(url, "POST", DEFINITIONS, body, SENT | EITHER)
+    created = protobuf.read_message("CustomResourceDefinition", protobuf.open_envelope(answer).raw)
+    assert (status, created["spec"]["scope"]) == (201, "Cluster")
+    stored = json.loads(send(url, "GET", f"{DEFINITIONS}/axles.lab.example")[1])
+    [version] = stored["spec"]["versions"]
+    assert version["schema"] == definition("axle")["spec"]["versions"][0]["schema"]
+    axle = {"metadata": {"name": "a"}, "spec": {"kept": [{"x": 1}]}}
+    path = "/apis/lab.example/v1/axles"
+    assert send(url, "POST", path, json.dumps(axle).encode())[0] == 201
+    assert json.loads(send(url, "GET", f"{path}/a")[1])["spec"] == axle["spec"]
+
+
+def test_a_custom_object_in_protobuf_is_an_unsupported_media_type(url: str) -> None:
+    send(url, "POST", DEFINITIONS, json.dumps(definition("cog")).encode())
+    assert send(url, "POST", "/apis/lab.example/v1/cogs", b"k8s\0", SENT)[0] == 415
 
 
 def test_a_token_is_as_long_as_it_is_asked_for_and_no_shorter_than_ten_minutes(url: str) -> None:
@@ -194,8 +206,7 @@ def test_an_autoscaler_is_one_object_in_two_versions(url: str) -> None:
 
 
 def test_openapi_2_says_in_protobuf_what_it_says_in_json(url: str) -> None:
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert send(url, "POST", crds, json.dumps(definition("gear")).encode())[0] == 201
+    assert send(url, "POST", DEFINITIONS, json.dumps(definition("gear")).encode())[0] == 201
     document = json.loads(send(url, "GET", "/openapi/v2", None, {"Accept": "application/json"})[1])
     _status, answer, headers = send_for_headers(
         url, "GET", "/openapi/v2", None, {"Accept": OPENAPI}
