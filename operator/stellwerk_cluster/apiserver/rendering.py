@@ -120,13 +120,18 @@ PLAIN: Final = ResponseFormat()
 
 
 def negotiate(
-    accept: str, kind: ResourceKind | None = None, *, streams: bool = False, watch: bool = False
+    accept: str,
+    kind: ResourceKind | None = None,
+    *,
+    streams: bool = False,
+    watch: bool = False,
+    tables: bool = True,
 ) -> ResponseFormat:
     """The best form of an Accept header; protobuf only if the kind has a message.
 
     As in kube-apiserver, its router looks at the media types alone, and at those of built-in kinds
     only; what passes it is refused by its parameters, in other words. `streams`: lists and watches
-    are served under the path; `watch`: a watch is asked for.
+    are served under the path; `watch`: a watch is asked for; `tables`: the answer has columns.
 
     Raises:
         StatusError: nothing in it can be produced (406).
@@ -137,7 +142,7 @@ def negotiate(
     if kind is None or not kind.custom:
         _check_routed(clauses, f"{_AVAILABLE}, {_STREAMS}" if streams else _AVAILABLE)
     for media_type, named in clauses:
-        if not _is_known(named):
+        if not _is_known(named) or (named.get("as") == "Table" and not tables):
             continue
         transform, version = named.get("as", ""), named.get("v", "v1")
         if media_type in (JSON, *_ANY):

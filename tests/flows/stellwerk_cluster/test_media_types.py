@@ -107,6 +107,89 @@ def test_what_has_no_protobuf_is_json_or_not_acceptable(
     assert (status, headers["Content-Type"]) == (expected, "application/json")
 
 
+REVIEW = b'{"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}'
+REVIEWS = "/apis/authorization.k8s.io/v1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param(f"{REVIEWS}/selfsubjectaccessreviews", REVIEW, id="a review of rights"),
+        pytest.param(
+            f"{REVIEWS}/selfsubjectrulesreviews", b'{"spec": {"namespace": "x"}}', id="rules"
+        ),
+        pytest.param(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews", b"{}", id="a review of a user"
+        ),
+        pytest.param(f"{PODS}/x/eviction", b'{"metadata": {"name": "x"}}', id="an eviction"),
+        pytest.param(f"{PODS}/x/binding", b"{}", id="a binding of a pod"),
+        pytest.param("/api/v1/namespaces/default/bindings", b"{}", id="a binding"),
+        pytest.param("/api/v1/namespaces/default/serviceaccounts/x/token", b"{}", id="a token"),
+    ],
+)
+def test_what_can_only_be_created_has_no_table(url: str, path: str, body: bytes) -> None:
+    status, answer = send(url, "POST", path, body, {"Accept": TABLE})
+    assert (status, json.loads(answer)["message"]) == (
+        406,
+        (
+            "only the following media types are accepted: application/json, application/yaml, "
+            "application/vnd.kubernetes.protobuf"
+        ),
+    )
+
+
+def test_a_review_is_answered_in_the_form_that_is_asked_for(url: str) -> None:
+    path = f"{REVIEWS}/selfsubjectaccessreviews"
+    _status, answer = send(url, "POST", path, REVIEW, {"Accept": f"{TABLE},application/json"})
+    assert json.loads(answer)["status"]["allowed"] is True
+    metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    status, answer = send(url, "POST", path, REVIEW, {"Accept": metadata})
+    assert (status, json.loads(answer)["kind"]) == (201, "PartialObjectMetadata")
+    status, answer = send(url, "POST", path, REVIEW, ASKED)
+    review = protobuf.read_message("SelfSubjectAccessReview", protobuf.open_envelope(answer).raw)
+    assert (status, review["status"]["allowed"]) == (201, True)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "why"),
+    [
+        pytest.param("invalid", 'time: invalid duration "invalid"', id="a word"),
+        pytest.param("10", 'time: missing unit in duration "10"', id="no unit"),
+        pytest.param("1s5", 'time: missing unit in duration "1s5"', id="no unit at the end"),
+        pytest.param("5d", 'time: unknown unit "d" in duration "5d"', id="days"),
+        pytest.param("-", 'time: invalid duration "-"', id="a sign alone"),
+        pytest.param(".s", 'time: invalid duration ".s"', id="a point alone"),
+        pytest.param("9999999999h", 'time: invalid duration "9999999999h"', id="too long"),
+        pytest.param("9" * 5000 + "s", "time: invalid duration", id="endless"),
+        pytest.param("%22%C3%A9", r'time: invalid duration "\"\xc3\xa9"', id="quoted"),
+    ],
+)
+def test_a_timeout_that_is_no_duration_is_refused(url: str, timeout: str, why: str) -> None:
+    for method, path in (
+        ("GET", "/api/v1/nodes"),
+        ("GET", "/version"),
+        ("POST", PODS),
+        ("DELETE", f"{PODS}/x"),
+        ("GET", "/api/v1/namespaces/watch/pods"),
+    ):
+        status, answer = send(url, method, f"{path}?timeout={timeout}")
+        assert status == 400, (method, path)
+        message = json.loads(answer)["message"]
+        assert message.startswith(f"invalid timeout specified in the request URL - {why}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("timeout=", "timeout=0", "timeout=1.5h30m", "timeout=-3s", "timeout=%2B2us"),
+        *("watch=true&timeoutSeconds=1&timeout=invalid",),
+    ],
+)
+def test_a_timeout_that_is_a_duration_is_taken_and_none_of_a_watch(url: str, query: str) -> None:
+    assert send(url, "GET", f"/api/v1/nodes?{query}")[0] == 200
+
+
 MALFORMED = {
     "no envelope": b"{}",
     "empty": b"",
