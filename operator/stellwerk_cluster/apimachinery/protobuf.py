@@ -16,6 +16,7 @@ import orjson
 from google.protobuf.message import DecodeError as WireError
 
 from stellwerk_cluster.apimachinery.decoder import SCHEMA_ALTERNATIVES
+from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.messages import map_value, message_class, wire_fields
 from stellwerk_cluster.apimachinery.objects import parse_timestamp
 from stellwerk_cluster.apimachinery.scalars import whole_number
@@ -263,7 +264,7 @@ def _write_quantity(message: _Made, value: str) -> None:
 
 def _write_raw(message: _Made, value: JsonValue) -> None:
     if value is not None:
-        message.raw = orjson.dumps(value)
+        message.raw = go_json(value)
 
 
 def _write_alternative(message: _Made, value: JsonValue) -> None:

@@ -16,6 +16,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
+from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.messages import has_message
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class Renderer:
         if form.media_type == protobuf.MEDIA_TYPE:
             return protobuf.write_body(kind.type_name, from_storage(kind, entry.obj))
         if is_converted(kind):
-            return orjson.dumps(from_storage(kind, entry.obj))
+            return go_json(from_storage(kind, entry.obj))
         return entry.data
 
     def many(self, kind: ResourceKind, page: ListPage, form: ResponseFormat) -> Iterator[bytes]:
@@ -336,7 +337,7 @@ def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> Iterator[bytes]:
 
 
 def _written(body: JsonObject, form: ResponseFormat) -> bytes:
-    return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
+    return to_yaml(body) if form.media_type == YAML else go_json(body)
 
 
 def to_yaml(body: JsonObject) -> bytes:
