@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.identity.service_accounts import ROOT_CERTIFICATE
 from tests.support.cluster_driver import Driver
 
 
@@ -24,9 +25,9 @@ def make(driver: Driver, name: str, *owners: str, block: bool = False, **metadat
 
 
 def names(driver: Driver) -> set[str]:
-    """Names in the namespace default; what the API server keeps for itself is in kube-system."""
-    found = [each["metadata"] for each in driver.api.all("configmaps")]
-    return {each["name"] for each in found if each["namespace"] == "default"}
+    """Names in the namespace default, without what every namespace has."""
+    found = [each["metadata"]["name"] for each in driver.api.all("configmaps", "default")]
+    return set(found) - {ROOT_CERTIFICATE}
 
 
 def owners_of(driver: Driver, name: str) -> list[str]:
