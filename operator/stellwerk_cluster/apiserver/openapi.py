@@ -159,7 +159,7 @@ class OpenApi:
 
     def _add_schemas(self, row: ResourceKind, schemas: JsonObject, prefix: str) -> None:
         if row.custom:
-            schema = self._custom.openapi_schema(row)
+            schema = self._custom.openapi_schema(row, v2=prefix != _PREFIX)
         else:
             if row.type_name not in types():
                 return

@@ -53,6 +53,19 @@ _VERBS: Final = (
 """In the order in which discovery names them for custom kinds."""
 
 
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_COMMON: Final[JsonObject] = {
+    "apiVersion": {"type": "string", "description": "Group and version of the object's form."},
+    "kind": {"type": "string", "description": "Kind of the object."},
+    "metadata": {
+        "type": "object",
+        "description": "Name, labels and what the server keeps about the object.",
+    },
+}
+_NOT_IN_V2: Final = ("allOf", "anyOf", "oneOf", "not", "nullable")
+"""Words of a schema that version 2 of OpenAPI does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class _CustomVersion:
     """One served version of a definition."""
@@ -130,24 +143,60 @@ class CustomKinds:
         """The table columns that the definition declares; None if it declares none."""
         return self._version(kind).printer_columns
 
-    def openapi_schema(self, kind: ResourceKind) -> JsonObject:
-        """The schema that OpenAPI shows: the definition's, with the fields of all objects."""
+    def openapi_schema(self, kind: ResourceKind, *, v2: bool = False) -> JsonObject:
+        """The schema that OpenAPI shows: the definition's, with the fields of all objects.
+
+        `v2`: in the form that kubectl can check manifests of kind List by. There, an object that
+        may have any field names none.
+        """
         schema = self._version(kind).schema
-        common = {
-            "apiVersion": {
-                "type": "string",
-                "description": "Group and version of the object's form.",
-            },
-            "kind": {"type": "string", "description": "Kind of the object."},
-            "metadata": {
-                "type": "object",
-                "description": "Name, labels and what the server keeps about the object.",
-            },
-        }
-        return {**schema, "properties": {**common, **(schema.get("properties") or {})}}
+        if not schema or (v2 and schema.get(_PRESERVE)):
+            return {"type": "object"}
+        shown = _published(schema, v2=v2)
+        return {**shown, "properties": {**_COMMON, **(shown.get("properties") or {})}}
 
     def _version(self, kind: ResourceKind) -> _CustomVersion:
         return self._versions[kind.group, kind.version, kind.plural]
+
+
+def _published(schema: JsonObject, *, v2: bool) -> JsonObject:
+    """A schema as kube-apiserver publishes it, without what version 2 of OpenAPI does not have."""
+    shown: JsonObject = _in_v2(schema) if v2 else dict(schema)
+    for name in ("items", "additionalProperties"):
+        if isinstance(shown.get(name), dict):
+            shown[name] = _published(shown[name], v2=v2)
+    if "properties" in shown:
+        parts = shown["properties"].items()
+        shown["properties"] = {name: _published(part, v2=v2) for name, part in parts}
+    if schema.get("x-kubernetes-embedded-resource") and not (v2 and schema.get(_PRESERVE)):
+        shown["properties"] = {**(shown.get("properties") or {}), **_COMMON}
+        needed = [*(shown.get("required") or ()), "kind", "apiVersion"]
+        shown["required"] = list(dict.fromkeys(needed))
+    return shown
+
+
+def _in_v2(schema: JsonObject) -> JsonObject:
+    """One level of a schema in version 2 of OpenAPI (`ToStructuralOpenAPIV2`, v1.36).
+
+    kubectl cannot check a value by it that may be null or have any field: it has no type.
+    """
+    shown = {name: value for name, value in schema.items() if name not in _NOT_IN_V2}
+    preserves, may_be_null = bool(schema.get(_PRESERVE)), bool(schema.get("nullable"))
+    if preserves or may_be_null:
+        shown.pop("items", None)
+        shown.pop("properties", None)
+    type_ = shown.get("type")
+    is_open_list = type_ == "array" and "items" not in shown
+    if may_be_null or (preserves and type_ == "object") or is_open_list:
+        shown.pop("type", None)
+    if "required" in shown:
+        properties = shown.get("properties") or EMPTY
+        shown["required"] = [
+            name
+            for name in shown["required"]
+            if not (properties.get(name) or EMPTY).get("nullable")
+        ]
+    return shown
 
 
 def custom_rows(definition: JsonObject) -> Iterator[tuple[ResourceKind, JsonObject]]:

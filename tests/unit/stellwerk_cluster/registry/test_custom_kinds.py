@@ -450,3 +450,80 @@ def test_a_field_whose_name_looks_escaped_is_another_field() -> None:
     }
     freights = Freights({"properties": {"spec": spec}})
     freights.create(spec={"__namespace__": "a", "namespace": "b"})
+
+
+# What OpenAPI shows.
+
+
+@pytest.mark.parametrize(
+    ("field", "third", "second"),
+    [
+        pytest.param(
+            {"type": "string", "nullable": True, "enum": ["a"]},
+            {"type": "string", "nullable": True, "enum": ["a"]},
+            {"enum": ["a"]},
+            id="a value that may be null has no type",
+        ),
+        pytest.param(
+            {"type": "array", "items": OBJECT, **PRESERVE},
+            {"type": "array", "items": OBJECT, **PRESERVE},
+            PRESERVE,
+            id="a list of anything",
+        ),
+        pytest.param(
+            {"type": "object", "properties": {"a": TEXT}, **PRESERVE},
+            {"type": "object", "properties": {"a": TEXT}, **PRESERVE},
+            PRESERVE,
+            id="an object with any field",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "required": ["a", "b"],
+                "properties": {"a": {**TEXT, "nullable": True}, "b": TEXT},
+                "oneOf": [{"required": ["a"]}],
+            },
+            {
+                "type": "object",
+                "required": ["a", "b"],
+                "properties": {"a": {**TEXT, "nullable": True}, "b": TEXT},
+                "oneOf": [{"required": ["a"]}],
+            },
+            {"type": "object", "required": ["b"], "properties": {"a": {}, "b": TEXT}},
+            id="what may be null is not required, and there are no alternatives",
+        ),
+    ],
+)
+def test_openapi_has_the_form_that_kubectl_can_read(
+    field: Schema, third: Schema, second: Schema
+) -> None:
+    freights = Freights({"properties": {"f": {"type": "array", "items": field}}})
+    custom = freights.api.custom
+    for v2, expected in ((False, third), (True, second)):
+        shown = custom.openapi_schema(freights.kind, v2=v2)
+        assert shown["properties"]["f"]["items"] == expected
+        assert {"apiVersion", "kind", "metadata"} <= shown["properties"].keys()
+
+
+def test_an_object_inside_has_the_fields_of_every_object() -> None:
+    embedded = {"x-kubernetes-embedded-resource": True, "type": "object"}
+    freights = Freights(
+        {
+            "properties": {
+                "f": {**embedded, "properties": {"spec": OBJECT}},
+                "free": {**embedded, **PRESERVE},
+            }
+        }
+    )
+    for v2 in (False, True):
+        shown = freights.api.custom.openapi_schema(freights.kind, v2=v2)["properties"]
+        assert shown["f"]["required"] == ["kind", "apiVersion"]
+        assert {"apiVersion", "kind", "metadata", "spec"} == shown["f"]["properties"].keys()
+        assert ("properties" in shown["free"]) is not v2
+
+
+def test_an_object_that_may_have_any_field_names_none() -> None:
+    freights = Freights({**PRESERVE, "properties": {"spec": OBJECT}})
+    custom = freights.api.custom
+    assert custom.openapi_schema(freights.kind, v2=True) == {"type": "object"}
+    assert "spec" in custom.openapi_schema(freights.kind)["properties"]
