@@ -15,6 +15,7 @@ import orjson
 
 from stellwerk.cel.errors import EvaluationError
 from stellwerk.cel.library.patterns import compiled_pattern
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -22,6 +23,7 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
     unsupported,
 )
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def prune(value: JsonValue, schema: JsonObject | None, path: str, unknown: list[
     for name, item in sorted(value.items()):
         where = f"{path}.{name}" if path else name
         if schema is not None and schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN:
-            result[name] = item
+            result[name] = _known_metadata(item, where, unknown) if name == "metadata" else item
         elif schema is not None and _has_field(schema, name):
             result[name] = prune(item, _field_schema(schema, name), where, unknown)
         else:
@@ -85,12 +87,27 @@ def _prune_known(
     for name, item in sorted(value.items()):
         where = f"{path}.{name}" if path else name
         if schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN:
-            result[name] = item
+            result[name] = _known_metadata(item, where, unknown) if name == "metadata" else item
         elif _has_field(schema, name):
             result[name] = prune(item, _field_schema(schema, name), where, unknown)
         else:
             result[name] = item
     return result
+
+
+def _known_metadata(value: JsonValue, path: str, unknown: list[str]) -> JsonValue:
+    """The metadata of an object inside an object, without fields that no metadata has.
+
+    What is no metadata is kept: the rules of such objects refuse it.
+    """
+    if not isinstance(value, dict):
+        return value
+    try:
+        known, others = decode("ObjectMeta", value)
+    except DecodeError:
+        return value
+    unknown += [f"{path}.{each}" for each in others]
+    return known
 
 
 def _has_field(schema: JsonObject, name: str) -> bool:

@@ -189,9 +189,14 @@ def test_a_default_for_metadata_does_not_replace_it() -> None:
                 "x-kubernetes-embedded-resource": True,
                 "properties": {"metadata": OBJECT, "spec": OBJECT},
             },
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"a": 1}},
-            ["spec.f.spec.a"],
-            id="the metadata of an object inside is kept whole",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "x", "labels": {"a": "b"}, "other": 1},
+                "spec": {"a": 1},
+            },
+            ["spec.f.metadata.other", "spec.f.spec.a"],
+            id="the metadata of an object inside has the fields of all metadata",
         ),
     ],
 )
