@@ -214,7 +214,7 @@ def list_type_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterato
 
 
 _UNCORRELATED: Final = object()
-"""Stands for the old value of what has none, or none that can be told."""
+"""Stands for the old value of what has none, or none that is known."""
 
 
 def _validate(

@@ -87,8 +87,8 @@ class WorkloadController(Worker):
 
     def _on_workload(self, event: StoreEvent) -> None:
         if self._writes_status and event.type != DELETED:
-            # Work that fails would never wait if the controller's own status were news to it. A
-            # status that somebody else writes is news, and is put right.
+            # The controller's own status is no reason to sync: work that fails would never wait.
+            # A status that another client writes is one, and sync corrects it.
             return
         for adoption in self.adoptions.values():
             adoption.scan(event.entry.key)

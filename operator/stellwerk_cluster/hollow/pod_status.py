@@ -153,7 +153,7 @@ def ended(pod: JsonObject, now: str, end: End, phase: str) -> JsonObject:
     }
     initial = pod["status"].get("initContainerStatuses") or ()
     if finished and initial:
-        # Sidecars end after the others: they are told to, and those of hollow pods obey.
+        # The kubelet stops sidecars after the other containers; hollow ones end without an error.
         last = end if end in (KILLED, STOPPED) else End(0, "Completed")
         status["initContainerStatuses"] = [
             _ended_status(each, now, last) if "running" in each["state"] else each
@@ -163,7 +163,7 @@ def ended(pod: JsonObject, now: str, end: End, phase: str) -> JsonObject:
 
 
 def stopped(pod: JsonObject, now: str, end: End) -> JsonObject:
-    """The pod that was told to stop, and has, while its object has to stay: it takes no room."""
+    """The pod whose containers have stopped while its object has to stay: it takes no room."""
     if pod["status"].get("containerStatuses"):
         return ended(pod, now, end, "Failed")
     return {**pod, "status": {**pod["status"], "phase": "Failed"}}
