@@ -54,7 +54,6 @@ from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.secret_files import SecretFiles
 from stellwerk_cluster.identity.service_accounts import (
     VOID_AUTHORITY,
-    RootCertificatePublisher,
     publish_client_authority,
     publish_token_tracking,
 )
@@ -224,12 +223,14 @@ class EmbeddedCluster:
         workers: list[Worker] = [EventExpiry(self.api)]
         if self.options.controllers:
             controlling = self.api.written_by("kube-controller-manager")
+            authority = self.authority
             workers += make_controllers(
-                controlling, self.options.chosen_controllers, self._usage_of_pods()
+                controlling,
+                self.options.chosen_controllers,
+                self._usage_of_pods(),
+                # Over plain HTTP there is nothing to check, and clients still wait for the object.
+                VOID_AUTHORITY if authority is None else authority.certificate.decode("ascii"),
             )
-            if self.authority is not None:
-                certificate = self.authority.certificate.decode("ascii")
-                workers.append(RootCertificatePublisher(controlling, certificate))
         if self.options.kubelet is not None:
             workers += make_kubelets(self.api.written_by("kubelet"), self.options.kubelet)
         if self.options.heartbeats:

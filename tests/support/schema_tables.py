@@ -17,7 +17,7 @@ from tests.support.go_walk import GoWalk
 from tests.support.repository import ROOT
 
 FOLDER: Final = ROOT / "operator/stellwerk_cluster/schema"
-_LINE: Final = re.compile(r"  (\w+) (\S+)( #[\d.]+)?(.*?)( \| .*)?")
+_LINE: Final = re.compile(r"  ([\w$-]+) (\S+)( #[\d.]+)?(.*?)( \| .*)?")
 _GO: Final = re.compile(r" go=\S+")
 
 

@@ -26,6 +26,30 @@ _OPENERS: Final = b"[{-:?"
 """Each level of nesting has one of these at least."""
 
 
+SIGNS_OF_YAML: Final = ("tag:yaml.org,2002:value", "tag:yaml.org,2002:merge")
+"""The tags of the plain scalars `=` and `<<`. As values they are texts, as for Go's reader of YAML;
+`<<` merges as a key alone.
+"""
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Says in its errors where in a small file they are."""
+
+
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads manifests, which may be large."""
+
+
+def scalar_text(_loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
+    """The text of a plain scalar, for loaders that take `SIGNS_OF_YAML` for texts."""
+    return str(node.value)
+
+
+for _tag in SIGNS_OF_YAML:
+    _PlainLoader.add_constructor(_tag, scalar_text)
+    _FastLoader.add_constructor(_tag, scalar_text)
+
+
 def read_yaml(file: Path) -> list[object]:
     """The documents of a file; JSON is YAML, too.
 
@@ -35,7 +59,7 @@ def read_yaml(file: Path) -> list[object]:
     try:
         content = file.read_bytes()
         check_depth(content, DEEPEST_OF_A_FILE)
-        return list(yaml.safe_load_all(content.decode("utf-8")))
+        return list(yaml.load_all(content.decode("utf-8"), _PlainLoader))
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -106,7 +130,7 @@ def _documents(path: Path, content: bytes) -> Iterable[Any]:
         with contextlib.suppress(json.JSONDecodeError):
             return [json.loads(text)]
     check_depth(content)
-    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return list(yaml.load_all(text, _FastLoader))
 
 
 def check_depth(content: bytes, deepest: int = DEEPEST) -> None:

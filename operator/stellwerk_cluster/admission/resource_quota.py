@@ -7,13 +7,18 @@ is counted that is not there; a quota whose status does not say what it allows y
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, key_of
 from stellwerk_cluster.apimachinery.pods import Amounts, is_finished, pod_amounts, qos_class
-from stellwerk_cluster.validation.quotas import CROSS_NAMESPACE_SCOPE, PRIORITY_SCOPE
+from stellwerk_cluster.validation.quotas import (
+    CROSS_NAMESPACE_SCOPE,
+    PRIORITY_SCOPE,
+    VOLUME_CLASS_SCOPE,
+)
 from stellwerk_cluster.validation.resources import is_extended, is_huge_pages
 
 if TYPE_CHECKING:
@@ -30,9 +35,15 @@ _MUST_BE_SAID: Final = frozenset(
 )
 _LEGACY: Final = ("configmaps", "secrets", "replicationcontrollers", "resourcequotas")
 _CLASS: Final = "storageclass.storage.k8s.io"
+_DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+"""Behind the name of a class of devices: how many devices claims may ask for."""
+_MAX_DEVICES_OF_A_CLAIM: Final = 32
+"""Devices that a claim for all devices counts for (`AllocationResultsMaxSize`)."""
 _UPDATED: Final = ("Pod", "PersistentVolumeClaim", "Service")
 """Kinds of which an update may use more; others are only counted."""
 QUOTAS: Final = "resourcequotas"
+_CLAIMS: Final = "resourceclaims"
+_OF_DEVICES: Final = f"{_CLAIMS}.resource.k8s.io"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -48,6 +59,9 @@ def new_usage(
     namespace = obj["metadata"].get("namespace", "")
     if not namespace or (old is not None and kind.kind not in _UPDATED):
         return {}
+    is_pod_update = old is not None and kind.kind == "Pod"
+    if old is not None and is_pod_update and not pod_usage_differs(obj, old):
+        return {}
     found: dict[Key, JsonObject] = {}
     usage: dict[str, str] | None = None
     ordered = sorted(cluster.all(QUOTAS, namespace), key=lambda each: each["metadata"]["name"])
@@ -57,7 +71,7 @@ def new_usage(
         if usage is None:
             usage = object_usage(obj, kind)
         counted = _counted(kind, usage, hard)
-        if not counted or (kind.kind == "Pod" and not in_scope(quota, obj)):
+        if not counted or not in_scope(quota, obj, kind):
             continue
         _check_said(quota, obj, kind, counted)
         used = quota["status"].get("used") or EMPTY
@@ -65,7 +79,9 @@ def new_usage(
             listed = ",".join(sorted(counted))
             why = f"status unknown for quota: {_name(quota)}, resources: {listed}"
             raise _refusal(obj, kind, why)
-        delta = _delta(usage, object_usage(old, kind) if old else {})
+        # What an update moves into the scope of a quota counts whole.
+        was_counted = old is not None and in_scope(quota, old, kind)
+        delta = _delta(usage, object_usage(old, kind) if old and was_counted else {})
         asked = {name: each for name, each in delta.items() if name in hard}
         if asked:
             found[key_of(quota)] = _added(quota, obj, kind, asked)
@@ -77,7 +93,11 @@ def may_use(kind: ResourceKind, names: Iterable[str]) -> bool:
     if kind.kind == "Pod" and not kind.group:
         return any(map(_is_of_pods, names))
     if kind.group:
-        return f"count/{kind.qualified_resource}" in names
+        return any(
+            name == f"count/{kind.qualified_resource}"
+            or (kind.plural == _CLAIMS and name.endswith(_DEVICES))
+            for name in names
+        )
     return any(kind.plural in name or "storage" in name for name in names)
 
 
@@ -175,7 +195,9 @@ def object_usage(obj: JsonObject, kind: ResourceKind) -> dict[str, str]:
     if not kind.group and kind.plural in _LEGACY:
         usage[kind.plural] = "1"
     if kind.group:
-        return usage
+        return usage | (
+            _device_usage(obj["spec"]) if kind.qualified_resource == _OF_DEVICES else {}
+        )
     if kind.kind == "Pod":
         usage |= {} if is_finished(obj) else _pod_usage(obj["spec"])
     elif kind.kind == "PersistentVolumeClaim":
@@ -207,6 +229,20 @@ def _claim_usage(spec: JsonObject) -> dict[str, str]:
     return usage
 
 
+def _device_usage(spec: JsonObject) -> dict[str, str]:
+    """The devices of each class that a claim may get at most: of alternatives, the largest."""
+    devices: Counter[str] = Counter()
+    for request in (spec.get("devices") or EMPTY).get("requests") or ():
+        most: dict[str, int] = {}
+        for each in request.get("firstAvailable") or [request.get("exactly") or EMPTY]:
+            name, mode = each.get("deviceClassName", ""), each.get("allocationMode")
+            count = each.get("count", 1) if mode == "ExactCount" else 0
+            count = _MAX_DEVICES_OF_A_CLAIM if mode == "All" else count
+            most[name] = max(most.get(name, 0), count)
+        devices.update(most)
+    return {f"{name}{_DEVICES}": str(count) for name, count in devices.items() if name}
+
+
 def _service_usage(spec: JsonObject) -> dict[str, str]:
     kind, ports = spec.get("type"), len(spec.get("ports") or ())
     balanced = kind == "LoadBalancer"
@@ -228,28 +264,66 @@ def total_usage(usages: Iterable[dict[str, str]]) -> dict[str, str]:
     return total.texts()
 
 
-def in_scope(quota: JsonObject, pod: JsonObject) -> bool:
-    """Whether a pod is one of those that a quota is about."""
+def pod_usage_differs(pod: JsonObject, old: JsonObject) -> bool:
+    """Whether an update of a pod changes what quotas count (`podEvaluator.Handles`, v1.36)."""
+    spec, before = pod["spec"], old["spec"]
+    return spec != before and (
+        _has_deadline(spec) != _has_deadline(before) or _pod_usage(spec) != _pod_usage(before)
+    )
+
+
+def in_scope(quota: JsonObject, obj: JsonObject, kind: ResourceKind) -> bool:
+    """Whether an object is one of those that a quota is about.
+
+    Scopes are about pods, and one of them about claims for volumes.
+    """
     spec = quota["spec"]
     expressions = [
         *({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
         *((spec.get("scopeSelector") or EMPTY).get("matchExpressions") or ()),
     ]
-    return all(_matches(expression, pod["spec"]) for expression in expressions)
+    if kind.kind == "PersistentVolumeClaim":
+        return all(_matches_claim(expression, obj) for expression in expressions)
+    if kind.kind != "Pod":
+        return not expressions
+    return all(_matches(expression, obj["spec"]) for expression in expressions)
+
+
+def _matches_claim(expression: JsonObject, claim: JsonObject) -> bool:
+    """Whether one of the classes that a claim has, wants or gets is one of the expression's."""
+    if expression.get("scopeName") != VOLUME_CLASS_SCOPE:
+        return False
+    status = claim.get("status") or EMPTY
+    classes = (
+        claim["spec"].get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or EMPTY).get("targetVolumeAttributesClassName"),
+    )
+    names = {name for name in classes if name}
+    return _is_among(expression, names or {""})
+
+
+def _is_among(expression: JsonObject, names: set[str]) -> bool:
+    """Whether one of the names, of which the empty one stands for none, fits an expression."""
+    values = set(expression.get("values") or ())
+    by_operator = {
+        "Exists": names != {""},
+        "DoesNotExist": names == {""},
+        "In": bool(names & values),
+        "NotIn": bool(names - values),
+    }
+    return by_operator.get(expression.get("operator", ""), False)
+
+
+def _has_deadline(spec: JsonObject) -> bool:
+    return spec.get("activeDeadlineSeconds") is not None
 
 
 def _matches(expression: JsonObject, spec: JsonObject) -> bool:
     scope = expression.get("scopeName", "")
     if scope != PRIORITY_SCOPE:
         return scope in _BY_SCOPE and _BY_SCOPE[scope](spec)
-    name, values = spec.get("priorityClassName", ""), expression.get("values") or ()
-    by_operator = {
-        "Exists": bool(name),
-        "DoesNotExist": not name,
-        "In": name in values,
-        "NotIn": name not in values,
-    }
-    return by_operator.get(expression.get("operator", ""), False)
+    return _is_among(expression, {spec.get("priorityClassName", "")})
 
 
 def _terms(spec: JsonObject) -> Iterable[JsonObject]:
@@ -261,8 +335,8 @@ def _terms(spec: JsonObject) -> Iterable[JsonObject]:
 
 
 _BY_SCOPE: Final[dict[str, Callable[[JsonObject], bool]]] = {
-    "Terminating": lambda spec: spec.get("activeDeadlineSeconds") is not None,
-    "NotTerminating": lambda spec: spec.get("activeDeadlineSeconds") is None,
+    "Terminating": _has_deadline,
+    "NotTerminating": lambda spec: not _has_deadline(spec),
     "BestEffort": lambda spec: qos_class(spec) == "BestEffort",
     "NotBestEffort": lambda spec: qos_class(spec) != "BestEffort",
     CROSS_NAMESPACE_SCOPE: lambda spec: any(

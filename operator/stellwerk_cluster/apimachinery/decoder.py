@@ -10,10 +10,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk_cluster.apimachinery.mismatches import MismatchError
+from stellwerk_cluster.apimachinery.mismatches import DecodeError, MismatchError
 from stellwerk_cluster.apimachinery.objects import JsonValue
 from stellwerk_cluster.apimachinery.scalars import scalar
 from stellwerk_cluster.schema.types import types
@@ -33,7 +33,14 @@ _PLAIN: Final = {
     "IntOrString": "intstr.IntOrString",
     "bytes": "[]uint8",
     "any": "interface {}",
+    "JSON": "v1.JSON",
 }
+SCHEMA_ALTERNATIVES: Final = {
+    "JSONSchemaPropsOrBool": "bool",
+    "JSONSchemaPropsOrArray": "[JSONSchemaProps]",
+    "JSONSchemaPropsOrStringArray": "[string]",
+}
+"""What stands in a definition's schema where another schema can stand too."""
 _MAP: Final = "map["
 
 
@@ -89,6 +96,8 @@ def _decoder(type_name: str, named: str, *, keeps_zero: bool = False) -> Decoder
         return _map_decoder(type_name[1:-1], named)
     if type_name in types():
         return _StructDecoder(type_name, named).decode
+    if type_name in SCHEMA_ALTERNATIVES:
+        return partial(_decode_alternative, SCHEMA_ALTERNATIVES[type_name])
     decode_scalar = scalar(type_name, named, keeps_zero=keeps_zero)
     return lambda value, _findings, path: decode_scalar(value, path)
 
@@ -148,6 +157,29 @@ class _StructDecoder:
         return decoder
 
 
+def _decode_alternative(other: str, value: JsonValue, _findings: Decoding, _path: str) -> JsonValue:
+    """Decode a schema, or what stands in its place.
+
+    Go reads these types by a method of their own (`JSONSchemaPropsOrBool.UnmarshalJSON`, v1.36):
+    strict decoding does not see what is unknown inside, errors name the place from there, and what
+    is neither a schema nor a list counts as absent.
+
+    Raises:
+        DecodeError: a truth value or a schema is wanted, and this is neither.
+        MismatchError: a field inside has a value of the wrong type.
+    """
+    if isinstance(value, dict):
+        return _decoder("JSONSchemaProps", "v1.JSONSchemaProps")(value, Decoding(), "")
+    if other == "bool":
+        if type(value) is not bool:
+            message = "boolean or JSON schema expected"
+            raise DecodeError(message)
+        return value
+    if isinstance(value, list):
+        return _decoder(other, plain_go_type(other))(value, Decoding(), "")
+    return None
+
+
 def _nothing() -> JsonValue:
     return None
 
@@ -169,8 +201,10 @@ def _list_decoder(element: str, named: str) -> Decoder:
             raise MismatchError(value, path, named, "slice")
         if not value:
             return None
+        # A null is JSON, and of every other type an empty value.
+        empty: JsonValue = None if element == "JSON" else {}
         return [
-            decode_element({} if item is None else item, findings, f"{path}[{position}]")
+            decode_element(empty if item is None else item, findings, f"{path}[{position}]")
             for position, item in enumerate(value)
         ]
 

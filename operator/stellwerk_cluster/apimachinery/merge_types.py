@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stellwerk_cluster.apimachinery.decoder import SCHEMA_ALTERNATIVES
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.schema.types import is_atomic, types
 
@@ -134,7 +135,7 @@ def built_in_merge_type(type_name: str) -> MergeType:
     """The form of a type of the tables, or of a list or map of one."""
     if type_name in _SCALARS:
         return MergeType(scalar=_SCALARS[type_name])
-    if type_name == "any":
+    if type_name in ("any", "JSON", *SCHEMA_ALTERNATIVES):
         return DEDUCED
     if type_name.startswith("["):
         return MergeType(items=MergeList(partial(built_in_merge_type, type_name[1:-1])))

@@ -6,6 +6,7 @@ format is that of the protobuf library; here stand only which message has which 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,13 @@ _SPECIAL: Final[dict[str, dict[str, tuple[int, str]]]] = {
     "MicroTime": {"seconds": (1, "int"), "nanos": (2, "int")},
     "IntOrString": {"type": (1, "int"), "intVal": (2, "int"), "strVal": (3, "string")},
     "any": {"raw": (1, "bytes")},
+    "JSON": {"raw": (1, "bytes")},
+    "JSONSchemaPropsOrBool": {"allows": (1, "bool"), "schema": (2, "JSONSchemaProps")},
+    "JSONSchemaPropsOrArray": {
+        "schema": (1, "JSONSchemaProps"),
+        "others": (2, "[JSONSchemaProps]"),
+    },
+    "JSONSchemaPropsOrStringArray": {"schema": (1, "JSONSchemaProps"), "others": (2, "[string]")},
     "Strings": {"items": (1, "[string]")},
     "TypeMeta": {"apiVersion": (1, "string"), "kind": (2, "string")},
     "Unknown": {
@@ -46,6 +54,10 @@ _SPECIAL: Final[dict[str, dict[str, tuple[int, str]]]] = {
 """Messages that are no structs of the API; `Unknown` is the envelope of every body, `Strings` a
 list inside a map.
 """
+
+
+_NO_WORD: Final = re.compile(r"\W")
+"""What names of fields have in JSON and cannot have in messages, such as the sign of `$ref`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +157,7 @@ class MessageSet:
             if rest:
                 inline.setdefault(number, {})[name] = tuple(rest), type_
                 continue
-            known[number] = WireField(name, name, type_)
+            known[number] = WireField(name, _NO_WORD.sub("_", name), type_)
             self._add_field(message, full_name, known[number], number)
         for number, inner in inline.items():
             nested = f"Inline{number}"

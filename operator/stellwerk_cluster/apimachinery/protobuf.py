@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 from google.protobuf.message import DecodeError as WireError
 
+from stellwerk_cluster.apimachinery.decoder import SCHEMA_ALTERNATIVES
+from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.messages import map_value, message_class, wire_fields
 from stellwerk_cluster.apimachinery.objects import parse_timestamp
+from stellwerk_cluster.apimachinery.scalars import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,17 +165,34 @@ def _int_or_string_of(message: _Made) -> int | str:
     return found
 
 
+def _json_of(message: _Made) -> JsonValue:
+    return orjson.loads(message.raw) if message.raw else None
+
+
+def _alternative_of(message: _Made) -> JsonValue:
+    """A schema, or what stands in its place: a truth value, or a list."""
+    if message.HasField("schema"):
+        return _object_of(message.schema)
+    fields = wire_fields(message.DESCRIPTOR.full_name)
+    other = next(each for each in fields.values() if each.name != "schema")
+    return _value_of(other.type, getattr(message, other.attribute)) or (
+        False if other.type == "bool" else None
+    )
+
+
 _READERS: Final[dict[str, Callable[[_Made], JsonValue]]] = {
     "string": _same,
     "bool": _same,
     "int": _same,
-    "float": _same,
+    "float": whole_number,
     "bytes": _text_of_bytes,
     "Time": _time_of,
     "MicroTime": _micro_time_of,
     "Quantity": lambda message: message.string or "0",
     "IntOrString": _int_or_string_of,
-    "any": lambda message: orjson.loads(message.raw) if message.raw else None,
+    "any": _json_of,
+    "JSON": _json_of,
+    **dict.fromkeys(SCHEMA_ALTERNATIVES, _alternative_of),
     "Strings": lambda message: list(message.items),
 }
 
@@ -243,7 +263,20 @@ def _write_quantity(message: _Made, value: str) -> None:
 
 
 def _write_raw(message: _Made, value: JsonValue) -> None:
-    message.raw = orjson.dumps(value)
+    if value is not None:
+        message.raw = go_json(value)
+
+
+def _write_alternative(message: _Made, value: JsonValue) -> None:
+    if isinstance(value, dict):
+        _fill(message.schema, value)
+        message.schema.SetInParent()
+    fields = wire_fields(message.DESCRIPTOR.full_name)
+    other = next(each for each in fields.values() if each.name != "schema")
+    if other.type == "bool":
+        message.allows = value is not False
+    elif isinstance(value, list):
+        _put(message, other.attribute, other.type, value)
 
 
 def _write_strings(message: _Made, value: list[str]) -> None:
@@ -263,5 +296,7 @@ _WRITERS: Final[dict[str, Callable[[_Made, _Made], None]]] = {
     "Quantity": _write_quantity,
     "IntOrString": _write_int_or_string,
     "any": _write_raw,
+    "JSON": _write_raw,
+    **dict.fromkeys(SCHEMA_ALTERNATIVES, _write_alternative),
     "Strings": _write_strings,
 }

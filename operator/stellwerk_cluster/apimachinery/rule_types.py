@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Converter: TypeAlias = "Callable[[JsonValue], Value]"
 
-_KEYWORDS: Final = frozenset(
+_RESERVED: Final = frozenset(
     # A list of words is easier to compare with the grammar than a set of literals.
     [
         "true",
@@ -64,6 +64,10 @@ _KEYWORDS: Final = frozenset(
         "while",
     ]
 )
+"""Words of CEL. A field of such a name is written `self.__namespace__`, and since Kubernetes 1.31
+also `self.namespace` (`DeclTypeProvider.SetRecognizeKeywordAsFieldName`); the grammar does not take
+the first four in the second form.
+"""
 _NAME: Final = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*")
 _SPECIAL: Final = re.compile(r"__|[-./]")
 _ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
@@ -86,7 +90,7 @@ _ROOT_FIELDS: Final = {
 
 def escaped(name: str) -> str | None:
     """The name of a property as rules write it; None for a name that they cannot write."""
-    if name in _KEYWORDS:
+    if name in _RESERVED:
         return f"__{name}__"
     if not _NAME.fullmatch(name):
         return None
@@ -131,6 +135,8 @@ def _object_type(schema: JsonObject) -> Type | None:
         shown, declared = escaped(name), declared_type(part)
         if shown is not None and declared is not None:
             fields[shown] = declared
+            if name in _RESERVED:
+                fields[name] = declared
     return ObjectType("object", (), fields)
 
 
@@ -193,6 +199,8 @@ def _object_converter(schema: JsonObject) -> Converter | None:
         for name, item in value.items():
             shown, convert_item = changed.get(name, (name, None))
             result[shown] = convert_item(item) if convert_item else item
+            if shown != name and name in _RESERVED:
+                result[name] = result[shown]
         return result
 
     return convert_object

@@ -50,6 +50,7 @@ Scalar: TypeAlias = Callable[[JsonValue, str], JsonValue]
 """(value, path) → canonical value."""
 _WHOLE_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_LARGEST_WHOLE: Final = 2.0**63
 _BITS: Final = {"int32": 31, "int64": 63}
 _BASE64: Final = re.compile(
     r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII
@@ -99,9 +100,15 @@ def _number(go_type: str) -> Scalar:
     def decode(value: JsonValue, path: str) -> JsonValue:
         if type(value) not in (int, float):
             raise MismatchError(value, path, go_type, "float")
-        return value
+        return whole_number(value)
 
     return decode
+
+
+def whole_number(value: float) -> int | float:
+    """A number as Go writes it: without a fraction if it has none."""
+    is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < _LARGEST_WHOLE)
+    return int(value) if is_whole else value
 
 
 def _quantity(_go_type: str) -> Scalar:
@@ -201,6 +208,7 @@ _MAKERS: Final[dict[str, Callable[[str], Scalar]]] = {
     "MicroTime": _micro_time,
     "bytes": _bytes,
     "any": _anything,
+    "JSON": _anything,
 }
 
 

@@ -15,6 +15,7 @@ import orjson
 
 from stellwerk.cel.errors import EvaluationError
 from stellwerk.cel.library.patterns import compiled_pattern
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -22,10 +23,11 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
     unsupported,
 )
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from stellwerk.models.json_values import JsonObject
 
@@ -38,52 +40,124 @@ UNNAMED: Final = "<nil>"
 _NESTED_ALWAYS_KNOWN: Final = ("apiVersion", "kind", "metadata")
 
 
-def prune(value: JsonValue, schema: JsonObject, path: str, unknown: list[str]) -> JsonValue:
-    """The value without the fields that the schema lacks; their paths go to `unknown`."""
+def prune(value: JsonValue, schema: JsonObject | None, path: str, unknown: list[str]) -> JsonValue:
+    """Return the value without the fields that the schema lacks, and add their paths to `unknown`.
+
+    Without a schema, an object has no known field. This is the case below `additionalProperties:
+    true`, as in kube-apiserver (`pruning.PruneWithOptions`, v1.36): one level is kept, and not what
+    lies below it.
+    """
+    if schema is not None and schema.get(_PRESERVE):
+        return _prune_known(value, schema, path, unknown)
     if isinstance(value, list):
-        items = schema.get("items") or EMPTY
+        items = schema.get("items") if schema is not None else None
         return [prune(each, items, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    properties, additional = schema.get("properties") or EMPTY, schema.get("additionalProperties")
     result: JsonObject = {}
     for name, item in sorted(value.items()):
         where = f"{path}.{name}" if path else name
-        if name in properties:
-            result[name] = prune(item, properties[name], where, unknown)
-        elif isinstance(additional, dict):
-            result[name] = prune(item, additional, where, unknown)
-        elif (
-            additional is True
-            or schema.get(_PRESERVE)
-            or (schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN)
-        ):
-            result[name] = item
+        if schema is not None and schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN:
+            result[name] = _known_metadata(item, where, unknown) if name == "metadata" else item
+        elif schema is not None and _has_field(schema, name):
+            result[name] = prune(item, _field_schema(schema, name), where, unknown)
         else:
             unknown.append(where)
     return result
 
 
-def with_defaults(value: JsonValue, schema: JsonObject) -> JsonValue:
-    """The value with defaults filled in; a null that is not allowed counts as missing."""
+def _prune_known(
+    value: JsonValue, schema: JsonObject | None, path: str, unknown: list[str]
+) -> JsonValue:
+    """Keep the fields that a schema lacks, and prune those that it has.
+
+    The elements of a list are kept in the same way, also where their own schema does not say so.
+    """
+    if schema is None:
+        return value
     if isinstance(value, list):
-        items = schema.get("items") or EMPTY
-        return [with_defaults(each, items) for each in value]
+        items = schema.get("items")
+        return [
+            _prune_known(each, items, f"{path}[{index}]", unknown)
+            for index, each in enumerate(value)
+        ]
     if not isinstance(value, dict):
         return value
-    result = dict(value)
+    result: JsonObject = {}
+    for name, item in sorted(value.items()):
+        where = f"{path}.{name}" if path else name
+        if schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN:
+            result[name] = _known_metadata(item, where, unknown) if name == "metadata" else item
+        elif _has_field(schema, name):
+            result[name] = prune(item, _field_schema(schema, name), where, unknown)
+        else:
+            result[name] = item
+    return result
+
+
+def _known_metadata(value: JsonValue, path: str, unknown: list[str]) -> JsonValue:
+    """The metadata of an object inside an object, without fields that no metadata has.
+
+    What is no metadata is kept: the rules of such objects refuse it.
+    """
+    if not isinstance(value, dict):
+        return value
+    try:
+        known, others = decode("ObjectMeta", value)
+    except DecodeError:
+        return value
+    unknown += [f"{path}.{each}" for each in others]
+    return known
+
+
+def _has_field(schema: JsonObject, name: str) -> bool:
+    """Whether an object of the schema may have a field, be it named or not."""
+    properties = schema.get("properties") or EMPTY
+    return name in properties or schema.get("additionalProperties") is not None
+
+
+def _field_schema(schema: JsonObject, name: str) -> JsonObject | None:
+    """The schema of a field; None if the schema says nothing about its value."""
+    found = (schema.get("properties") or EMPTY).get(name, schema.get("additionalProperties"))
+    return found if isinstance(found, dict) else None
+
+
+def with_defaults(value: JsonValue, schema: JsonObject) -> JsonValue:
+    """The value with defaults filled in; a null that is not allowed counts as missing.
+
+    In a list such a null stays, if its schema has no default: the other elements keep their places.
+    """
+    if isinstance(value, list):
+        items = schema.get("items") or EMPTY
+        return [
+            with_defaults(_default_of(items) if _is_missing(each, items) else each, items)
+            for each in value
+        ]
+    if not isinstance(value, dict):
+        return value
+    result: JsonObject = {}
     properties, additional = schema.get("properties") or EMPTY, schema.get("additionalProperties")
-    for name, part in properties.items():
-        if name in result and result[name] is None and not part.get("nullable"):
-            del result[name]
-        if name not in result and "default" in part:
-            result[name] = deep_copy({"": part["default"]})[""]
-        if name in result:
-            result[name] = with_defaults(result[name], part)
-    if isinstance(additional, dict):
-        for name in result.keys() - properties.keys():
-            result[name] = with_defaults(result[name], additional)
-    return dict(sorted(result.items()))
+    named = [name for name, part in properties.items() if "default" in part]
+    for name in sorted({*value, *named}):
+        part = properties.get(name, additional if isinstance(additional, dict) else None)
+        item = value.get(name)
+        if part is None:
+            result[name] = item
+            continue
+        if name not in value or _is_missing(item, part):
+            item = _default_of(part)
+            if item is None and not part.get("nullable"):
+                continue
+        result[name] = with_defaults(item, part)
+    return result
+
+
+def _is_missing(value: JsonValue, schema: JsonObject) -> bool:
+    return value is None and bool(schema) and not schema.get("nullable")
+
+
+def _default_of(schema: JsonObject) -> JsonValue:
+    return deep_copy({"": schema.get("default")})[""]
 
 
 _HIDING: Final = frozenset(
@@ -108,7 +182,19 @@ def validate(value: JsonValue, schema: JsonObject, path: str) -> list[FieldError
     That is: type, combined schemas, length and pattern, range, items, enum, properties, and of an
     object what it lacks last. A value of the wrong type goes on to all checks that need no type.
     """
-    return list(_validate(value, schema, path))
+    return _validate(value, schema, path, _UNCORRELATED)
+
+
+def validate_update(
+    value: JsonValue, old: JsonValue, schema: JsonObject, path: str
+) -> list[FieldError]:
+    """The errors of a value that replaces `old`: what has not changed may stay as wrong as it is.
+
+    This is the ratcheting of kube-apiserver (CRDValidationRatcheting, v1.33). It compares fields by
+    name and the elements of lists of type map by key. Elements of other lists, and the parts of
+    allOf, anyOf, oneOf and not, are not compared one by one.
+    """
+    return _validate(value, schema, path, old)
 
 
 def list_type_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
@@ -127,7 +213,58 @@ def list_type_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterato
             yield from list_type_errors(item, items, f"{path}[{position}]")
 
 
-def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+_UNCORRELATED: Final = object()
+"""Stands for the old value of what has none, or none that is known."""
+
+
+def _validate(
+    value: JsonValue, schema: JsonObject, path: str, old: JsonValue | object
+) -> list[FieldError]:
+    errors = list(_errors_of(value, schema, path, old))
+    if errors and old is not _UNCORRELATED and _is_unchanged(value, old, schema):
+        return []
+    return errors
+
+
+def _is_unchanged(value: JsonValue, old: JsonValue | object, schema: JsonObject) -> bool:
+    """Whether a value is what it was, as far as the schema lets its parts be compared.
+
+    An object with fields that the schema does not know counts as changed
+    (`CorrelatedObject.CachedDeepEqual`, v1.36). A list of type map may have changed its order.
+    """
+    if isinstance(value, dict) and isinstance(old, dict):
+        if value.keys() != old.keys():
+            return False
+        return all(
+            (part := _field_schema(schema, name)) is not None
+            and _is_unchanged(item, old[name], part)
+            for name, item in value.items()
+        )
+    if isinstance(value, list) and isinstance(old, list) and value and _is_keyed(schema):
+        before, keys = _by_key(old, schema), schema.get("x-kubernetes-list-map-keys") or ()
+        items = schema.get("items") or EMPTY
+        return len(value) == len(old) and all(
+            isinstance(item, dict)
+            and _is_unchanged(item, before.get(_key_of(item, keys), _UNCORRELATED), items)
+            for item in value
+        )
+    # 1, 1.0 and true are three values.
+    return old is not _UNCORRELATED and orjson.dumps(value) == orjson.dumps(old)
+
+
+def _is_keyed(schema: JsonObject) -> bool:
+    return bool(schema.get("x-kubernetes-list-type") == "map")
+
+
+def _by_key(value: list[JsonValue], schema: JsonObject) -> dict[bytes, JsonValue]:
+    """The elements of a list of type map by their keys."""
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    return {_key_of(each, keys): each for each in value if isinstance(each, dict)}
+
+
+def _errors_of(
+    value: JsonValue, schema: JsonObject, path: str, old: JsonValue | object
+) -> Iterator[FieldError]:
     if value is None and schema.get("nullable"):
         return
     wrong_type = _type_error(value, schema, path)
@@ -141,11 +278,11 @@ def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Field
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield from _number_errors(value, schema, path)
     elif isinstance(value, list):
-        yield from _item_errors(value, schema, path)
+        yield from _item_errors(value, schema, path, old)
     if "enum" in schema and value not in schema["enum"]:
         yield unsupported(path, value, schema["enum"])
     if isinstance(value, dict):
-        yield from _property_errors(value, schema, path)
+        yield from _property_errors(value, schema, path, old)
 
 
 def _type_of(value: JsonValue) -> str:
@@ -286,10 +423,15 @@ _SINGLE_PRECISION: Final = ("float", "float32")
 _LARGEST_SINGLE: Final = 3.4028234663852886e38
 
 
-def _item_errors(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _item_errors(
+    value: list[JsonValue], schema: JsonObject, path: str, old: JsonValue | object
+) -> Iterator[FieldError]:
     items = schema.get("items") or EMPTY
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    before = _by_key(old, schema) if _is_keyed(schema) and isinstance(old, list) else {}
     for position, item in enumerate(value):
-        yield from _validate(item, items, f"{path}[{position}]")
+        key = _key_of(item, keys) if before and isinstance(item, dict) else b""
+        yield from _validate(item, items, f"{path}[{position}]", before.get(key, _UNCORRELATED))
     if len(value) < schema.get("minItems", 0):
         yield bad_value(
             path, len(value), f"{path} in body should have at least {schema['minItems']} items"
@@ -299,12 +441,19 @@ def _item_errors(value: list[JsonValue], schema: JsonObject, path: str) -> Itera
         yield _too_many(path, len(value), highest)
 
 
+def _key_of(element: JsonObject, keys: Iterable[str]) -> bytes:
+    """The key of an element of a list of type map, as a text."""
+    return orjson.dumps([element.get(name) for name in keys])
+
+
 def _too_many(path: str, found: int, highest: int) -> FieldError:
     text = f"Too many: {found}: must have at most {highest} item{'s' if highest != 1 else ''}"
     return FieldError(path, "FieldValueTooMany", text)
 
 
-def _property_errors(value: JsonObject, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _property_errors(
+    value: JsonObject, schema: JsonObject, path: str, old: JsonValue | object
+) -> Iterator[FieldError]:
     fewest, most = schema.get("minProperties", 0), schema.get("maxProperties", len(value))
     if len(value) < fewest:
         yield bad_value(
@@ -312,11 +461,15 @@ def _property_errors(value: JsonObject, schema: JsonObject, path: str) -> Iterat
         )
     if len(value) > most:
         yield _too_many(path, len(value), most)
-    properties, additional = schema.get("properties") or EMPTY, schema.get("additionalProperties")
+    before = old if isinstance(old, dict) else EMPTY
     for name, item in value.items():
-        part = properties.get(name, additional if isinstance(additional, dict) else None)
-        if part is not None:
-            yield from _validate(item, part, f"{path}.{name}" if path else name)
+        part = _field_schema(schema, name)
+        if part is None:
+            continue
+        # The metadata of an object changes with every write, and is not compared.
+        is_compared = name in before and (path or name not in _NESTED_ALWAYS_KNOWN)
+        earlier = before[name] if is_compared else _UNCORRELATED
+        yield from _validate(item, part, f"{path}.{name}" if path else name, earlier)
     for name in schema.get("required") or ():
         if name not in value:
             yield required(f"{path}.{name}" if path else name)

@@ -32,7 +32,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.json_text import JsonError
-from stellwerk_cluster.apimachinery.query import version_error
+from stellwerk_cluster.apimachinery.query import check_timeout, flag, version_error
 from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.apiserver.bodies import (
     apply_body,
@@ -70,6 +70,7 @@ from stellwerk_cluster.registry.deletion import (
     delete_collection,
     parse_delete_options,
 )
+from stellwerk_cluster.registry.entries import Entry
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
 from stellwerk_cluster.registry.server_side_apply import apply
@@ -81,7 +82,6 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apiserver.pod_logs import PodLogs
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -194,6 +194,8 @@ class ApiServer:
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = path_parts(request.path)
+        if "timeout=" in request.query_string and not _is_long_running(request, parts):
+            check_timeout(request.query)
         request[_USER] = self._auth_filters.enter(request, parts)
         if request[_USER] is not ANONYMOUS:
             identify(request)
@@ -306,7 +308,8 @@ class ApiServer:
             or (kind.namespaced and target.namespace is None)
         ):
             raise method_not_allowed()
-        form = negotiate(request.headers.get("Accept", ""), kind)
+        # Nothing that is only created, and never read, has columns.
+        form = negotiate(request.headers.get("Accept", ""), kind, tables="get" in kind.verbs)
         options = _write_options(request, "Create")
         content, media_type = await _read(request), _media_type(request)
         body = object_body(content, media_type, kind, self._api.kinds)
@@ -317,7 +320,8 @@ class ApiServer:
         if kind.group in REVIEW_GROUPS:
             now, namespace = self._api.now(), target.namespace or ""
             review = self._reviewer.answer(kind, namespace, body, options, now)
-            return json_answer(review, 201)
+            entry = Entry(("", ""), review, self._api.store.revision)
+            return self._answer_one(target, entry, form, 201, options.warnings)
         if kind.kind == "Binding":
             pods = self._api.kinds.resource("pods")
             # As of every object that is created: a uid that it came with is not its own.
@@ -331,7 +335,7 @@ class ApiServer:
 
     async def _post_subresource(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
         _check_verb(target, "create")
-        negotiate(request.headers.get("Accept", ""), target.kind)
+        negotiate(request.headers.get("Accept", ""), target.kind, tables=False)
         options = _write_options(request, "Create")
         content, media_type = await _read(request), _media_type(request)
         body = plain_body(content, media_type, _body_kind(target), self._api.kinds, options)
@@ -472,6 +476,19 @@ class ApiServer:
         for warning in warnings:
             _warn(response, warning)
         return response
+
+
+def _is_long_running(request: web.BaseRequest, parts: list[str]) -> bool:
+    """Whether a request has no deadline: a watch, and what goes on as long as a process.
+
+    kube-apiserver looks at this before it knows the user or whether the path exists.
+    """
+    is_watch = request.method == "GET" and flag(request.query, "watch")
+    first = _DOCUMENT_DEPTH.get(parts[0] if parts else "", len(parts))
+    of_resource = parts[first:]
+    if of_resource[:1] == ["namespaces"]:
+        of_resource = of_resource[2:]
+    return is_watch or of_resource[:1] == ["watch"] or bool({*of_resource[2:]} & {*_NEEDS_PROCESS})
 
 
 async def _read(request: web.BaseRequest) -> bytes:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk_cluster.apimachinery.decoder import SCHEMA_ALTERNATIVES
+from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.openapi_protobuf import (
     MEDIA_TYPE,
@@ -42,6 +44,8 @@ _SCALARS: Final[dict[str, JsonObject]] = {
     "MicroTime": {"type": "string", "format": "date-time"},
     "bytes": {"type": "string", "format": "byte"},
     "any": {"type": "object"},
+    # Any JSON, and a schema or something else: these have no type, so that kubectl takes all.
+    **dict.fromkeys(("JSON", *SCHEMA_ALTERNATIVES), EMPTY),
 }
 _OPTIONS: Final = {
     "dryRun": "All: answer as if, change nothing.",
@@ -155,7 +159,7 @@ class OpenApi:
 
     def _add_schemas(self, row: ResourceKind, schemas: JsonObject, prefix: str) -> None:
         if row.custom:
-            schema = self._custom.openapi_schema(row)
+            schema = self._custom.openapi_schema(row, v2=prefix != _PREFIX)
         else:
             if row.type_name not in types():
                 return

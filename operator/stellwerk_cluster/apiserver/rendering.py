@@ -16,6 +16,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
+from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.messages import has_message
 
 if TYPE_CHECKING:
@@ -120,13 +121,18 @@ PLAIN: Final = ResponseFormat()
 
 
 def negotiate(
-    accept: str, kind: ResourceKind | None = None, *, streams: bool = False, watch: bool = False
+    accept: str,
+    kind: ResourceKind | None = None,
+    *,
+    streams: bool = False,
+    watch: bool = False,
+    tables: bool = True,
 ) -> ResponseFormat:
     """The best form of an Accept header; protobuf only if the kind has a message.
 
     As in kube-apiserver, its router looks at the media types alone, and at those of built-in kinds
     only; what passes it is refused by its parameters, in other words. `streams`: lists and watches
-    are served under the path; `watch`: a watch is asked for.
+    are served under the path; `watch`: a watch is asked for; `tables`: the answer has columns.
 
     Raises:
         StatusError: nothing in it can be produced (406).
@@ -137,7 +143,7 @@ def negotiate(
     if kind is None or not kind.custom:
         _check_routed(clauses, f"{_AVAILABLE}, {_STREAMS}" if streams else _AVAILABLE)
     for media_type, named in clauses:
-        if not _is_known(named):
+        if not _is_known(named) or (named.get("as") == "Table" and not tables):
             continue
         transform, version = named.get("as", ""), named.get("v", "v1")
         if media_type in (JSON, *_ANY):
@@ -238,7 +244,7 @@ class Renderer:
         if form.media_type == protobuf.MEDIA_TYPE:
             return protobuf.write_body(kind.type_name, from_storage(kind, entry.obj))
         if is_converted(kind):
-            return orjson.dumps(from_storage(kind, entry.obj))
+            return go_json(from_storage(kind, entry.obj))
         return entry.data
 
     def many(self, kind: ResourceKind, page: ListPage, form: ResponseFormat) -> Iterator[bytes]:
@@ -331,7 +337,7 @@ def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> Iterator[bytes]:
 
 
 def _written(body: JsonObject, form: ResponseFormat) -> bytes:
-    return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
+    return to_yaml(body) if form.media_type == YAML else go_json(body)
 
 
 def to_yaml(body: JsonObject) -> bytes:

@@ -18,6 +18,7 @@ from aiohttp import web
 from stellwerk_cluster.apimachinery.conversion import is_converted
 from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import expired
+from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.objects import with_value
 from stellwerk_cluster.registry.entries import (
     ADDED,
@@ -152,7 +153,7 @@ class WatchFeed:
             self._kind, entry.obj, self._form, with_columns=not self._columns_sent
         )
         self._columns_sent = True
-        return event_line(type_, orjson.dumps(shown))
+        return event_line(type_, go_json(shown))
 
     def _bookmark(self, revision: int, *, initial_end: bool) -> bytes:
         metadata: JsonObject = {"resourceVersion": str(revision)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from yaml.composer import Composer
 
-from stellwerk.models.yaml_file import check_depth
+from stellwerk.models.yaml_file import SIGNS_OF_YAML, check_depth, scalar_text
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import JsonValue
@@ -99,6 +99,8 @@ for _each in (_Loader, _YieldingLoader):
     _each.add_constructor(_BOOLEAN, _boolean)
     _each.add_constructor(_INTEGER, _integer)
     _each.add_constructor(_FLOAT, _float)
+    for _tag in SIGNS_OF_YAML:
+        _each.add_constructor(_tag, scalar_text)
 
 
 def _key(key: JsonValue) -> str:

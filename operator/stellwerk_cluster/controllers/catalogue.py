@@ -48,7 +48,11 @@ from stellwerk_cluster.controllers.volume_protection import (
     ClaimProtectionController,
     VolumeProtectionController,
 )
-from stellwerk_cluster.identity.service_accounts import ServiceAccountController
+from stellwerk_cluster.identity.service_accounts import (
+    VOID_AUTHORITY,
+    RootCertificatePublisher,
+    ServiceAccountController,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -86,18 +90,23 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }
+ROOT_CERTIFICATES: Final = "root-ca-certificate-publisher-controller"
+"""The controller that also needs to know the certificate of the API."""
 _GATES: Final = {"podgroup-protection-controller": GENERIC_WORKLOAD}
 """Controllers that need a feature gate."""
-CONTROLLERS: Final = tuple(_MAKERS)
+CONTROLLERS: Final = (*_MAKERS, ROOT_CERTIFICATES)
 """Their names, which are those in kube-controller-manager."""
 
 
 def make_controllers(
-    api: Api, chosen: Collection[str] = CONTROLLERS, used: UsageOf = unknown_usage
+    api: Api,
+    chosen: Collection[str] = CONTROLLERS,
+    used: UsageOf = unknown_usage,
+    certificate: str = VOID_AUTHORITY,
 ) -> list[Worker]:
     """Those of the names that are chosen, as far as gates allow, following the store of `api`.
 
-    `used`: what a running pod uses.
+    `used`: what a running pod uses; `certificate`: what the API is checked by, as PEM.
     """
     index = Index(api, used)
     wanted = [
@@ -105,4 +114,7 @@ def make_controllers(
         for name in _MAKERS
         if name in chosen and (name not in _GATES or api.feature(_GATES[name]))
     ]
-    return [_MAKERS[name](api, index) for name in wanted]
+    workers = [_MAKERS[name](api, index) for name in wanted]
+    if ROOT_CERTIFICATES in chosen:
+        workers.append(RootCertificatePublisher(api, certificate))
+    return workers

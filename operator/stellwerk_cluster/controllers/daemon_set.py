@@ -29,6 +29,7 @@ from stellwerk_cluster.controllers.workload import (
     ready_count,
     seconds_until_available,
 )
+from stellwerk_cluster.defaults.workload_defaults import TEMPLATE_GENERATION
 from stellwerk_cluster.registry.entries import DELETED
 from stellwerk_cluster.registry.event_recorder import WARNING
 
@@ -49,6 +50,8 @@ _EVERYWHERE: Final = (
 )
 _ON_THE_HOST_NETWORK: Final = ("network-unavailable", "NoSchedule")
 _LONGEST_BACKOFF_SECONDS: Final = 900.0
+_GENERATION_LABEL: Final = "pod-template-generation"
+"""The label by which kube-controller-manager takes a pod for up to date, besides the hash."""
 
 
 @dataclass(slots=True)
@@ -78,7 +81,8 @@ class DaemonSetController(WorkloadController):
     def _on_node(self, event: StoreEvent) -> None:
         before = event.previous.obj if event.previous else EMPTY
         node = event.entry.obj
-        if labels_of(before) != labels_of(node) or before.get("spec") != node["spec"]:
+        changed = labels_of(before) != labels_of(node) or before.get("spec") != node["spec"]
+        if changed or event.type == DELETED:
             for entry in self.api.store.collection(self.kind.storage_name).entries():
                 self.queue.add(entry.key)
 
@@ -115,6 +119,10 @@ class DaemonSetController(WorkloadController):
                 self._end(workload, pods)
             else:
                 self._tidy(workload, pods, digest)
+        # A pod for a node that is gone is never bound, and pod garbage collection leaves it alone.
+        for name, pods in plan.by_node.items():
+            if self.api.find("nodes", "", name) is None:
+                self._end(workload, [pod for pod in pods if not pod["spec"].get("nodeName")])
 
     def _end(self, workload: JsonObject, pods: list[JsonObject]) -> None:
         for pod in pods:
@@ -165,7 +173,12 @@ class DaemonSetController(WorkloadController):
 
     def _create(self, workload: JsonObject, node_name: str, digest: str) -> None:
         name = workload["metadata"]["name"]
-        labels = {REVISION_LABEL: digest}
+        annotations = workload["metadata"].get("annotations") or EMPTY
+        generation = annotations.get(TEMPLATE_GENERATION, "")
+        labels = {
+            REVISION_LABEL: digest,
+            **({_GENERATION_LABEL: generation} if generation else {}),
+        }
         pod = self.pod_from_template(workload, generateName=f"{name}-", labels=labels)
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
         affinity = pod["spec"].get("affinity") or {}

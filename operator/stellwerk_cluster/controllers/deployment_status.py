@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, parse_timestamp, timestamp
 from stellwerk_cluster.controllers.rollout import roll_limits, total_of
+from stellwerk_cluster.controllers.workload import merged_conditions
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 NO_DEADLINE: Final = 2**31 - 1
 PAUSED: Final = "DeploymentPaused"
 _COMPLETE: Final = "NewReplicaSetAvailable"
+_CONDITIONS: Final = ("Available", "Progressing", "ReplicaFailure")
+"""The types of conditions that the controller writes; those of others are theirs."""
 _LATE: Final = "ProgressDeadlineExceeded"
 
 
@@ -35,7 +38,11 @@ def status_of(
         "observedGeneration": workload["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
         **_terminating(owned),
-        "conditions": _stamped(workload, conditions, now),
+        "conditions": merged_conditions(
+            (workload.get("status") or EMPTY).get("conditions") or [],
+            _stamped(workload, conditions, now),
+            _CONDITIONS,
+        ),
     }
 
 

@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
-from stellwerk_cluster.controllers.workload import absolute
+from stellwerk_cluster.controllers.workload import absolute, merged_conditions
 from stellwerk_cluster.registry.entries import ADDED, StoreEvent
 from stellwerk_cluster.registry.eviction import BUDGETS, disruption_allowed
 from stellwerk_cluster.work import Worker, WorkQueue
@@ -89,7 +89,7 @@ class DisruptionController(Worker):
         )
         allowed = max(0, healthy - desired) if expected > 0 else 0
         generation = budget["metadata"].get("generation", 1)
-        before = (budget.get("status") or EMPTY).get("conditions") or ()
+        before = (budget.get("status") or EMPTY).get("conditions") or []
         now = timestamp(self._api.now())
         return {
             "observedGeneration": generation,
@@ -98,7 +98,9 @@ class DisruptionController(Worker):
             "currentHealthy": healthy,
             "desiredHealthy": desired,
             "expectedPods": expected,
-            "conditions": [disruption_allowed(before, allowed, generation, now)],
+            "conditions": merged_conditions(
+                before, [disruption_allowed(before, allowed, generation, now)], ()
+            ),
         }
 
     def _matching_pods(self, budget: JsonObject) -> list[JsonObject]:

@@ -19,7 +19,7 @@ from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorde
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
@@ -51,8 +51,12 @@ class GarbageCollector(Worker):
             for location in self._index.dependents(meta(obj)["uid"]):
                 self.queue.add(location)
             self._look_at_owners(obj)
-        elif (is_terminating(obj) and meta(obj).get("finalizers")) or _owners_differ(event):
+            return
+        owners_differ = _owners_differ(event)
+        if (is_terminating(obj) and meta(obj).get("finalizers")) or owners_differ:
             self.queue.add(Location(storage_name, event.entry.key))
+        if event.previous is not None and owners_differ:
+            self._look_at_owners(event.previous.obj)
 
     def _look_at_owners(self, obj: JsonObject) -> None:
         """An owner in foreground deletion may be waiting for this object."""
@@ -90,9 +94,29 @@ class GarbageCollector(Worker):
             self._api.modify(kind, location.key, change, owned_under="")
             return
         waited_for = any(self._is_waiting(each) for each in owners)
+        if waited_for and self._is_owner_of_waiting(obj):
+            # The owners and the object would wait for each other, in a circle.
+            self._unblock_owners(kind, location, owners)
         policy = "Foreground" if waited_for else "Background"
         options = DeleteOptions(uid=meta(obj)["uid"], propagation=policy)
         delete(self._api, kind, location.key, options)
+
+    def _is_owner_of_waiting(self, obj: JsonObject) -> bool:
+        """Whether a dependent of the object is deleted in the foreground, and waits itself."""
+        found = self._index.dependents(meta(obj)["uid"])
+        dependents = (self._api.find(each.storage_name, *each.key) for each in found)
+        return any(each is not None and _waits_for_dependents(each) for each in dependents)
+
+    def _unblock_owners(
+        self, kind: ResourceKind, location: Location, owners: Iterable[JsonObject]
+    ) -> None:
+        """Let the owners of an object go before it does."""
+        freed = [
+            {**each, "blockOwnerDeletion": False} if each.get("blockOwnerDeletion") else each
+            for each in owners
+        ]
+        change = partial(with_value, path=("metadata", "ownerReferences"), value=freed)
+        self._api.modify(kind, location.key, change, owned_under="")
 
     def _keeps(self, obj: JsonObject, reference: JsonObject) -> bool:
         """Whether an owner is there, where its dependent can have it, and is to stay."""
@@ -109,11 +133,7 @@ class GarbageCollector(Worker):
         """Whether an owner is deleted in the foreground, and waits for its dependents."""
         location = self._index.by_uid.get(reference["uid"])
         owner = self._api.find(location.storage_name, *location.key) if location else None
-        return (
-            owner is not None
-            and is_terminating(owner)
-            and _FOREGROUND in (meta(owner).get("finalizers") or ())
-        )
+        return owner is not None and _waits_for_dependents(owner)
 
     def _kind(self, storage_name: str) -> ResourceKind | None:
         return next((row for row in self._api.kinds if row.storage_name == storage_name), None)
@@ -156,11 +176,16 @@ class GarbageCollector(Worker):
         self._api.modify(kind, location.key, released)
 
 
+def _waits_for_dependents(owner: JsonObject) -> bool:
+    """Whether an object is deleted in the foreground: its dependents go first."""
+    return is_terminating(owner) and _FOREGROUND in (meta(owner).get("finalizers") or ())
+
+
 def _owners_differ(event: StoreEvent) -> bool:
     """Whether an object has come with owners, or with other owners than before."""
     owners = meta(event.entry.obj).get("ownerReferences")
     before = meta(event.previous.obj).get("ownerReferences") if event.previous else None
-    return bool(owners) and owners != before
+    return owners != before
 
 
 def _without_owner(obj: JsonObject, uid: str) -> JsonObject:

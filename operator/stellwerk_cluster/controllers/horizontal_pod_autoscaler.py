@@ -23,7 +23,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
-from stellwerk_cluster.controllers.workload import stamped_conditions
+from stellwerk_cluster.controllers.workload import merged_conditions, stamped_conditions
 from stellwerk_cluster.registry.entries import DELETED
 from stellwerk_cluster.registry.event_recorder import StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
@@ -50,6 +50,9 @@ _SCALED: Final = {
     "StatefulSet": ("statefulsets", "apps"),
     "ReplicationController": ("replicationcontrollers", ""),
 }
+
+_CONDITIONS: Final = ("AbleToScale", "ScalingActive", "ScalingLimited")
+"""The types of conditions that this controller writes; those of others are theirs."""
 
 
 class HorizontalPodAutoscalerController(Worker):
@@ -215,8 +218,9 @@ class HorizontalPodAutoscalerController(Worker):
         kept = {"currentReplicas": 0, "desiredReplicas": 0, **before, **status}
         if "currentMetrics" not in status:
             kept.pop("currentMetrics", None)
-        stamped = stamped_conditions(before.get("conditions") or [], conditions, self._api.now())
-        whole = {**kept, "conditions": stamped}
+        old = before.get("conditions") or []
+        stamped = stamped_conditions(old, conditions, self._api.now())
+        whole = {**kept, "conditions": merged_conditions(old, stamped, _CONDITIONS)}
         if whole != before:
             self._api.modify(
                 self._kind,

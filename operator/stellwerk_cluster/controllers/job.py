@@ -42,6 +42,7 @@ from stellwerk_cluster.controllers.workload import (
     WorkloadController,
     by_deletion,
     is_active,
+    merged_conditions,
     ready_count,
     stamped_conditions,
 )
@@ -59,6 +60,8 @@ _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 600.0
 _OWN_CONTROLLER: Final = "kubernetes.io/job-controller"
 _ENDS: Final = ("Complete", "Failed")
+_CONDITIONS: Final = ("Suspended", "SuccessCriteriaMet", "FailureTarget", *_ENDS)
+"""The types of conditions that this controller writes; those of others are theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,10 +319,11 @@ class JobController(WorkloadController):
             final = "Failed" if verdict.failed else "Complete"
             wanted += [{"type": target, **words}]
             wanted += [{"type": final, **words}] if ended else []
-        return [
+        stamped = [
             {**each, "lastProbeTime": each["lastTransitionTime"]}
             for each in stamped_conditions(before, wanted, now)
         ]
+        return merged_conditions(before, stamped, _CONDITIONS)
 
     def _suspension(self, workload: JsonObject, before: list[JsonObject]) -> list[JsonObject]:
         suspended = bool(workload["spec"].get("suspend"))

@@ -1,4 +1,4 @@
-"""The end of a namespace: everything in it is deleted, then its finalizer is removed.
+"""The end of a namespace: its pods are deleted, then everything else, then its finalizer.
 
 Invariant: a namespace keeps its finalizer while an object is left in it, and its conditions say
 what is left.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, meta, with_value
-from stellwerk_cluster.controllers.workload import stamped_conditions
+from stellwerk_cluster.controllers.workload import merged_conditions, stamped_conditions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
 
@@ -79,11 +80,24 @@ class NamespaceController(Worker):
             )
 
     def _delete_content(self, namespace: str) -> tuple[Counter[str], Counter[str]]:
-        """Delete what is in the namespace; what is left by resource, and by finalizer."""
+        """Delete what is in the namespace; what is left by resource, and by finalizer.
+
+        While a pod is left, nothing else goes: a pod must not lose its network policies, secrets
+        and quotas while it runs (kube-controller-manager's OrderedNamespaceDeletion, v1.34).
+        """
+        pods = self._api.kinds.resource("pods")
+        left, finalizers = self._delete_kinds(namespace, [pods])
+        if not left:
+            left, finalizers = self._delete_kinds(namespace, list(self._api.kinds))
+        return left, finalizers
+
+    def _delete_kinds(
+        self, namespace: str, kinds: list[ResourceKind]
+    ) -> tuple[Counter[str], Counter[str]]:
         left: Counter[str] = Counter()
         finalizers: Counter[str] = Counter()
         seen: set[str] = set()
-        for kind in list(self._api.kinds):
+        for kind in kinds:
             if not kind.namespaced or kind.storage_name in seen or "delete" not in kind.verbs:
                 continue
             seen.add(kind.storage_name)
@@ -121,7 +135,8 @@ class NamespaceController(Worker):
         )
         wanted.append(_condition("NamespaceFinalizersRemaining", *why, holds=bool(finalizers)))
         before = status.get("conditions") or []
-        conditions = stamped_conditions(before, wanted, self._api.now())
+        stamped = stamped_conditions(before, wanted, self._api.now())
+        conditions = merged_conditions(before, stamped, ())
         self._api.modify(
             self._kind,
             ("", namespace["metadata"]["name"]),

@@ -7,6 +7,7 @@ its claim name each other, and a volume is never given to a second claim.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -165,7 +166,15 @@ class PersistentVolumeBinder(Worker):
             self._report(claim, "FailedBinding", text)
             return
         chosen = (meta(claim).get("annotations") or EMPTY).get(SELECTED_NODE, "")
-        node = self._api.find("nodes", "", chosen)
+        node = self._api.find("nodes", "", chosen) if chosen else None
+        if chosen and node is None:
+            # As external-provisioner: the scheduler chooses again.
+            text = f'failed to get target node: node "{chosen}" not found'
+            self._report(claim, "ProvisioningFailed", text, WARNING)
+            path = ("metadata", "annotations", SELECTED_NODE)
+            change = partial(with_value, path=path, value=None)
+            self._api.modify(self._claims, key_of(claim), change, owned_under="")
+            return
         volume = provisioned_volume(claim, storage_class, node)
         name = volume["metadata"]["name"]
         made = self._api.ensure(self._volumes, "", volume).obj

@@ -16,6 +16,7 @@ from stellwerk_cluster.admission.resource_quota import (
     in_scope,
     may_use,
     object_usage,
+    pod_usage_differs,
     total_usage,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY, with_value
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
 
+_CHANGEABLE: Final = ("services", "persistentvolumeclaims")
+"""Resources besides pods of which an update may use less."""
 _TOGETHER_SECONDS: Final = 0.2
 """What goes within this time is counted once: a namespace of thousands of pods is emptied at
 once.
@@ -54,8 +57,18 @@ class ResourceQuotaController(Worker):
             return
         if storage_name == QUOTAS:
             self._look_at(namespace, 0)
-        elif event.type == DELETED or (storage_name == "pods" and is_finished(event.entry.obj)):
+        elif event.type == DELETED or self._may_use_less(storage_name, event):
             self._look_at(namespace, _TOGETHER_SECONDS)
+
+    def _may_use_less(self, storage_name: str, event: StoreEvent) -> bool:
+        """Whether an update may have ended some use: admission counts only what is added."""
+        obj, before = event.entry.obj, event.previous.obj if event.previous else EMPTY
+        if storage_name == "pods":
+            return is_finished(obj) or (bool(before) and pod_usage_differs(obj, before))
+        if storage_name in _CHANGEABLE and before and before["spec"] != obj["spec"]:
+            kind = self._api.kinds.resource(storage_name)
+            return object_usage(before, kind) != object_usage(obj, kind)
+        return False
 
     def _look_at(self, namespace: str, delay_seconds: float) -> None:
         if namespace not in self._waiting:
@@ -80,9 +93,7 @@ class ResourceQuotaController(Worker):
             if kind.namespaced and may_use(kind, hard):
                 objects = self._api.all(kind.storage_name, namespace)
                 counted = [
-                    object_usage(each, kind)
-                    for each in objects
-                    if kind.kind != "Pod" or in_scope(quota, each)
+                    object_usage(each, kind) for each in objects if in_scope(quota, each, kind)
                 ]
                 used |= total_usage(counted)
         shown = {name: used.get(name, "0") for name in hard}

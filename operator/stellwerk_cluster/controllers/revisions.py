@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from stellwerk_cluster.apimachinery.objects import (
     controller_of,
     key_of,
@@ -94,5 +96,13 @@ def template_of(revision: JsonObject) -> JsonObject:
 
 
 def _data(workload: JsonObject) -> JsonObject:
-    """A patch that makes the template of a workload what it is now."""
-    return {"spec": {"template": {**workload["spec"]["template"], "$patch": "replace"}}}
+    """A patch that makes the template of a workload what it is now.
+
+    Clients in Go compare its bytes with those that they write themselves (`kubectl rollout undo`),
+    and Go writes the keys of a map in their order.
+    """
+    template = {**workload["spec"]["template"], "$patch": "replace"}
+    patch: JsonObject = orjson.loads(
+        orjson.dumps({"spec": {"template": template}}, option=orjson.OPT_SORT_KEYS)
+    )
+    return patch

@@ -25,7 +25,6 @@ from stellwerk_cluster.apimachinery.objects import (
     is_terminating,
     key_of,
     labels_of,
-    meta,
     parse_timestamp,
     timestamp,
     with_value,
@@ -38,7 +37,7 @@ from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEven
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Collection, Hashable, Iterable
     from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 REVISION_LABEL: Final = "controller-revision-hash"
 _HASH_LENGTH: Final = 10
-_OWN: Final = ("resourceVersion", "managedFields")
-"""What of the metadata every write changes."""
 MOST_CREATED_AT_ONCE: Final = 200
 _FEW_CHILDREN: Final = 100
 _PAUSE_SECONDS: Final = 0.001
@@ -73,6 +70,7 @@ class WorkloadController(Worker):
         self.api = api
         self.index = index
         self.queue = WorkQueue(api.clock)
+        self._writes_status = False
         self.kind = api.kinds.resource(self.plural, self.group)
         self.pods = api.kinds.resource("pods")
         self.events = StoreEventRecorder(api, f"{self.kind.kind.lower()}-controller")
@@ -88,11 +86,10 @@ class WorkloadController(Worker):
             self._on_workload(StoreEvent(ADDED, entry, None))
 
     def _on_workload(self, event: StoreEvent) -> None:
-        if event.previous is not None and event.type != DELETED:
-            old, new = event.previous.obj, event.entry.obj
-            if old["spec"] == new["spec"] and _same_metadata(old, new):
-                # Its own status is what a controller writes: work that fails would never wait.
-                return
+        if self._writes_status and event.type != DELETED:
+            # The controller's own status is no reason to sync: work that fails would never wait.
+            # A status that another client writes is one, and sync corrects it.
+            return
         for adoption in self.adoptions.values():
             adoption.scan(event.entry.key)
         self.queue.add(event.entry.key)
@@ -197,12 +194,16 @@ class WorkloadController(Worker):
         }
         merged = {name: value for name, value in {**kept, **status}.items() if value is not None}
         key: Key = key_of(workload)
-        self.api.modify(
-            self.kind,
-            key,
-            lambda obj: with_value(obj, ("status",), merged),
-            owned_under="status",
-        )
+        self._writes_status = True
+        try:
+            self.api.modify(
+                self.kind,
+                key,
+                lambda obj: with_value(obj, ("status",), merged),
+                owned_under="status",
+            )
+        finally:
+            self._writes_status = False
 
     def report(self, workload: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
         """Write an event about the workload."""
@@ -244,12 +245,20 @@ def stamped_conditions(
     return stamped
 
 
-def _same_metadata(old: JsonObject, new: JsonObject) -> bool:
-    """Whether nothing but versions and field owners has changed."""
-    before, after = meta(old), meta(new)
-    return all(
-        before.get(name) == after.get(name) for name in (*before, *after) if name not in _OWN
-    )
+def merged_conditions(
+    before: list[JsonObject], wanted: list[JsonObject], own: Collection[str]
+) -> list[JsonObject]:
+    """The wanted conditions among those of others, each type at the place that it has.
+
+    `own` names the types that the controller writes: such a condition goes if it is not wanted.
+    """
+    new = {each["type"]: each for each in wanted}
+    kept = [
+        new.pop(each["type"], each)
+        for each in before
+        if each["type"] in new or each["type"] not in own
+    ]
+    return [*kept, *new.values()]
 
 
 def _kind_stored_as(api: Api, storage_name: str) -> ResourceKind:

@@ -55,9 +55,12 @@ def prepare_service(service: JsonObject, _cluster: Reader) -> None:
 
 
 def prepare_service_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
-    """An update that says nothing of what was allocated keeps it."""
+    """An update that says nothing of what was allocated keeps it, as far as its type has it."""
     spec, was = new["spec"], old["spec"]
-    if subresource or spec["type"] == "ExternalName":
+    if subresource:
+        return
+    _drop_fields_of_other_types(spec, was)
+    if spec["type"] == "ExternalName":
         return
     if was["type"] != "ExternalName":
         names = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
@@ -74,6 +77,24 @@ def prepare_service_update(new: JsonObject, old: JsonObject, subresource: str) -
         spec["clusterIPs"] = [spec["clusterIP"]]
     if spec["type"] in EXTERNAL and was["type"] in EXTERNAL:
         _keep_node_ports(spec, was)
+
+
+def _drop_fields_of_other_types(spec: JsonObject, was: JsonObject) -> None:
+    """An update that changes the type alone loses what the new type does not have.
+
+    This is kube-apiserver's `dropTypeDependentFields` (v1.36).
+    """
+    if spec["type"] not in EXTERNAL and _node_ports(spec) == _node_ports(was):
+        for port in spec.get("ports") or ():
+            port.pop("nodePort", None)
+    if spec["type"] == "ExternalName" != was["type"]:
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if spec.get(name) == was.get(name):
+                spec.pop(name, None)
+
+
+def _node_ports(spec: JsonObject) -> list[int]:
+    return sorted(each.get("nodePort", 0) for each in spec.get("ports") or ())
 
 
 def _keep_node_ports(spec: JsonObject, was: JsonObject) -> None:

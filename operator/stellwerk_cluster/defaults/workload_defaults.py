@@ -6,6 +6,7 @@ of a Job have the labels by which the Job finds them.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
-_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""The annotation that holds how many templates a DaemonSet has had."""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def default_template(owner: JsonObject) -> None:
@@ -104,5 +107,23 @@ def default_daemon_set(daemon_set: JsonObject) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxUnavailable", 1)
         rolling.setdefault("maxSurge", 0)
-    annotations = daemon_set["metadata"].setdefault("annotations", {})
-    annotations.setdefault(_TEMPLATE_GENERATION, "1")
+    _set_template_generation(daemon_set, max(1, _template_generation(daemon_set)))
+
+
+def count_template(new: JsonObject, old: JsonObject, subresource: str) -> None:
+    """Count the templates that a DaemonSet has had; what a client says of it does not matter.
+
+    kube-controller-manager and `kubectl rollout status` take a pod for up to date by this number.
+    """
+    changed = not subresource and new["spec"]["template"] != old["spec"]["template"]
+    _set_template_generation(new, max(1, _template_generation(old)) + changed)
+
+
+def _template_generation(daemon_set: JsonObject) -> int:
+    given = (daemon_set["metadata"].get("annotations") or EMPTY).get(TEMPLATE_GENERATION, "")
+    return int(given) if _INTEGER.fullmatch(given) else 0
+
+
+def _set_template_generation(daemon_set: JsonObject, number: int) -> None:
+    annotations = daemon_set["metadata"].get("annotations") or EMPTY
+    daemon_set["metadata"]["annotations"] = {**annotations, TEMPLATE_GENERATION: str(number)}

@@ -382,6 +382,11 @@ class HollowKubelet(Worker):
     def _stop(self, pod: JsonObject, lifecycle: Lifecycle) -> None:
         """Remove a pod whose containers have had their time to end."""
         if self._due(pod, *self._stopping(pod, lifecycle)):
+            if meta(pod).get("finalizers") and not is_finished(pod):
+                # The object stays, and says that its containers do not (v1.27).
+                now, is_killed = self._now(), self._seconds_left(pod) <= 0
+                end = pod_status.KILLED if is_killed else pod_status.STOPPED
+                pod = self._write(pod, lambda obj: pod_status.stopped(obj, now, end))
             options = DeleteOptions(grace_period_seconds=0, uid=meta(pod)["uid"])
             delete(self._api, self._kind, key_of(pod), options)
 
@@ -482,14 +487,16 @@ def resized(pod: JsonObject, node: JsonObject, others: AdmittedPods, now: str) -
     reason = message = ""
     for name in ("cpu", "memory"):
         capacity, used = allocatable.get(name, 0), others.used.get(name, 0)
-        if asked.get(name, 0) > capacity:
+        if not asked.get(name):
+            continue
+        if asked[name] > capacity:
             reason = "Infeasible"
             message = (
                 f"Node didn't have enough capacity: {name}, requested: {asked[name]}, "
                 f"capacity: {capacity}"
             )
             break
-        if asked.get(name, 0) > capacity - used and not reason:
+        if asked[name] > capacity - used and not reason:
             reason = "Deferred"
             message = (
                 f"Node didn't have enough resource: {name}, requested: {asked[name]}, "

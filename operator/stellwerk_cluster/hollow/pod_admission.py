@@ -153,7 +153,8 @@ def insufficient(
     wanted += sorted(name for name in asked if is_scalar_resource(name) and name in allocatable)
     for name in wanted:
         capacity, used = allocatable.get(name, 0), others.used.get(name, 0)
-        if asked[name] > capacity - used:
+        # Nothing is too much of nothing, also where more is promised than there is.
+        if asked[name] and asked[name] > capacity - used:
             yield _out_of(name, asked[name], used, capacity)
 
 

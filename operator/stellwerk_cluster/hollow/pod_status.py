@@ -123,6 +123,12 @@ class End(NamedTuple):
     reason: str
 
 
+KILLED: Final = End(137, "Error")
+"""The end of containers that did not stop within their grace period, or were given none."""
+STOPPED: Final = End(143, "Error")
+"""The end of containers that stop at the signal to do so."""
+
+
 def ended(pod: JsonObject, now: str, end: End, phase: str) -> JsonObject:
     """The pod with all containers ended; `phase` is Running where they will start again."""
     statuses = [
@@ -145,7 +151,22 @@ def ended(pod: JsonObject, now: str, end: End, phase: str) -> JsonObject:
         "conditions": _conditions(pod, now, true, dict.fromkeys(_CONDITIONS, why)),
         "containerStatuses": statuses,
     }
+    initial = pod["status"].get("initContainerStatuses") or ()
+    if finished and initial:
+        # The kubelet stops sidecars after the other containers; hollow ones end without an error.
+        last = end if end in (KILLED, STOPPED) else End(0, "Completed")
+        status["initContainerStatuses"] = [
+            _ended_status(each, now, last) if "running" in each["state"] else each
+            for each in initial
+        ]
     return {**pod, "status": status}
+
+
+def stopped(pod: JsonObject, now: str, end: End) -> JsonObject:
+    """The pod whose containers have stopped while its object has to stay: it takes no room."""
+    if pod["status"].get("containerStatuses"):
+        return ended(pod, now, end, "Failed")
+    return {**pod, "status": {**pod["status"], "phase": "Failed"}}
 
 
 def init_failed(pod: JsonObject, now: str, code: int) -> JsonObject:
@@ -193,7 +214,7 @@ def failed(pod: JsonObject, now: str, reason: str, message: str) -> JsonObject:
     """The pod that the kubelet fails before or while it runs, its containers killed."""
     status = {"startTime": now, **pod["status"], "phase": "Failed"}
     if pod["status"].get("containerStatuses"):
-        status = ended(pod, now, End(137, "Error"), "Failed")["status"]
+        status = ended(pod, now, KILLED, "Failed")["status"]
     return {**pod, "status": {**status, "reason": reason, "message": message}}
 
 
@@ -284,7 +305,12 @@ def _initial_status(
         state = {"waiting": {"reason": "PodInitializing"}}
     elif not ended and "running" not in state:
         state = {"running": {"startedAt": now}}
-    return _container_status(container, state, was, running=is_sidecar(container) and started)
+    status = _container_status(container, state, was, running=is_sidecar(container) and started)
+    if not is_sidecar(container):
+        # As the kubelet's prober: one that has succeeded is ready, one that runs has started.
+        status["ready"] = (state.get("terminated") or EMPTY).get("exitCode") == 0
+        status["started"] = "running" in state
+    return status
 
 
 def _running_status(container: JsonObject, was: JsonObject, now: str, *, ready: bool) -> JsonObject:

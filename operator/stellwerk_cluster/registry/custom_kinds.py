@@ -22,6 +22,7 @@ from stellwerk_cluster.apimachinery.structural import (
     list_type_errors,
     prune,
     validate,
+    validate_update,
     with_defaults,
 )
 from stellwerk_cluster.validation.embedded_objects import embedded_errors
@@ -50,6 +51,19 @@ _VERBS: Final = (
     "watch",
 )
 """In the order in which discovery names them for custom kinds."""
+
+
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_COMMON: Final[JsonObject] = {
+    "apiVersion": {"type": "string", "description": "Group and version of the object's form."},
+    "kind": {"type": "string", "description": "Kind of the object."},
+    "metadata": {
+        "type": "object",
+        "description": "Name, labels and what the server keeps about the object.",
+    },
+}
+_NOT_IN_V2: Final = ("allOf", "anyOf", "oneOf", "not", "nullable")
+"""Words of a schema that version 2 of OpenAPI does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +114,11 @@ class CustomKinds:
         schema = self._claimed_schema(kind, body) if as_given else self._version(kind).schema
         unknown: list[str] = []
         metadata, unknown_metadata = decode("ObjectMeta", body.get("metadata") or {})
-        content = {
-            name: value
-            for name, value in body.items()
-            if name not in ("kind", "apiVersion", "metadata")
-        }
         if schema is None:
-            return {"metadata": metadata, **content}, []
-        pruned = with_defaults(prune(content, schema, "", unknown), schema)
-        return {"metadata": metadata, **pruned}, [
+            return {"metadata": metadata, **_content(body)}, []
+        pruned = with_defaults(prune(_content(body), schema, "", unknown), schema)
+        # A default can name metadata, which the object has anyway.
+        return {"metadata": metadata, **_content(pruned)}, [
             *(f"metadata.{path}" for path in unknown_metadata),
             *unknown,
         ]
@@ -133,24 +143,60 @@ class CustomKinds:
         """The table columns that the definition declares; None if it declares none."""
         return self._version(kind).printer_columns
 
-    def openapi_schema(self, kind: ResourceKind) -> JsonObject:
-        """The schema that OpenAPI shows: the definition's, with the fields of all objects."""
+    def openapi_schema(self, kind: ResourceKind, *, v2: bool = False) -> JsonObject:
+        """The schema that OpenAPI shows: the definition's, with the fields of all objects.
+
+        `v2`: in the form that kubectl can check manifests of kind List by. There, an object that
+        may have any field names none.
+        """
         schema = self._version(kind).schema
-        common = {
-            "apiVersion": {
-                "type": "string",
-                "description": "Group and version of the object's form.",
-            },
-            "kind": {"type": "string", "description": "Kind of the object."},
-            "metadata": {
-                "type": "object",
-                "description": "Name, labels and what the server keeps about the object.",
-            },
-        }
-        return {**schema, "properties": {**common, **(schema.get("properties") or {})}}
+        if not schema or (v2 and schema.get(_PRESERVE)):
+            return {"type": "object"}
+        shown = _published(schema, v2=v2)
+        return {**shown, "properties": {**_COMMON, **(shown.get("properties") or {})}}
 
     def _version(self, kind: ResourceKind) -> _CustomVersion:
         return self._versions[kind.group, kind.version, kind.plural]
+
+
+def _published(schema: JsonObject, *, v2: bool) -> JsonObject:
+    """A schema as kube-apiserver publishes it, without what version 2 of OpenAPI does not have."""
+    shown: JsonObject = _in_v2(schema) if v2 else dict(schema)
+    for name in ("items", "additionalProperties"):
+        if isinstance(shown.get(name), dict):
+            shown[name] = _published(shown[name], v2=v2)
+    if "properties" in shown:
+        parts = shown["properties"].items()
+        shown["properties"] = {name: _published(part, v2=v2) for name, part in parts}
+    if schema.get("x-kubernetes-embedded-resource") and not (v2 and schema.get(_PRESERVE)):
+        shown["properties"] = {**(shown.get("properties") or {}), **_COMMON}
+        needed = [*(shown.get("required") or ()), "kind", "apiVersion"]
+        shown["required"] = list(dict.fromkeys(needed))
+    return shown
+
+
+def _in_v2(schema: JsonObject) -> JsonObject:
+    """One level of a schema in version 2 of OpenAPI (`ToStructuralOpenAPIV2`, v1.36).
+
+    kubectl cannot check a value by it that may be null or have any field: it has no type.
+    """
+    shown = {name: value for name, value in schema.items() if name not in _NOT_IN_V2}
+    preserves, may_be_null = bool(schema.get(_PRESERVE)), bool(schema.get("nullable"))
+    if preserves or may_be_null:
+        shown.pop("items", None)
+        shown.pop("properties", None)
+    type_ = shown.get("type")
+    is_open_list = type_ == "array" and "items" not in shown
+    if may_be_null or (preserves and type_ == "object") or is_open_list:
+        shown.pop("type", None)
+    if "required" in shown:
+        properties = shown.get("properties") or EMPTY
+        shown["required"] = [
+            name
+            for name in shown["required"]
+            if not (properties.get(name) or EMPTY).get("nullable")
+        ]
+    return shown
 
 
 def custom_rows(definition: JsonObject) -> Iterator[tuple[ResourceKind, JsonObject]]:
@@ -215,35 +261,42 @@ def _strategy(schema: JsonObject) -> KindStrategy:
         return [*errors, *rules.validate(obj, old)]
 
     def errors_of(obj: JsonObject) -> list[FieldError]:
-        return with_rules(_content_errors(obj, schema), obj, None)
+        errors = [
+            *validate(obj, schema, ""),
+            *embedded_errors(_content(obj), schema, ""),
+            *list_type_errors(obj, schema, ""),
+        ]
+        return with_rules(errors, obj, None)
 
     def update_errors(new: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
-        find = _status_errors if subresource == "status" else _content_errors
-        return with_rules(find(new, schema), new, old)
+        if subresource == "status":
+            errors = _status_errors(new, old, schema)
+        else:
+            errors = validate_update(new, old, schema, "")
+            errors += embedded_errors(_content(new), schema, "")
+        # An object whose lists had a key twice before may go on so.
+        if not any(list_type_errors(old, schema, "")):
+            errors += list_type_errors(new, schema, "")
+        return with_rules(errors, new, old)
 
     return KindStrategy(validate=errors_of, validate_update=update_errors)
 
 
-def _content_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
-    content = {
+def _content(obj: JsonObject) -> JsonObject:
+    """What an object has besides the fields that every object has."""
+    return {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }
-    return [
-        *validate(content, schema, ""),
-        *embedded_errors(content, schema, ""),
-        *list_type_errors(content, schema, ""),
-    ]
 
 
-def _status_errors(obj: JsonObject, schema: JsonObject) -> list[FieldError]:
+def _status_errors(new: JsonObject, old: JsonObject, schema: JsonObject) -> list[FieldError]:
     """The errors of the status; the texts name its fields from there."""
     part = (schema.get("properties") or EMPTY).get("status")
-    if part is None or "status" not in obj:
+    if part is None or "status" not in new:
         return []
-    errors = [*validate(obj["status"], part, ""), *list_type_errors(obj["status"], part, "")]
     return [
         error
         if error.field == UNNAMED
         else replace(error, field=f"status.{error.field}" if error.field else "status")
-        for error in errors
+        for error in validate_update(new["status"], old.get("status"), part, "")
     ]

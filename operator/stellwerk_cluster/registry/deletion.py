@@ -17,7 +17,13 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     unsupported,
 )
-from stellwerk_cluster.apimachinery.objects import Key, is_terminating, timestamp, with_value
+from stellwerk_cluster.apimachinery.objects import (
+    EMPTY,
+    Key,
+    is_terminating,
+    timestamp,
+    with_value,
+)
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.apimachinery.query import flag, integer
 from stellwerk_cluster.registry.entries import Entry
@@ -231,7 +237,8 @@ def _begin_namespace_deletion(
     if is_terminating(stored.obj):
         return Deletion(stored, gone=False)
     metadata = {**stored.obj["metadata"], "deletionTimestamp": timestamp(api.now())}
-    marked = {**stored.obj, "metadata": metadata, "status": {"phase": "Terminating"}}
+    status = {**(stored.obj.get("status") or EMPTY), "phase": "Terminating"}
+    marked = {**stored.obj, "metadata": metadata, "status": status}
     if options.dry_run:
         return Deletion(Entry(stored.key, marked, stored.revision), gone=False)
     return Deletion(api.store.replace(kind.storage_name, marked, stored), gone=False)

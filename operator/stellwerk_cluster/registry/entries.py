@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 from typing_extensions import override
 
+from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, labels_of, pick
 from stellwerk_cluster.apimachinery.selectors import Selectable
 
@@ -77,7 +78,7 @@ class Entry(Selectable, Cached):
         """
         self.key = key
         # orjson writes into a buffer with room to spare, and what it gives holds on to the room.
-        self.data = bytes(memoryview(orjson.dumps(obj)))
+        self.data = bytes(memoryview(go_json(obj)))
         """The object as JSON."""
         self.revision = revision
         self.labels = _shared_labels(labels_of(obj))
@@ -105,7 +106,7 @@ class Entry(Selectable, Cached):
     @property
     def altered(self) -> bool:
         """Whether a reader has changed the parsed object, which it must not."""
-        return self._obj is not None and orjson.dumps(self._obj) != self.data
+        return self._obj is not None and go_json(self._obj) != self.data
 
     @override
     def release(self) -> None:

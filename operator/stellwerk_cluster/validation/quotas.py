@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 PRIORITY_SCOPE: Final = "PriorityClass"
+VOLUME_CLASS_SCOPE: Final = "VolumeAttributesClass"
 CROSS_NAMESPACE_SCOPE: Final = "CrossNamespacePodAffinity"
 _SCOPES: Final = (
     "Terminating",
@@ -43,7 +44,7 @@ _SCOPES: Final = (
     "NotBestEffort",
     PRIORITY_SCOPE,
     CROSS_NAMESPACE_SCOPE,
-    "VolumeAttributesClass",
+    VOLUME_CLASS_SCOPE,
 )
 _EXISTS_ONLY: Final = (
     "BestEffort",

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from google.protobuf.message import DecodeError, Message
 
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.messages import field_numbers, message_class
+from stellwerk_cluster.schema.types import types
 from tests.support import schema_tables
 from tests.support.go_structs import GoProgram
-from tests.support.kubectls import installed, program_of
+from tests.support.kubectls import helm, installed, program_of
 from tests.support.recordings import TRANSCRIPTS
 
 LAST_WITH_DESCRIPTORS = 33
@@ -42,6 +44,22 @@ def test_the_tables_are_what_the_script_writes_for_the_newest_kubectl() -> None:
 
 def newest_program() -> Path:
     return program_of(max(*installed(), 36))
+
+
+def test_the_numbers_of_definitions_are_those_that_helm_is_built_from() -> None:
+    """No kubectl has the types of definitions; the helm that is installed beside one has."""
+    program, compared = GoProgram(helm()), set()
+    for struct in program.structs():
+        name = program.name(struct).removeprefix("v1.")
+        if not program.package(struct).endswith("/apiextensions/v1") or name not in types():
+            continue
+        tags = [each.tag for each in program.fields(struct)]
+        pairs = [re.search(r'json:"([^",]+).*protobuf:"\w+,(\d+)', each) for each in tags]
+        theirs = {each[1]: (int(each[2]),) for each in pairs if each}
+        if name in field_numbers() and theirs:
+            assert field_numbers()[name] == theirs, name
+            compared.add(name)
+    assert {"CustomResourceDefinition", "JSONSchemaProps", "ValidationRule"} <= compared
 
 
 def described_messages(program: Path) -> dict[str, descriptor_pb2.DescriptorProto]:

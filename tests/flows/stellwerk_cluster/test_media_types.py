@@ -11,6 +11,7 @@ from stellwerk_cluster.apiserver import openapi_protobuf
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.served_cluster import send, send_for_headers, served
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PODS = "/api/v1/namespaces/default/pods"
 SENT = {"Content-Type": protobuf.MEDIA_TYPE}
 ASKED = {"Accept": protobuf.MEDIA_TYPE}
@@ -94,19 +95,99 @@ def test_a_list_is_answered_as_protobuf_to_who_names_it_first(url: str) -> None:
     [
         pytest.param("/api/v1/nodes?watch=true&timeoutSeconds=1", EITHER, 200, id="a watch"),
         pytest.param("/api/v1/nodes?watch=true&timeoutSeconds=1", ASKED, 406, id="only that"),
-        pytest.param(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", EITHER, 200, id="definitions"
-        ),
-        pytest.param(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ASKED, 406, id="only those"
-        ),
+        pytest.param("/apis/lab.example/v1/cogs", EITHER, 200, id="custom objects"),
+        pytest.param("/apis/lab.example/v1/cogs", ASKED, 406, id="only those"),
     ],
 )
 def test_what_has_no_protobuf_is_json_or_not_acceptable(
     url: str, path: str, accept: dict[str, str], expected: int
 ) -> None:
+    send(url, "POST", DEFINITIONS, json.dumps(definition("cog")).encode())
     status, _answer, headers = send_for_headers(url, "GET", path, None, accept)
     assert (status, headers["Content-Type"]) == (expected, "application/json")
+
+
+REVIEW = b'{"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}'
+REVIEWS = "/apis/authorization.k8s.io/v1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param(f"{REVIEWS}/selfsubjectaccessreviews", REVIEW, id="a review of rights"),
+        pytest.param(
+            f"{REVIEWS}/selfsubjectrulesreviews", b'{"spec": {"namespace": "x"}}', id="rules"
+        ),
+        pytest.param(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews", b"{}", id="a review of a user"
+        ),
+        pytest.param(f"{PODS}/x/eviction", b'{"metadata": {"name": "x"}}', id="an eviction"),
+        pytest.param(f"{PODS}/x/binding", b"{}", id="a binding of a pod"),
+        pytest.param("/api/v1/namespaces/default/bindings", b"{}", id="a binding"),
+        pytest.param("/api/v1/namespaces/default/serviceaccounts/x/token", b"{}", id="a token"),
+    ],
+)
+def test_what_can_only_be_created_has_no_table(url: str, path: str, body: bytes) -> None:
+    status, answer = send(url, "POST", path, body, {"Accept": TABLE})
+    assert (status, json.loads(answer)["message"]) == (
+        406,
+        (
+            "only the following media types are accepted: application/json, application/yaml, "
+            "application/vnd.kubernetes.protobuf"
+        ),
+    )
+
+
+def test_a_review_is_answered_in_the_form_that_is_asked_for(url: str) -> None:
+    path = f"{REVIEWS}/selfsubjectaccessreviews"
+    _status, answer = send(url, "POST", path, REVIEW, {"Accept": f"{TABLE},application/json"})
+    assert json.loads(answer)["status"]["allowed"] is True
+    metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    status, answer = send(url, "POST", path, REVIEW, {"Accept": metadata})
+    assert (status, json.loads(answer)["kind"]) == (201, "PartialObjectMetadata")
+    status, answer = send(url, "POST", path, REVIEW, ASKED)
+    review = protobuf.read_message("SelfSubjectAccessReview", protobuf.open_envelope(answer).raw)
+    assert (status, review["status"]["allowed"]) == (201, True)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "why"),
+    [
+        pytest.param("invalid", 'time: invalid duration "invalid"', id="a word"),
+        pytest.param("10", 'time: missing unit in duration "10"', id="no unit"),
+        pytest.param("1s5", 'time: missing unit in duration "1s5"', id="no unit at the end"),
+        pytest.param("5d", 'time: unknown unit "d" in duration "5d"', id="days"),
+        pytest.param("-", 'time: invalid duration "-"', id="a sign alone"),
+        pytest.param(".s", 'time: invalid duration ".s"', id="a point alone"),
+        pytest.param("9999999999h", 'time: invalid duration "9999999999h"', id="too long"),
+        pytest.param("9" * 5000 + "s", "time: invalid duration", id="endless"),
+        pytest.param("%22%C3%A9", r'time: invalid duration "\"\xc3\xa9"', id="quoted"),
+    ],
+)
+def test_a_timeout_that_is_no_duration_is_refused(url: str, timeout: str, why: str) -> None:
+    for method, path in (
+        ("GET", "/api/v1/nodes"),
+        ("GET", "/version"),
+        ("POST", PODS),
+        ("DELETE", f"{PODS}/x"),
+        ("GET", "/api/v1/namespaces/watch/pods"),
+    ):
+        status, answer = send(url, method, f"{path}?timeout={timeout}")
+        assert status == 400, (method, path)
+        message = json.loads(answer)["message"]
+        assert message.startswith(f"invalid timeout specified in the request URL - {why}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("timeout=", "timeout=0", "timeout=1.5h30m", "timeout=-3s", "timeout=%2B2us"),
+        *("watch=true&timeoutSeconds=1&timeout=invalid",),
+    ],
+)
+def test_a_timeout_that_is_a_duration_is_taken_and_none_of_a_watch(url: str, query: str) -> None:
+    assert send(url, "GET", f"/api/v1/nodes?{query}")[0] == 200
 
 
 MALFORMED = {
@@ -157,9 +238,23 @@ def test_a_body_beyond_all_limits_is_refused_with_a_status(url: str) -> None:
     assert (status, json.loads(answer)["reason"]) == (413, "RequestEntityTooLarge")
 
 
-def test_a_definition_in_protobuf_is_an_unsupported_media_type(url: str) -> None:
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert send(url, "POST", path, b"k8s\0", SENT)[0] == 415
+def test_a_definition_is_created_and_read_as_protobuf(url: str) -> None:
+    body = protobuf.write_body("CustomResourceDefinition", definition("axle"))
+    status, answer = send(url, "POST", DEFINITIONS, body, SENT | EITHER)
+    created = protobuf.read_message("CustomResourceDefinition", protobuf.open_envelope(answer).raw)
+    assert (status, created["spec"]["scope"]) == (201, "Cluster")
+    stored = json.loads(send(url, "GET", f"{DEFINITIONS}/axles.lab.example")[1])
+    [version] = stored["spec"]["versions"]
+    assert version["schema"] == definition("axle")["spec"]["versions"][0]["schema"]
+    axle = {"metadata": {"name": "a"}, "spec": {"kept": [{"x": 1}]}}
+    path = "/apis/lab.example/v1/axles"
+    assert send(url, "POST", path, json.dumps(axle).encode())[0] == 201
+    assert json.loads(send(url, "GET", f"{path}/a")[1])["spec"] == axle["spec"]
+
+
+def test_a_custom_object_in_protobuf_is_an_unsupported_media_type(url: str) -> None:
+    send(url, "POST", DEFINITIONS, json.dumps(definition("cog")).encode())
+    assert send(url, "POST", "/apis/lab.example/v1/cogs", b"k8s\0", SENT)[0] == 415
 
 
 def test_a_token_is_as_long_as_it_is_asked_for_and_no_shorter_than_ten_minutes(url: str) -> None:
@@ -194,8 +289,7 @@ def test_an_autoscaler_is_one_object_in_two_versions(url: str) -> None:
 
 
 def test_openapi_2_says_in_protobuf_what_it_says_in_json(url: str) -> None:
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert send(url, "POST", crds, json.dumps(definition("gear")).encode())[0] == 201
+    assert send(url, "POST", DEFINITIONS, json.dumps(definition("gear")).encode())[0] == 201
     document = json.loads(send(url, "GET", "/openapi/v2", None, {"Accept": "application/json"})[1])
     _status, answer, headers = send_for_headers(
         url, "GET", "/openapi/v2", None, {"Accept": OPENAPI}

@@ -5,13 +5,21 @@ from pathlib import Path
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_one_yaml, read_yaml
+from stellwerk.models.yaml_file import read_objects, read_one_yaml, read_yaml
 
 
 def test_every_document_is_read(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text("a: 1\n---\n- b\n---\n")
     assert read_yaml(file) == [{"a": 1}, ["b"], None]
+
+
+def test_the_signs_of_yaml_are_texts_where_they_are_values(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("args: [=, <<, EOF]\nbase: &base {a: 1}\nmerged: {<<: *base, b: =}\n")
+    expected = {"args": ["=", "<<", "EOF"], "base": {"a": 1}, "merged": {"a": 1, "b": "="}}
+    assert read_one_yaml(file) == expected
+    assert list(read_objects(file)) == [expected]
 
 
 @pytest.mark.parametrize(

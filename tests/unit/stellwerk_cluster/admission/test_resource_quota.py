@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.embedded_rules import Rules, pod, pod_with
 
@@ -173,6 +174,160 @@ def test_the_controller_counts_what_is_there_and_what_went() -> None:
     clock.advance(1)
     cluster.work.settle()
     assert api.get(quotas, "default", "q").obj["status"]["used"] == {"pods": "0"}
+
+
+GOLD = "gold.deviceclass.resource.k8s.io/devices"
+SILVER = "silver.deviceclass.resource.k8s.io/devices"
+
+
+def device_claim(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+    named = [{"name": f"r{place}", **each} for place, each in enumerate(requests)]
+    return {"metadata": {"name": name}, "spec": {"devices": {"requests": named}}}
+
+
+def exactly(class_name: str, **fields: Any) -> dict[str, Any]:
+    return {"exactly": {"deviceClassName": class_name, **fields}}
+
+
+@pytest.mark.parametrize(
+    ("requests", "counted"),
+    [
+        pytest.param([exactly("gold", count=2)], {GOLD: "2"}, id="a number"),
+        pytest.param([exactly("gold")], {GOLD: "1"}, id="one, if nothing is said"),
+        pytest.param([exactly("gold", allocationMode="All")], {GOLD: "32"}, id="all there are"),
+        pytest.param(
+            [exactly("gold", count=2), exactly("gold"), exactly("silver")],
+            {GOLD: "3", SILVER: "1"},
+            id="several requests",
+        ),
+        pytest.param(
+            [
+                {
+                    "firstAvailable": [
+                        {"name": "a", "deviceClassName": "gold", "count": 3},
+                        {"name": "b", "deviceClassName": "gold"},
+                        {"name": "c", "deviceClassName": "silver", "count": 2},
+                    ]
+                }
+            ],
+            {GOLD: "3", SILVER: "2"},
+            id="of alternatives, the largest of each class",
+        ),
+    ],
+)
+def test_devices_count_by_their_class(
+    requests: list[dict[str, Any]], counted: dict[str, str]
+) -> None:
+    rules = Rules()
+    quota(rules, {GOLD: "40", SILVER: "40", "count/resourceclaims.resource.k8s.io": "5"})
+    rules.create("resourceclaims", device_claim("c", *requests), "resource.k8s.io")
+    assert used(rules) == {
+        GOLD: counted[GOLD],
+        SILVER: counted.get(SILVER, "0"),
+        "count/resourceclaims.resource.k8s.io": "1",
+    }
+
+
+def test_devices_beyond_the_quota_are_refused_and_the_controller_counts_them() -> None:
+    cluster = EmbeddedCluster(0, clock=VirtualClock(), options=ClusterOptions(kubelet=None, seed=1))
+    api = cluster.api
+    quotas = api.kinds.resource("resourcequotas")
+    claims = api.kinds.resource("resourceclaims", "resource.k8s.io")
+    api.create(quotas, "default", {"metadata": {"name": "q"}, "spec": {"hard": {GOLD: "3"}}})
+    cluster.work.settle()
+    api.create(claims, "default", device_claim("a", exactly("gold", count=2)))
+    with pytest.raises(StatusError) as refused:
+        api.create(claims, "default", device_claim("b", exactly("gold", count=2)))
+    assert refused.value.message.endswith(
+        f"exceeded quota: q, requested: {GOLD}=2, used: {GOLD}=2, limited: {GOLD}=3"
+    )
+    api.patch(quotas, ("default", "q"), {"spec": {"hard": {GOLD: "9"}}})
+    cluster.work.settle()
+    assert api.get(quotas, "default", "q").obj["status"]["used"] == {GOLD: "2"}
+
+
+def test_a_pod_that_gets_a_deadline_counts_in_the_other_scope() -> None:
+    clock = VirtualClock()
+    cluster = EmbeddedCluster(0, clock=clock, options=ClusterOptions(kubelet=None, seed=1))
+    api = cluster.api
+    quotas, pods = api.kinds.resource("resourcequotas"), api.kinds.resource("pods")
+    for scope in ("Terminating", "NotTerminating"):
+        spec = {"hard": {"pods": "1"}, "scopes": [scope]}
+        api.create(quotas, "default", {"metadata": {"name": scope.lower()}, "spec": spec})
+    cluster.work.settle()
+
+    def counts() -> list[str]:
+        found = (api.get(quotas, "default", name).obj for name in ("terminating", "notterminating"))
+        return [each["status"]["used"]["pods"] for each in found]
+
+    api.create(pods, "default", pod())
+    assert counts() == ["0", "1"]
+    api.patch(pods, ("default", "p"), {"metadata": {"labels": {"a": "b"}}})
+    api.patch(pods, ("default", "p"), {"spec": {"activeDeadlineSeconds": 60}})
+    assert counts()[0] == "1"
+    clock.advance(1)
+    cluster.work.settle()
+    assert counts() == ["1", "0"]
+    second = pod(activeDeadlineSeconds=5)
+    second["metadata"]["name"] = "second"
+    with pytest.raises(StatusError, match="exceeded quota: terminating"):
+        api.create(pods, "default", second)
+    third = pod()
+    third["metadata"]["name"] = "third"
+    api.create(pods, "default", third)
+    with pytest.raises(StatusError, match="exceeded quota: terminating"):
+        api.patch(pods, ("default", "third"), {"spec": {"activeDeadlineSeconds": 60}})
+
+
+def test_a_pod_of_before_a_quota_may_be_labelled() -> None:
+    rules = Rules()
+    rules.create("pods", pod())
+    quota(rules, {"requests.cpu": "1"})
+    assert rules.change_refused("pods", "p", {"metadata": {"labels": {"a": "b"}}}) == []
+
+
+def test_scopes_are_about_pods_alone() -> None:
+    rules = Rules()
+    quota(rules, {"count/configmaps": "0", "pods": "5"}, scopes=["NotTerminating"])
+    rules.create("configmaps", {"metadata": {"name": "c"}})
+    rules.create("pods", pod())
+    assert used(rules) == {"count/configmaps": "0", "pods": "1"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "counted"),
+    [("Exists", None, "1"), ("In", ["gold"], "1"), ("In", ["silver"], "0"), ("NotIn", ["x"], "2")],
+)
+def test_claims_count_in_the_scope_of_their_volume_attributes(
+    operator: str, values: list[str] | None, counted: str
+) -> None:
+    rules = Rules()
+    given = {"values": values} if values else {}
+    expression = {"scopeName": "VolumeAttributesClass", "operator": operator, **given}
+    selector = {"matchExpressions": [expression]}
+    quota(rules, {"persistentvolumeclaims": "5"}, scopeSelector=selector)
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for name, more in (("a", {"volumeAttributesClassName": "gold"}), ("b", {})):
+        body = {"metadata": {"name": name}, "spec": {**wanted, **more}}
+        rules.create("persistentvolumeclaims", body)
+    assert used(rules) == {"persistentvolumeclaims": counted}
+
+
+def test_what_an_update_no_longer_uses_is_free() -> None:
+    clock = VirtualClock()
+    cluster = EmbeddedCluster(0, clock=clock, options=ClusterOptions(kubelet=None, seed=1))
+    api = cluster.api
+    quotas, services = api.kinds.resource("resourcequotas"), api.kinds.resource("services")
+    hard = {"services.nodeports": "3"}
+    api.create(quotas, "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    cluster.work.settle()
+    spec = {"type": "NodePort", "ports": [{"port": 80}]}
+    api.create(services, "default", {"metadata": {"name": "s"}, "spec": spec})
+    assert api.get(quotas, "default", "q").obj["status"]["used"] == {"services.nodeports": "1"}
+    api.patch(services, ("default", "s"), {"spec": {"type": "ClusterIP"}})
+    clock.advance(1)
+    cluster.work.settle()
+    assert api.get(quotas, "default", "q").obj["status"]["used"] == {"services.nodeports": "0"}
 
 
 def test_a_plugin_that_is_off_by_default_acts_once_it_is_on() -> None:

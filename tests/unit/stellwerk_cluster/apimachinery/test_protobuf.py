@@ -9,6 +9,7 @@ from stellwerk_cluster.apimachinery.messages import (
     field_numbers,
     message_class,
 )
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.protobuf import (
     MalformedError,
     open_envelope,
@@ -41,6 +42,51 @@ POD: dict[str, Any] = {
             }
         ],
         "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "m"}}],
+    },
+}
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "$schema": "http://json-schema.org/schema#",
+    "required": ["spec"],
+    "x-kubernetes-preserve-unknown-fields": True,
+    "properties": {
+        "colour": {"type": "string", "enum": ["red", None, 1, {"a": []}], "default": "red"},
+        "lamps": {"type": "integer", "default": 0, "maximum": 0, "minimum": -1.5, "maxLength": 0},
+        "any": {"type": "object", "additionalProperties": True, "example": [{"a": None}]},
+        "none": {"type": "object", "additionalProperties": False},
+        "named": {"type": "object", "additionalProperties": {"type": "string"}},
+        "list": {
+            "type": "array",
+            "maxItems": 1 << 40,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"$ref": "#/x"}}},
+        },
+        "places": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]},
+        "needs": {"dependencies": {"a": ["b", "c"], "d": {"type": "string"}}},
+        "either": {"oneOf": [{"type": "string"}], "not": {"anyOf": [{"nullable": True}]}},
+        "x": {"x-kubernetes-int-or-string": True, "x-kubernetes-validations": [{"rule": "true"}]},
+    },
+}
+DEFINITION: dict[str, Any] = {
+    "kind": "CustomResourceDefinition",
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "metadata": {"name": "signals.rail.example"},
+    "spec": {
+        "group": "rail.example",
+        "scope": "Namespaced",
+        "names": {"plural": "signals", "kind": "Signal", "shortNames": ["sg"]},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": SCHEMA},
+            }
+        ],
     },
 }
 
@@ -92,6 +138,7 @@ def read_back(body: dict[str, Any], type_name: str = "") -> dict[str, Any]:
             },
             id="a map of lists",
         ),
+        pytest.param(DEFINITION, id="a definition, with schemas that may be something else"),
     ],
 )
 def test_an_object_that_is_written_is_read_as_the_same(body: dict[str, Any]) -> None:
@@ -173,3 +220,40 @@ def test_what_is_left_out_in_protobuf_is_what_the_schema_fills_in() -> None:
     decoded, unknown = decode("Pod", POD)
     assert unknown == []
     assert decode("Pod", read_back(decoded | {"kind": "Pod", "apiVersion": "v1"}))[0] == decoded
+
+
+def test_what_go_writes_for_an_empty_schema_is_an_empty_schema() -> None:
+    # Go writes the texts and the truth values of a schema that have no value, too.
+    message: Any = message_class("JSONSchemaProps")()
+    for name in ("id", "schema", "ref", "description", "type", "format", "title", "pattern"):
+        setattr(message, {"schema": "_schema", "ref": "_ref"}.get(name, name), "")
+    for name in ("exclusiveMaximum", "uniqueItems", "nullable", "x_kubernetes_int_or_string"):
+        setattr(message, name, False)
+    message.additionalProperties.allows = True
+    read = read_message("JSONSchemaProps", message.SerializeToString())
+    assert decode("JSONSchemaProps", read)[0] == {"additionalProperties": True}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        pytest.param({"items": {"type": "string", "title": ""}}, {"items": {"type": "string"}}),
+        pytest.param({"items": "x"}, {}, id="items that are no schema count as absent"),
+        pytest.param({"items": []}, {}, id="an empty list of items counts as absent"),
+        pytest.param({"additionalProperties": False}, {"additionalProperties": False}, id="none"),
+        pytest.param({"enum": [None, "a"]}, {"enum": [None, "a"]}, id="null is a value"),
+        pytest.param({"default": None}, {}, id="null is no default"),
+        pytest.param({"maximum": 5.0}, {"maximum": 5}, id="a whole number has no fraction"),
+        pytest.param({"maximum": 1e300}, {"maximum": 1e300}, id="a number too large to be whole"),
+        pytest.param({"maxLength": 1 << 40}, {"maxLength": 1 << 40}, id="a length of 64 bits"),
+    ],
+)
+def test_a_schema_is_stored_as_the_api_server_writes_it(
+    schema: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert decode("JSONSchemaProps", schema) == (expected, [])
+
+
+def test_what_is_no_schema_where_only_a_truth_value_may_stand_is_refused() -> None:
+    with pytest.raises(DecodeError, match="boolean or JSON schema expected"):
+        decode("JSONSchemaProps", {"additionalProperties": 1})

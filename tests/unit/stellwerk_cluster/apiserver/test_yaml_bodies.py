@@ -26,6 +26,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
             {"a": True, "b": False, "c": True, "d": True, "e": "ye"},
             id="answers",
         ),
+        pytest.param("a: [=, <<]\nb: =", {"a": ["=", "<<"], "b": "="}, id="signs are texts"),
+        pytest.param("a: &x {b: 1}\nc: {<<: *x}", {"a": {"b": 1}, "c": {"b": 1}}, id="a merge"),
         pytest.param("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}, id="an alias"),
     ],
 )

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.apimachinery.objects import with_value
+from stellwerk_cluster.controllers.daemon_set import target_of
+from stellwerk_cluster.defaults.workload_defaults import TEMPLATE_GENERATION
 from tests.support.cluster_driver import Driver
 
 TAINT = {"key": "k", "value": "v"}
@@ -169,3 +171,70 @@ def test_a_node_where_every_pod_fails_gets_them_ever_more_seldom() -> None:
                 deletions += 1
         place(driver)
     assert 5 <= deletions <= 8
+
+
+def test_a_pod_for_a_node_that_is_gone_goes_if_it_was_never_bound() -> None:
+    driver = Driver()
+    blocked = {"nodeSelector": {"kubernetes.io/os": "linux"}}
+    containers = [{"name": "c", "image": "i:1"}]
+    template = {
+        "metadata": {"labels": {"app": "agent"}},
+        "spec": {"containers": containers, **blocked},
+    }
+    spec = {"selector": {"matchLabels": {"app": "agent"}}, "template": template}
+    driver.create("daemonsets", {"metadata": {"name": "agent"}, "spec": spec}, "apps")
+    assert len(driver.pods()) == 3  # that nobody has bound
+    driver.delete("nodes", "node-3")
+    driver.run(1)
+    assert sorted(target_of(pod) for pod in driver.pods()) == ["node-1", "node-2"]
+
+
+def generations(driver: Driver) -> tuple[str, int]:
+    metadata = driver.get("daemonsets.apps", "agent")["metadata"]
+    return metadata["annotations"][TEMPLATE_GENERATION], metadata["generation"]
+
+
+def test_templates_are_counted_and_pods_carry_the_number() -> None:
+    driver = Driver()
+    start(driver)
+    assert generations(driver) == ("1", 1)
+    labels = {pod["metadata"]["labels"]["pod-template-generation"] for pod in driver.pods()}
+    assert labels == {"1"}
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}}}}
+    driver.patch("daemonsets", "agent", image, "apps")
+    assert generations(driver) == ("2", 2)
+    driver.patch("daemonsets", "agent", {"spec": {"minReadySeconds": 1}}, "apps")
+    assert generations(driver) == ("2", 3)
+    for wrong in ("7", "no number", None):
+        annotations = {"annotations": {TEMPLATE_GENERATION: wrong}}
+        driver.patch("daemonsets", "agent", {"metadata": annotations}, "apps")
+        driver.patch("daemonsets", "agent", {"metadata": annotations}, "apps", "status")
+        assert generations(driver) == ("2", 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"), [("5", "5"), ("0", "1"), ("-3", "1"), ("x", "1"), ("007", "7")]
+)
+def test_a_new_daemon_set_may_begin_with_a_number(given: str, stored: str) -> None:
+    driver = Driver()
+    containers = [{"name": "c", "image": "i:1"}]
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    metadata = {"name": "agent", "annotations": {TEMPLATE_GENERATION: given}}
+    driver.create("daemonsets", {"metadata": metadata, "spec": spec}, "apps")
+    assert generations(driver) == (stored, 1)
+
+
+@pytest.mark.parametrize("plural", ["daemonsets", "statefulsets"])
+def test_a_revision_has_the_bytes_that_go_writes(plural: str) -> None:
+    driver = Driver()
+    container = {"name": "c", "image": "i:1", "command": ["sh", "-c", "a && b > c < d"]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    driver.create(plural, {"metadata": {"name": "agent"}, "spec": spec}, "apps")
+    [entry] = driver.api.store.collection("controllerrevisions.apps").entries("default")
+    data = entry.data[entry.data.index(b'"data":') + len(b'"data":') :]
+    keys = list(entry.obj["data"]["spec"]["template"]["spec"])
+    assert keys == sorted(keys)
+    assert data.startswith(b'{"spec":{"template":{"$patch":"replace","metadata":')
+    assert rb'["sh","-c","a \u0026\u0026 b \u003e c \u003c d"]' in data

@@ -212,3 +212,21 @@ def test_pods_that_are_being_deleted_are_counted_over_all_replica_sets() -> None
         driver.run(seconds)
         counted.append(driver.get("deployments.apps", "web")["status"]["terminatingReplicas"])
     assert counted == [0, 2, 0]
+
+
+def test_conditions_of_others_stay_where_they_are() -> None:
+    driver = Driver()
+    selector = {"matchLabels": {"app": "web"}}
+    spec = {"replicas": 1, "selector": selector, "template": TEMPLATE}
+    driver.create("deployments", {"metadata": {"name": "web"}, "spec": spec}, "apps")
+    driver.run(3)
+    other = {"type": "example.com/Seen", "status": "True", "reason": "R", "message": "m"}
+    before = driver.get("deployments.apps", "web")["status"]["conditions"]
+    change = {"status": {"conditions": [other, *before]}}
+    driver.patch("deployments", "web", change, "apps", "status")
+    driver.patch("deployments", "web", {"spec": {"replicas": 2}}, "apps")
+    driver.run(3)
+    conditions = driver.get("deployments.apps", "web")["status"]["conditions"]
+    assert [each["type"] for each in conditions] == [
+        *(other["type"], *(each["type"] for each in before))
+    ]

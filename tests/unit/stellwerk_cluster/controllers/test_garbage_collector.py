@@ -1,9 +1,11 @@
 """Owners and dependents: every propagation policy, owners that are gone, and several owners."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from stellwerk_cluster.identity.service_accounts import ROOT_CERTIFICATE
 from tests.support.cluster_driver import Driver
 
 
@@ -23,9 +25,9 @@ def make(driver: Driver, name: str, *owners: str, block: bool = False, **metadat
 
 
 def names(driver: Driver) -> set[str]:
-    """Names in the namespace default; what the API server keeps for itself is in kube-system."""
-    found = [each["metadata"] for each in driver.api.all("configmaps")]
-    return {each["name"] for each in found if each["namespace"] == "default"}
+    """Names in the namespace default, without what every namespace has."""
+    found = [each["metadata"]["name"] for each in driver.api.all("configmaps", "default")]
+    return set(found) - {ROOT_CERTIFICATE}
 
 
 def owners_of(driver: Driver, name: str) -> list[str]:
@@ -123,3 +125,35 @@ def test_the_pods_of_a_job_stay_unless_the_request_says_otherwise() -> None:
     driver.run(2)
     assert driver.get("jobs.batch", "j") is None
     assert len(driver.pods()) == 1
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_a_circle_of_owners_that_block_each_other_goes(length: int) -> None:
+    driver = Driver()
+    circle = [f"p{place}" for place in range(length)]
+    make(driver, circle[0])
+    for before, name in pairwise(circle):
+        make(driver, name, before, block=True)
+    reference = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": circle[-1],
+        "uid": driver.get("configmaps", circle[-1])["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+    driver.patch("configmaps", circle[0], {"metadata": {"ownerReferences": [reference]}})
+    driver.delete("configmaps", circle[0], propagation="Foreground")
+    assert names(driver) == set()
+
+
+@pytest.mark.parametrize("references", ["unblocked", "none"])
+def test_an_owner_that_waits_goes_when_its_dependent_lets_it(references: str) -> None:
+    driver = Driver()
+    make(driver, "a")
+    make(driver, "b", "a", block=True, finalizers=["example.com/hold"])
+    driver.delete("configmaps", "a", propagation="Foreground")
+    assert names(driver) == {"a", "b"}
+    [owner] = driver.get("configmaps", "b")["metadata"]["ownerReferences"]
+    left = [{**owner, "blockOwnerDeletion": False}] if references == "unblocked" else None
+    driver.patch("configmaps", "b", {"metadata": {"ownerReferences": left}})
+    assert names(driver) == {"b"}

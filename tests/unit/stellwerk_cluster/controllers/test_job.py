@@ -241,3 +241,26 @@ def test_a_success_policy_ends_a_job_before_all_of_its_indexes_are_done(
     assert met["message"] == f"Matched rules at index {matched}"
     assert running(driver) == []
     assert status(driver)["completedIndexes"] == ",".join(map(str, succeed))
+
+
+def test_conditions_of_others_stay_where_they_are() -> None:
+    driver = Driver(**STILL)
+    start(driver, completions=1)
+    other = {"type": "example.com/Seen", "status": "True", "reason": "R", "message": "m"}
+    driver.patch("jobs", "j", {"status": {"conditions": [other]}}, "batch", "status")
+    driver.patch("jobs", "j", {"spec": {"suspend": True}}, "batch")
+    driver.patch("jobs", "j", {"spec": {"suspend": False}}, "batch")
+    driver.report(running(driver)[0], "Succeeded")
+    conditions = status(driver)["conditions"]
+    assert [each["type"] for each in conditions] == [
+        *(other["type"], "Suspended", "SuccessCriteriaMet", "Complete")
+    ]
+    assert other.items() <= conditions[0].items()
+
+
+def test_a_status_that_somebody_else_writes_is_put_right() -> None:
+    driver = Driver(**STILL)
+    start(driver, completions=2, parallelism=1)
+    driver.report(running(driver)[0], "Succeeded")
+    driver.patch("jobs", "j", {"status": {"ready": 5, "active": 9}}, "batch", "status")
+    assert (status(driver)["ready"], status(driver)["active"]) == (0, 1)

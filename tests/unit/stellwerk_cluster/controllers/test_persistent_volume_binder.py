@@ -263,3 +263,29 @@ def test_the_gate_turns_the_condition_on(release: str, *, gate: bool) -> None:
     volume(driver, "v")
     assert phase(driver) == "Bound"
     assert bool(unused(driver)) == gate
+
+
+@pytest.mark.parametrize("mode", ["WaitForFirstConsumer", "Immediate"])
+def test_a_node_that_is_gone_is_chosen_anew(mode: str) -> None:
+    driver = Driver()
+    driver.create("persistentvolumeclaims", claim_for("node-9"))
+    storage_class(driver, volumeBindingMode=mode)
+    driver.run(1)
+    found = driver.get("persistentvolumeclaims", "c")
+    assert SELECTED_NODE not in (found["metadata"].get("annotations") or {})
+    text = 'failed to get target node: node "node-9" not found'
+    assert ("Warning", "ProvisioningFailed", text) in driver.events("c")
+    waits = mode == "WaitForFirstConsumer"
+    assert phase(driver) == ("Pending" if waits else "Bound")
+    chosen = {"metadata": {"annotations": {SELECTED_NODE: "node-2"}}}
+    driver.patch("persistentvolumeclaims", "c", chosen)
+    assert phase(driver) == "Bound"
+
+
+def claim_for(node_name: str) -> dict[str, Any]:
+    spec = {
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {"metadata": {"name": "c", "annotations": {SELECTED_NODE: node_name}}, "spec": spec}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.cluster_driver import TEMPLATE, Driver
 
 
@@ -120,3 +122,41 @@ def test_pods_that_are_being_deleted_are_counted_until_they_are_gone() -> None:
         driver.run(seconds)
         counted.append(driver.get("replicasets.apps", "web")["status"]["terminatingReplicas"])
     assert counted == [0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("plural", "group", "selector"),
+    [
+        ("replicationcontrollers", "", {"app": "web"}),
+        ("replicasets", "apps", {"matchLabels": {"app": "web"}}),
+        ("deployments", "apps", {"matchLabels": {"app": "web"}}),
+        ("statefulsets", "apps", {"matchLabels": {"app": "web"}}),
+        ("daemonsets", "apps", {"matchLabels": {"app": "web"}}),
+    ],
+)
+def test_a_status_that_somebody_else_writes_is_put_right(
+    plural: str, group: str, selector: dict[str, Any]
+) -> None:
+    driver = Driver()
+    replicas = {} if plural == "daemonsets" else {"replicas": 1}
+    spec = {**replicas, "selector": selector, "template": TEMPLATE}
+    driver.create(plural, {"metadata": {"name": "web"}, "spec": spec}, group)
+    driver.run(3)
+    stored = f"{plural}.{group}".rstrip(".")
+    before = driver.get(stored, "web")["status"]
+    ready = "numberReady" if plural == "daemonsets" else "readyReplicas"
+    assert before[ready] == 1
+    for wrong in ({ready: 0}, {ready: 7}):
+        driver.patch(plural, "web", {"status": wrong}, group, "status")
+        assert driver.get(stored, "web")["status"] == before
+
+
+def test_work_that_fails_waits_although_it_writes_its_status() -> None:
+    driver = Driver()
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    driver.create("resourcequotas", quota)
+    driver.run(1)
+    start(driver)
+    driver.run(0.5, 0.1)
+    refused = [each for each in driver.events("web") if each[1] == "FailedCreate"]
+    assert len(refused) == 1

@@ -6,6 +6,7 @@ import pytest
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
+from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.lifecycle import parse_stages
 from tests.support.node_driver import ClusterDriver, hollow_pod
@@ -251,3 +252,114 @@ def test_each_container_that_starts_has_its_own_events_where_they_are_asked_for(
             ("Started", "Container started"),
         )
     }
+
+
+def test_an_init_container_that_has_succeeded_is_ready() -> None:
+    cluster = driver()
+    pod = hollow_pod(
+        "p",
+        initContainers=[
+            {"name": "init", "image": "i:1"},
+            {"name": "side", "image": "i:1", "restartPolicy": "Always"},
+        ],
+        annotations={"init-seconds": "10"},
+    )
+    cluster.create("pods", pod)
+
+    def flags() -> list[tuple[bool, bool]]:
+        found = cluster.pod("p")["status"]["initContainerStatuses"]
+        return [(each["ready"], each["started"]) for each in found]
+
+    cluster.advance(1)
+    assert flags() == [(False, True), (False, False)]
+    cluster.advance(10)
+    assert flags() == [(True, False), (True, True)]
+    assert cluster.phase("p") == "Running"
+
+
+def test_a_sidecar_ends_with_its_pod() -> None:
+    cluster = driver()
+    side = {"name": "side", "image": "i:1", "restartPolicy": "Always"}
+    pod = hollow_pod(
+        "p", initContainers=[side], restartPolicy="Never", annotations={"run-seconds": "5"}
+    )
+    cluster.create("pods", pod)
+    cluster.advance(1)
+    cluster.advance(6)
+    [status] = cluster.pod("p")["status"]["initContainerStatuses"]
+    assert (cluster.phase("p"), status["ready"]) == ("Succeeded", False)
+    assert status["state"]["terminated"]["exitCode"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        pytest.param({}, 143, id="it stops when it is told to"),
+        pytest.param({"grace_period_seconds": 0}, 137, id="it is killed"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+def test_a_stopped_pod_whose_object_has_to_stay_takes_no_room(
+    policy: str, options: dict[str, Any], code: int
+) -> None:
+    cluster = driver()
+    held = hollow_pod("held", requests={"cpu": "3"}, restartPolicy=policy)
+    held["metadata"]["finalizers"] = ["example.com/keep"]
+    cluster.create("pods", held)
+    cluster.advance(1)
+    cluster.delete("pods", "held", **options)
+    cluster.advance(2)
+    assert cluster.phase("held") == "Failed"
+    assert statuses(cluster.pod("held"))["state"]["terminated"]["exitCode"] == code
+    cluster.create("pods", hollow_pod("next", requests={"cpu": "3"}))
+    cluster.advance(1)
+    assert cluster.phase("next") == "Running"
+    cluster.patch("pods", "held", {"metadata": {"finalizers": None}})
+    assert cluster.api.find("pods", "default", "held") is None
+
+
+def test_a_pod_that_is_deleted_before_it_starts_and_has_to_stay_has_failed() -> None:
+    cluster = driver(start_seconds=60)
+    held = hollow_pod("held")
+    held["metadata"]["finalizers"] = ["example.com/keep"]
+    cluster.create("pods", held)
+    cluster.delete("pods", "held")
+    cluster.advance(2)
+    assert cluster.phase("held") == "Failed"
+
+
+def test_nothing_is_not_too_much_where_more_is_promised_than_there_is() -> None:
+    cluster = driver()
+    device, amounts = "example.com/gpu", ("capacity", "allocatable")
+
+    def publish(amount: str) -> None:
+        given = {each: {device: amount} for each in amounts}
+        cluster.patch("nodes", "node-1", {"status": given}, "", "status")
+
+    publish("4")
+    cluster.create("pods", hollow_pod("user", requests={device: "4"}, limits={device: "4"}))
+    cluster.advance(1)
+    publish("0")
+    for name, asked in (("none", "0"), ("some", "1")):
+        cluster.create("pods", hollow_pod(name, requests={device: asked}, limits={device: asked}))
+    cluster.advance(1)
+    assert (cluster.phase("none"), cluster.phase("some")) == ("Running", "Failed")
+    assert cluster.pod("some")["status"]["reason"] == f"OutOf{device}"
+
+
+def test_a_resize_to_nothing_is_given_where_more_is_promised_than_there_is() -> None:
+    cluster = driver()
+    pod = hollow_pod("p", requests={"cpu": "1", "memory": "1Gi"})
+    cluster.create("pods", pod)
+    cluster.create("pods", hollow_pod("other", requests={"cpu": "3"}))
+    cluster.advance(1)
+    small = {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}}
+    cluster.patch("nodes", "node-1", {"status": small}, "", "status")
+    resources = {"requests": {"cpu": "0", "memory": "2Gi"}}
+    change = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
+    kind = cluster.api.kinds.resource("pods")
+    key = ("default", "p")
+    cluster.api.patch(kind, key, change, STRATEGIC_PATCH, subresource="resize")
+    cluster.advance(1)
+    types = {each["type"] for each in cluster.pod("p")["status"]["conditions"]}
+    assert "PodResizePending" not in types
