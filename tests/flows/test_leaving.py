@@ -14,6 +14,7 @@ import orjson
 import pytest
 import yaml
 
+from stellwerk.client.lease import HOLDER_ANNOTATION, POD_ANNOTATION
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
@@ -157,10 +158,11 @@ class Installed:
         assert deployment is not None
         return int(deployment["spec"]["replicas"])
 
-    def hold(self, holder: str) -> None:
-        """Have the lease held by somebody."""
+    def hold(self, holder: str, pod: str = "") -> None:
+        """Have the lease held by somebody, who may say which pod it is."""
         namespace, name = LEASE
-        metadata = {"name": name, "namespace": namespace}
+        said = {POD_ANNOTATION: pod, HOLDER_ANNOTATION: holder} if pod else {}
+        metadata = {"name": name, "namespace": namespace, "annotations": said}
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3}
         self.create("leases", {"metadata": metadata, "spec": spec}, "coordination.k8s.io")
 
@@ -202,6 +204,24 @@ async def test_a_lease_that_a_pod_has_left_behind_is_released(tmp_path: Path) ->
         assert "deployment stellwerk/stellwerk is scaled to 0" in said
         assert "lease stellwerk/stellwerk, which stellwerk-" in said
         assert (site.pods(), site.holder()) == ([], "")
+
+
+async def test_a_pod_in_the_network_of_its_host_is_known_by_what_it_wrote(tmp_path: Path) -> None:
+    async with installed(tmp_path) as site:
+        site.hold("node-1_uuid", f"stellwerk/{site.pods()[0]['metadata']['name']}")
+        status, said, _ = await site.leave()
+        assert status == 0
+        assert "which node-1_uuid had left behind, was released" in said
+        assert (site.pods(), site.holder()) == ([], "")
+
+
+async def test_a_pod_of_another_namespace_keeps_its_lease(tmp_path: Path) -> None:
+    async with installed(tmp_path) as site:
+        name = site.pods()[0]["metadata"]["name"]
+        site.hold(f"{name}_uuid", f"other/{name}")
+        status, said, _ = await site.leave()
+        assert (status, site.holder()) == (0, f"{name}_uuid")
+        assert "which is none of these pods" in said
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ async def leave(client: "KubernetesClient", options: argparse.Namespace) -> int:
             )
         await asyncio.sleep(LOOK_SECONDS)
     if lease_name:
-        print(await _release(client, lease_namespace, lease_name, ours))
+        print(await _release(client, lease_namespace, lease_name, namespace, ours))
     return 0
 
 
@@ -144,8 +144,15 @@ def _lease_of(deployment: "JsonObject") -> tuple[str, str]:
     return flags.leader_elect_resource_namespace, flags.leader_elect_resource_name
 
 
-async def _release(client: "KubernetesClient", namespace: str, name: str, ours: set[str]) -> str:
-    """Release a lease that one of our pods still holds; what became of it, in words."""
+async def _release(
+    client: "KubernetesClient", namespace: str, name: str, pods_namespace: str, ours: set[str]
+) -> str:
+    """Release a lease that one of our pods still holds; what became of it, in words.
+
+    The holder says in the lease which pod it is. Of an older version, or where the manifest lacks
+    POD_NAME, its identity begins with the pod's name, unless the pod is in the host's network.
+    """
+    from stellwerk.client.lease import pod_of  # noqa: PLC0415
     from stellwerk.clock import SystemClock  # noqa: PLC0415
 
     api = client.lease(namespace, name)
@@ -155,7 +162,9 @@ async def _release(client: "KubernetesClient", namespace: str, name: str, ours: 
     holder = lease.record.holder_identity
     if not holder:
         return f"lease {namespace}/{name} is free"
-    if (holder.rpartition("_")[0] or holder) not in ours:
+    pod = pod_of(lease)
+    pod_name = pod[1] if pod is not None else holder.rpartition("_")[0] or holder
+    if pod_name not in ours or (pod is not None and pod[0] != pods_namespace):
         return f"lease {namespace}/{name} is held by {holder}, which is none of these pods"
     try:
         await api.update(lease, lease.record.released(SystemClock().now()))
