@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TextIO, cast
 
 from typing_extensions import override
@@ -117,10 +118,15 @@ def _answers() -> Iterator[TextIO]:
     Libraries in C write banners and warnings to file descriptor 1, for example the solver of plans.
     Inside, that descriptor leads to standard error, also in the processes that a command starts.
     """
+    stream: TextIO | None = sys.stdout
+    if stream is None:  # the user has closed it
+        with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+            yield nothing
+        return
     try:
-        is_shared = sys.stdout.fileno() == _STANDARD_OUTPUT
+        is_shared = stream.fileno() == _STANDARD_OUTPUT
         errors = sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # one of them is closed, or a test's
+    except (AttributeError, OSError, ValueError):  # standard error is closed, or both are a test's
         is_shared = False
     if not is_shared:
         yield sys.stdout

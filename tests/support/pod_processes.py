@@ -15,6 +15,7 @@ from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.processes import AnyProcess, start
 from tests.support.rights import NAMESPACE, token_of, with_token
 
+_HOST = "tests.support.pod_host"
 _PAUSE_SECONDS = 0.05
 _END_SECONDS = 30.0
 
@@ -30,6 +31,7 @@ class PodProcesses:
         self._cluster = cluster
         self._directory = directory
         self._endings: set[asyncio.Task[None]] = set()
+        self._restarts: dict[str, int] = {}
 
     async def run(self) -> None:
         """Follow the pods until cancelled."""
@@ -41,6 +43,9 @@ class PodProcesses:
                     self._endings.add(ending)
             for name, pod in pods.items():
                 process = self.running.get(name)
+                if process is not None and self._was_restarted(pod):
+                    process.kill()
+                    await process.wait()
                 if process is None or process.returncode is not None:
                     self.running[name] = await self._start(pod)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -54,6 +59,13 @@ class PodProcesses:
         """What all of them wrote."""
         logs = sorted(self._directory.glob("stellwerk-*.log"))
         return "\n".join(f"--- {log.name}\n{log.read_text()}" for log in logs)
+
+    def _was_restarted(self, pod: JsonObject) -> bool:
+        """Whether the hollow node has started the container again: its process was killed."""
+        name = pod["metadata"]["name"]
+        restarts: int = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
+        before, self._restarts[name] = self._restarts.get(name, restarts), restarts
+        return restarts > before
 
     def _pods(self) -> list[JsonObject]:
         return [
@@ -80,7 +92,7 @@ class PodProcesses:
             for each in container["args"]
         ]
         with (self._directory / f"stellwerk-{name}.log").open("ab") as log:
-            return await start(log, *arguments, "--kubeconfig", str(kubeconfig))
+            return await start(log, name, *arguments, "--kubeconfig", str(kubeconfig), module=_HOST)
 
     async def _end(self, process: AnyProcess) -> None:
         with suppress(ProcessLookupError):
