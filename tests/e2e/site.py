@@ -152,10 +152,11 @@ class Site:
         # Events outlive what they are about by an hour, in whatever namespace that was.
         asked = ",".join(kind for kind in kinds if kind.partition(".")[0] != "events")
         return frozenset(
-            f"{obj['kind']} {obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}: {mark}"
+            f"{obj['kind']} {of.get('namespace', '')}/{of['name']}: {mark}"
             for obj in self.get(asked, "--all-namespaces")["items"]
-            if NAMESPACE not in {obj["metadata"]["name"], obj["metadata"].get("namespace")}
-            for mark in _marks(obj["metadata"])
+            for of in [obj["metadata"]]
+            if NAMESPACE not in {of["name"], of.get("namespace")}
+            for mark in _marks(of)
             if "stellwerk" in mark or "kopf" in mark
         )
 

@@ -177,25 +177,26 @@ class ApiLease(LeaseApi):
         body = {
             "kind": "Lease",
             "apiVersion": _API_VERSION,
-            "metadata": self._said({"name": self._name, "namespace": self._namespace}),
+            "metadata": self._said({"name": self._name, "namespace": self._namespace}, record),
             "spec": record.spec(),
         }
         return await self._write("POST", self._collection, body, f"create lease {self.key}")
 
     @override
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        metadata = self._said(lease.obj.get("metadata") or {})
+        metadata = self._said(lease.obj.get("metadata") or {}, record)
         body = {**lease.obj, "metadata": metadata, "spec": record.spec()}
         return await self._write("PUT", self._path, body, f"update lease {self.key}")
 
-    def _said(self, metadata: Mapping[str, Any]) -> JsonObject:
-        """Metadata with this process's annotations, without those of a holder before it."""
+    def _said(self, metadata: Mapping[str, Any], record: LeaseRecord) -> JsonObject:
+        """Metadata with the holder's annotations, without those of a holder before it."""
         others = {
             key: text
             for key, text in (metadata.get("annotations") or {}).items()
             if key != PUBLIC_KEY_ANNOTATION
         }
-        annotations = {**others, **self._annotations()}
+        # Who gives the lease up takes its annotations along: kube-scheduler would keep them.
+        annotations = {**others, **(self._annotations() if record.holder_identity else {})}
         said = {key: value for key, value in metadata.items() if key != "annotations"}
         return {**said, "annotations": annotations} if annotations else said
 

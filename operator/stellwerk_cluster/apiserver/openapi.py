@@ -57,6 +57,7 @@ _V3_PARAMETERS: Final[list[JsonObject]] = [
     {"name": name, "in": "query", "description": text, "schema": _OPTION_TYPE}
     for name, text in _OPTIONS.items()
 ]
+_NOT_IN_VERSION_2: Final = frozenset({"allOf", "oneOf", "anyOf", "not", "nullable"})
 _VERBS: Final = {
     "post": "create",
     "put": "update",
@@ -156,6 +157,8 @@ class OpenApi:
     def _add_schemas(self, row: ResourceKind, schemas: JsonObject, prefix: str) -> None:
         if row.custom:
             schema = self._custom.openapi_schema(row)
+            if prefix != _PREFIX:
+                schema = _as_version_2(schema)
         else:
             if row.type_name not in types():
                 return
@@ -163,6 +166,32 @@ class OpenApi:
             schema = schemas.pop(_name(row.type_name))
         identity = {"group": row.group, "version": row.version, "kind": row.kind}
         schemas[_kind_name(row)] = {**schema, "x-kubernetes-group-version-kind": [identity]}
+
+
+def _as_version_2(schema: JsonObject) -> JsonObject:
+    """The schema of a definition, without what OpenAPI 2 cannot say (`ToStructuralOpenAPIV2`).
+
+    kubectl validates the items of a List by this document. Where unknown fields are kept or null
+    is a value, it would refuse every field that the schema does not list.
+    """
+    found = {key: value for key, value in schema.items() if key not in _NOT_IN_VERSION_2}
+    if schema.get("nullable") or schema.get("x-kubernetes-preserve-unknown-fields"):
+        found.pop("items", None)
+        found.pop("properties", None)
+        if schema.get("nullable") or found.get("type") == "object":
+            found.pop("type", None)
+    if "items" not in found and found.get("type") == "array":
+        del found["type"]
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict):
+            found[key] = _as_version_2(found[key])
+    inner = found.get("properties", {})
+    if inner:
+        found["properties"] = {name: _as_version_2(each) for name, each in inner.items()}
+    required = [
+        name for name in found.pop("required", []) if not inner.get(name, {}).get("nullable")
+    ]
+    return {**found, "required": required} if required else found
 
 
 def _kind_name(row: ResourceKind) -> str:
