@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.site import MADE_HERE, NAMESPACE, Installation, Refusal, Release, Site, open_site
 
-_WIDTH = 72
+_WIDTH = 80
 """Columns for the names of the steps; the longest has a few less."""
 
 

@@ -58,7 +58,7 @@ def events(site: Site, pod: str, reason: str) -> list[JsonObject]:
 
 
 def test_a_pod_that_names_stellwerk_runs(site: Site) -> None:
-    site.apply(site.pod_manifest("hello", command="echo hello from $HOSTNAME; sleep 3600"))
+    site.apply(site.pod_manifest("hello", command="echo hello from $(hostname); sleep 3600"))
     site.wait("condition=Ready", "pod/hello")
     assert len(site.until("an event of hello", lambda: events(site, "hello", "Scheduled"))) == 1
 
@@ -133,11 +133,12 @@ def test_a_pod_of_higher_priority_waits_for_a_container_that_takes_6_seconds_to_
 ) -> None:
     node = max(site.nodes(), key=site.free_cpu_millis)
     most_of_it = f"{site.free_cpu_millis(node) * 6 // 10}m"
-    urgent = {
+    # Below all others: no pod of the cluster's own is ever a victim of the preemptor.
+    humble = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
-        "metadata": {"name": f"{NAMESPACE}-urgent", "labels": MADE_HERE},
-        "value": 1000,
+        "metadata": {"name": f"{NAMESPACE}-humble", "labels": MADE_HERE},
+        "value": -1000,
     }
     slow = f"trap 'sleep {SECONDS_TO_END}; exit 0' TERM; while true; do sleep 0.1; done"
     victim = site.pod_manifest(
@@ -146,16 +147,12 @@ def test_a_pod_of_higher_priority_waits_for_a_container_that_takes_6_seconds_to_
         cpu=most_of_it,
         nodeSelector=on_node(node),
         terminationGracePeriodSeconds=60,
+        priorityClassName=f"{NAMESPACE}-humble",
         annotations={"stellwerk.dev/stop-seconds": str(SECONDS_TO_END)},
     )
-    site.apply(urgent, victim)
+    site.apply(humble, victim)
     site.wait("condition=Ready", "pod/victim")
-    preemptor = site.pod_manifest(
-        "preemptor",
-        cpu=most_of_it,
-        nodeSelector=on_node(node),
-        priorityClassName=f"{NAMESPACE}-urgent",
-    )
+    preemptor = site.pod_manifest("preemptor", cpu=most_of_it, nodeSelector=on_node(node))
     site.apply(preemptor)
     began = time.monotonic()
 
@@ -172,7 +169,7 @@ def test_a_pod_of_higher_priority_waits_for_a_container_that_takes_6_seconds_to_
     assert time.monotonic() - began > SECONDS_TO_END - 1
     gone = site.run("get", "pod", "victim", "-n", NAMESPACE, "--ignore-not-found", "-o", "name")
     assert not gone.strip(), "the preemptor runs beside its victim"
-    site.delete(preemptor, urgent)
+    site.delete(preemptor, humble)
 
 
 # --- workloads ------------------------------------------------------------------------------------
