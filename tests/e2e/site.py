@@ -7,6 +7,7 @@ on it before, and what is deleted was made here.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -162,31 +163,31 @@ class Site:
 
     def stellwerk(self, *arguments: str) -> JsonObject:
         """The answer of a command, in JSON, through a port that kubectl forwards."""
-        done = subprocess.run(
-            [sys.executable, "-m", "stellwerk", *arguments, "-o", "json"],
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "stellwerk", *arguments, "-o", "json"],
             env={
                 **self.environment,
                 "PATH": f"{self.kubectl.program.parent}{os.pathsep}{self.environment['PATH']}",
                 "KUBECONFIG": str(self.kubectl.kubeconfig),
             },
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=DEADLINE_SECONDS,
         )
-        assert done.returncode == 0, f"stellwerk {' '.join(arguments)}: {done.stderr}"
-        answer: JsonObject = json.loads(done.stdout)
+        try:
+            printed, said = process.communicate(timeout=DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it says where it stands
+            printed, said = process.communicate()
+        assert process.returncode == 0, f"stellwerk {' '.join(arguments)}: {said}"
+        answer: JsonObject = json.loads(printed)
         return answer
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def nodes(self) -> list[JsonObject]:
-        """The nodes that take any pod."""
-        return [
-            node
-            for node in self.get("nodes")["items"]
-            if not node["spec"].get("taints") and not node["spec"].get("unschedulable")
-        ]
+        """The nodes that take any pod: those that are not ready have a taint."""
+        return [node for node in self.get("nodes")["items"] if not node["spec"].get("taints")]
 
     def free_cpu_millis(self, node: JsonObject) -> int:
         """Millicores of a node that no pod has asked for."""
@@ -383,7 +384,7 @@ class Release(Installation):
         values.append(
             f"image.tag={image['tag']}" if "tag" in image else f"image.digest={image['digest']}"
         )
-        self._helm("install", "--create-namespace", *(f"--set={each}" for each in values))
+        self._helm("install", "--create-namespace", *(f"--set-string={each}" for each in values))
         self._helm("test")
 
     @override
@@ -396,9 +397,10 @@ class Release(Installation):
 
     @override
     def uninstall(self) -> None:
-        self._helm("uninstall")
-        self.site.run("delete", "-f", str(ROOT / "crds"), "--timeout=60s")
-        self.site.run("delete", "namespace", OPERATORS_NAMESPACE, "--timeout=120s")
+        self._helm("uninstall", "--ignore-not-found")
+        gone = ("--ignore-not-found", "--timeout=120s")
+        self.site.run("delete", *gone, "-f", str(ROOT / "crds"))
+        self.site.run("delete", *gone, "namespace", OPERATORS_NAMESPACE)
         self.is_gone = True
 
     def _helm(self, verb: str, *arguments: str) -> None:

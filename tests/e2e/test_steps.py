@@ -64,8 +64,8 @@ def test_a_pod_that_names_stellwerk_runs(site: Site) -> None:
 
 
 def test_its_log_is_read(site: Site) -> None:
-    text = site.run("logs", "hello", "-n", NAMESPACE)
-    assert text.strip()
+    text = site.until("a line in the log", lambda: site.run("logs", "hello", "-n", NAMESPACE))
+    # Hollow nodes tell the story of the container, which says nothing by itself.
     assert site.is_hollow or text == "hello from hello\n"
 
 
@@ -197,7 +197,8 @@ def test_a_daemon_set_runs_on_every_node(site: Site) -> None:
     def is_ready() -> bool:
         status = site.get("daemonset", "everywhere", "-n", NAMESPACE).get("status", {})
         wanted = status.get("desiredNumberScheduled", 0)
-        return bool(wanted == status.get("numberReady", 0) == len(site.nodes()))
+        # It runs on cordoned nodes, too.
+        return bool(wanted == status.get("numberReady", 0) and wanted >= len(site.nodes()))
 
     site.until("a pod is ready on every node", is_ready)
     site.delete(made)
