@@ -178,7 +178,9 @@ async def follow(
         for pod, process in [*processes.running.items()]:
             port = listening_port(process.pid)
             if port is not None:
-                (directory / f"{pod}.port").write_text(str(port))
+                written = directory / f"{pod}.port.new"
+                written.write_text(str(port))
+                written.replace(directory / f"{pod}.port")  # whoever reads it finds all of it
         if runs == stopped.exists():  # noqa: ASYNC240 a file of this machine
             await (other.stop() if runs else other.start())
             runs = not runs

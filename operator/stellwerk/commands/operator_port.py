@@ -144,6 +144,9 @@ async def _forwarded_port(forwarding: asyncio.subprocess.Process, pod: str) -> i
         raise UnreachableError(f"kubectl forwarded no port to pod {pod} in time") from error
     found = _FORWARDING.match(line)
     if found is None:
+        if line:  # it forwards, or waits, and would never end its complaints
+            with contextlib.suppress(ProcessLookupError):
+                forwarding.terminate()
         message = (await forwarding.stderr.read()).decode(errors="replace").strip()
         raise UnreachableError(f"cannot forward a port to pod {pod}: {message}")
     return int(found[1])
