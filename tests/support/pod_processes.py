@@ -15,9 +15,9 @@ from stellwerk_cluster.cluster import EmbeddedCluster
 from tests.support.processes import AnyProcess, start
 from tests.support.rights import NAMESPACE, token_of, with_token
 
-_HOST = "tests.support.pod_host"
 _PAUSE_SECONDS = 0.05
 _END_SECONDS = 30.0
+_HOST = "tests.support.pod_host"
 
 
 class PodProcesses:
@@ -60,13 +60,6 @@ class PodProcesses:
         logs = sorted(self._directory.glob("stellwerk-*.log"))
         return "\n".join(f"--- {log.name}\n{log.read_text()}" for log in logs)
 
-    def _was_restarted(self, pod: JsonObject) -> bool:
-        """Whether the hollow node has started the container again: its process was killed."""
-        name = pod["metadata"]["name"]
-        restarts: int = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
-        before, self._restarts[name] = self._restarts.get(name, restarts), restarts
-        return restarts > before
-
     def _pods(self) -> list[JsonObject]:
         return [
             pod
@@ -103,6 +96,13 @@ class PodProcesses:
             process.kill()
             status = await process.wait()
         self.statuses.append(status)
+
+    def _was_restarted(self, pod: JsonObject) -> bool:
+        """Whether the hollow node has started the container again: its process was killed."""
+        name = pod["metadata"]["name"]
+        restarts: int = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
+        before, self._restarts[name] = self._restarts.get(name, restarts), restarts
+        return restarts > before
 
 
 @asynccontextmanager
