@@ -393,7 +393,10 @@ class Release(Installation):
 
     @override
     def give_back(self) -> None:
-        self._helm("upgrade", "--reuse-values", "--set=takeOverDefaultScheduler=false")
+        # The replicas were scaled by kubectl, which Helm 4 would not overrule by itself.
+        forced = [] if self._version().startswith("v3") else ["--force-conflicts"]
+        beside = "--set=takeOverDefaultScheduler=false"
+        self._helm("upgrade", "--reuse-values", beside, *forced)
 
     @override
     def uninstall(self) -> None:
@@ -402,6 +405,10 @@ class Release(Installation):
         self.site.run("delete", *gone, "-f", str(ROOT / "crds"))
         self.site.run("delete", *gone, "namespace", OPERATORS_NAMESPACE)
         self.is_gone = True
+
+    def _version(self) -> str:
+        command = [str(helm()), "version", "--template", "{{.Version}}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def _helm(self, verb: str, *arguments: str) -> None:
         chart = [str(ROOT / "charts" / "stellwerk")] if verb in {"install", "upgrade"} else []
