@@ -43,7 +43,7 @@ _DEFINITION: Final = "customresourcedefinitions/schedulerprofiles.scheduling.ste
 
 
 class Refusal(Exception):  # noqa: N818 - named as the thing that happened
-    """Why the steps do not run on this cluster."""
+    """The steps do not run on this cluster; the message says why."""
 
 
 def context_of(environment: Mapping[str, str], contexts: list[str], current: str) -> str:

@@ -28,7 +28,7 @@ from tests.support.repository import ROOT
 
 NODES = 4
 SKIPPED = ("hollow nodes have no container in which a program could run",)
-"""Why steps are skipped there; every other one runs."""
+"""The reasons of the steps that are skipped there; every other one runs."""
 OPTIONS = ClusterOptions(
     identity=IdentityOptions("rbac", service_accounts=True),
     tls=True,
@@ -85,11 +85,11 @@ async def test_a_cluster_that_has_stellwerk_is_refused_and_left_alone(tmp_path: 
     async with cluster:
         kind = cluster.api.kinds.resource("namespaces")
         cluster.api.create(kind, "", {"metadata": {"name": "stellwerk"}})
-        before = cluster.api.all("namespaces")
+        before = list(cluster.api.all("namespaces"))
         status, output = await run_steps(access_to(cluster, tmp_path))
         assert status == 2, output
         assert "has namespace/stellwerk already" in output
-        assert cluster.api.all("namespaces") == before
+        assert list(cluster.api.all("namespaces")) == before
 
 
 async def run_steps(environment: Mapping[str, str]) -> tuple[int | None, str]:
