@@ -6,6 +6,7 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
+import os
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from stellwerk.client.extender import ExtenderReach
 from stellwerk.client.extender_tls import ExtenderFiles
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
 from stellwerk.client.web import WebClient
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.errors import ApiError
@@ -438,7 +439,9 @@ def _server(
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
         routes=[
-            *ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+            *ExplanationRoutes(
+                operator.explanations, lambda: leadership.standing_by_for, operator.debugger
+            ).table,
             *log_level_routes(),
         ],
         guard=guard,
@@ -448,9 +451,10 @@ def _server(
 
 
 def _published(guard: Guard) -> dict[str, str]:
-    """The annotations of the lease: by which key clients know that the port is this process's."""
+    """The annotations of the lease: our pod, and the key by which clients know its port."""
     certificate = guard.certificate
-    return {PUBLIC_KEY_ANNOTATION: certificate.public_key} if certificate is not None else {}
+    key = {PUBLIC_KEY_ANNOTATION: certificate.public_key} if certificate is not None else {}
+    return {**own_pod(os.environ), **key}
 
 
 def _listen_to_signals(operator: Operator) -> None:
@@ -483,7 +487,9 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
     clock, metrics = SystemClock(), Metrics()
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
-    destinations = destinations_from(credentials.access, options.extender_allow)
+    destinations = destinations_from(
+        credentials.access, options.extender_allow, in_pod=bool(own_pod(os.environ))
+    )
     options = replace(options, destinations=destinations)
     async with AsyncExitStack() as stack:
         stack.enter_context(announced(__version__))

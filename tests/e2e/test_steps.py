@@ -385,6 +385,8 @@ def test_stellwerk_takes_kube_schedulers_place_and_gives_it_back(
         site.wait("condition=Active", "schedulerprofile/default-scheduler")
         site.apply(site.pod_manifest("in-place", scheduler=""))
         site.wait("condition=Ready", "pod/in-place")
+        node = site.pod("in-place")["spec"]["nodeName"]
+        assert node in json.dumps(site.stellwerk("explain", f"pod/{NAMESPACE}/in-place"))
         ours = site.holder(*lease)
     # kube-scheduler stands by now. New pods of the Deployment would need one that leads.
     site.run("scale", DEPLOYMENT, "--replicas=0", "-n", OPERATORS_NAMESPACE)

@@ -113,6 +113,55 @@ def test_for_gpus_that_pods_share_chart_and_overlay_are_one() -> None:
     assert rendered("gpuSharing=true") == overlay
 
 
+@pytest.mark.parametrize(
+    ("folder", "tag"),
+    [
+        ("manifests", ""),
+        ("manifests", "newTag: 1.2.3"),
+        ("manifests", "digest: sha256:00"),
+        ("overlays/in-place", ""),
+        ("overlays/gpu", ""),
+        ("manifests/static-pod", ""),
+        ("overlays/static-pod-own-user", ""),
+    ],
+)
+def test_a_users_kustomization_names_the_image_of_every_way(
+    folder: str, tag: str, tmp_path: Path
+) -> None:
+    """Images are the user's alone, with the release's tag where the user names none."""
+    (tmp_path / "clone").symlink_to(ROOT)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    named = f"- name: stellwerk\n  newName: registry.example/stellwerk\n  {tag}\n"
+    text = f"resources:\n- ../clone/{folder}\nimages:\n{named}"
+    (mine / "kustomization.yaml").write_text(text)
+    made = parsed(run(program_of(newest()), "kustomize", mine))
+    pods = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "Deployment"]
+    pods += [each["spec"] for each in made if each["kind"] == "Pod"]
+    images = {container["image"] for pod in pods for container in pod["containers"]}
+    behind = {"": f":{__version__}", "newTag: 1.2.3": ":1.2.3", "digest: sha256:00": "@sha256:00"}
+    assert images == {f"registry.example/stellwerk{behind[tag]}"}
+
+
+def test_the_static_pod_of_its_own_user_is_not_root_and_has_its_own_kubeconfig() -> None:
+    program = program_of(newest())
+    (as_root,) = parsed(run(program, "kustomize", ROOT / "manifests" / "static-pod"))
+    (own,) = parsed(run(program, "kustomize", ROOT / "overlays" / "static-pod-own-user"))
+    assert as_root["spec"]["securityContext"]["runAsUser"] == 0
+    assert own["spec"]["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    text = yaml.safe_dump(own)
+    assert "/etc/kubernetes/stellwerk.conf" in text
+    assert "scheduler.conf" not in text
+    restored = yaml.safe_load(text.replace("stellwerk.conf", "scheduler.conf"))
+    restored["spec"]["securityContext"] = as_root["spec"]["securityContext"]
+    assert restored == as_root, "nothing else differs"
+
+
 def test_the_chart_passes_helms_own_look() -> None:
     assert "0 chart(s) failed" in run(helm(), "lint", "--strict", CHART)
 
@@ -120,8 +169,10 @@ def test_the_chart_passes_helms_own_look() -> None:
 def test_chart_manifests_and_package_have_one_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
-    (container,) = deployed(applied_as_files())["containers"]
-    assert container["image"] == f"stellwerk:{__version__}"
+    static_pod = yaml.safe_load((ROOT / "manifests" / "static-pod" / "stellwerk.yaml").read_text())
+    for pod in (deployed(applied_as_files()), static_pod["spec"]):
+        (container,) = pod["containers"]
+        assert container["image"] == f"stellwerk:{__version__}"
 
 
 def test_values_reach_the_deployment() -> None:
@@ -260,6 +311,17 @@ def test_the_notes_say_which_direction_is_open() -> None:
     )
     assert "of the kubelets alone" in said
     assert "reaches the API server, DNS alone" in said
+
+
+def test_the_notes_say_how_explain_finds_the_operator_and_what_brings_lost_pods_back() -> None:
+    plain, in_place = notes(), notes("takeOverDefaultScheduler=true")
+    for said in (plain, in_place):
+        assert "\n  stellwerk explain pod NAME\n" in said
+    assert "stellwerk run --leader-elect --kubeconfig admin.conf" in in_place
+    assert "manifests/static-pod" in in_place
+    assert "static-pod" not in plain
+    named = notes("operatorName=gpu", "fullnameOverride=gpu")
+    assert "stellwerk explain pod NAME --lease stellwerk/gpu\n" in named
 
 
 def test_the_made_files_of_the_chart_are_those_of_the_code() -> None:

@@ -1,20 +1,31 @@
-"""The Deployment's pods as processes: what a kubelet that is not hollow would do with them.
+"""The operator's pods as processes: what a kubelet that is not hollow would do with them.
 
-For each pod of Stellwerk that a hollow node runs, `stellwerk` is started with the arguments of the
-pod's container and a token of its service account, asked to end when the pod goes, and started
-again when it ends unasked. Invariant: no process is left when the context ends.
+For each pod of Stellwerk that a hollow node runs, `stellwerk` is started with the arguments and the
+environment of the pod's container and a token of its service account, asked to end when the pod
+goes, and started again when it ends unasked. A static pod is started from its file, with the
+kubeconfig that its arguments name. Invariant: no process is left when the context ends.
 """
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import yaml
+
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.processes import AnyProcess, start
-from tests.support.rights import NAMESPACE, token_of, with_token
+from tests.support.rights import token_of, with_token
 
+USERS = {
+    "/etc/kubernetes/scheduler.conf": "system:kube-scheduler",
+    "/etc/kubernetes/stellwerk.conf": "system:stellwerk",
+}
+"""The users of the kubeconfigs on a node of the control plane."""
+_OF_A_FILE = {"kubernetes.io/config.mirror": "1", "kubernetes.io/config.source": "file"}
 _PAUSE_SECONDS = 0.05
 _END_SECONDS = 30.0
 _HOST = "tests.support.pod_host"
@@ -60,32 +71,64 @@ class PodProcesses:
         logs = sorted(self._directory.glob("stellwerk-*.log"))
         return "\n".join(f"--- {log.name}\n{log.read_text()}" for log in logs)
 
+    def start_static(self, file: Path, node: str) -> None:
+        """Do what the kubelet of a node does with a file in /etc/kubernetes/manifests."""
+        pod = yaml.safe_load(file.read_text())
+        name = f"{pod['metadata']['name']}-{node}"
+        # What the kubelet writes is a mirror: the pod runs without it, and it shows the pod to all.
+        metadata = {**pod["metadata"], "name": name, "annotations": _OF_A_FILE}
+        mirror = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}}
+        pods = self._cluster.api.kinds.resource("pods")
+        self._cluster.api.create(pods, metadata["namespace"], mirror)
+
+    def end_static(self, node: str) -> None:
+        """Take the file out of the folder again."""
+        pods = self._cluster.api.kinds.resource("pods")
+        key = ("kube-system", f"stellwerk-{node}")
+        delete(self._cluster.api, pods, key, DeleteOptions(grace_period_seconds=0))
+
     def _pods(self) -> list[JsonObject]:
         return [
             pod
-            for pod in self._cluster.api.all("pods", NAMESPACE)
+            for pod in self._cluster.api.all("pods")
             if pod.get("status", {}).get("phase") == "Running"
             and not pod["metadata"].get("deletionTimestamp")
             # Others than the operator's, such as that of `helm test`, are the hollow node's.
-            and "run" in pod["spec"]["containers"][0].get("args", [])
+            and pod["spec"]["containers"][0].get("args", [])[:1] == ["run"]
         ]
 
     async def _start(self, pod: JsonObject) -> AnyProcess:
         name = pod["metadata"]["name"]
         self.starts += 1
-        kubeconfig = self._directory / f"{name}.kubeconfig"
-        self._cluster.write_kubeconfig(kubeconfig)
-        account = pod["spec"]["serviceAccountName"]
-        token = token_of(self._cluster, account)
-        kubeconfig.write_text(with_token(kubeconfig.read_text(), token))
         (container,) = pod["spec"]["containers"]
         # A pod has an address of its own; here all of them share this machine's.
         arguments = [
             "--bind-address=127.0.0.1:0" if each.startswith("--bind-address=") else each
             for each in container["args"]
+            if not each.startswith("--kubeconfig=")
         ]
+        kubeconfig = self._directory / f"{name}.kubeconfig"
         with (self._directory / f"stellwerk-{name}.log").open("ab") as log:
-            return await start(log, name, *arguments, "--kubeconfig", str(kubeconfig), module=_HOST)
+            self._write_kubeconfig(pod, kubeconfig)
+            return await start(
+                log,
+                *(name, *arguments, "--kubeconfig", str(kubeconfig)),
+                module=_HOST,
+                environment=_environment(pod, container),
+            )
+
+    def _write_kubeconfig(self, pod: JsonObject, path: Path) -> None:
+        """The credentials that the pod has: of its service account, or of the user of a file."""
+        (container,) = pod["spec"]["containers"]
+        named = [each for each in container["args"] if each.startswith("--kubeconfig=")]
+        if named:
+            user = USERS[named[0].removeprefix("--kubeconfig=")]
+            path.write_text(kubeconfig_of(self._cluster, user))
+            return
+        self._cluster.write_kubeconfig(path)
+        namespace, account = pod["metadata"]["namespace"], pod["spec"]["serviceAccountName"]
+        token = token_of(self._cluster, account, namespace)
+        path.write_text(with_token(path.read_text(), token))
 
     async def _end(self, process: AnyProcess) -> None:
         with suppress(ProcessLookupError):
@@ -103,6 +146,28 @@ class PodProcesses:
         restarts: int = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
         before, self._restarts[name] = self._restarts.get(name, restarts), restarts
         return restarts > before
+
+
+def kubeconfig_of(cluster: EmbeddedCluster, user: str) -> str:
+    """A kubeconfig with a client certificate, as kubeadm makes one for each part of it."""
+    assert cluster.authority is not None
+    pair = cluster.authority.issue_client(user)
+    config = yaml.safe_load(cluster.kubeconfig())
+    config["users"][0]["user"] = {
+        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+        "client-key-data": base64.b64encode(pair.key).decode(),
+    }
+    return str(yaml.safe_dump(config))
+
+
+def _environment(pod: JsonObject, container: JsonObject) -> dict[str, str]:
+    """What the container's environment names; of the downward API the fields of `metadata`."""
+    found = {}
+    for each in container.get("env", []):
+        path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        value = pod["metadata"][path.removeprefix("metadata.")] if path else each["value"]
+        found[each["name"]] = str(value)
+    return found
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from stellwerk.client.transport import ApiRequest, Lane
 from stellwerk.errors import NotFound
+from stellwerk.models.name_syntax import is_subdomain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,6 +32,13 @@ URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"
 """The operator's port on this machine, where its holder is the one that the URL names."""
 PUBLIC_KEY_ANNOTATION: Final = "scheduling.stellwerk.dev/public-key"
 """The fingerprint of the key with which the holder's port answers."""
+POD_ANNOTATION: Final = "scheduling.stellwerk.dev/pod"
+"""NAMESPACE/NAME of the holder's pod; a holder outside of a cluster writes none."""
+HOLDER_ANNOTATION: Final = "scheduling.stellwerk.dev/holder"
+"""The identity of the Stellwerk that wrote the annotations. kube-scheduler and older versions of
+Stellwerk take a lease and leave what stands there, so that other annotations alone prove nothing.
+"""
+_OWN: Final = frozenset({PUBLIC_KEY_ANNOTATION, POD_ANNOTATION, HOLDER_ANNOTATION})
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
 
@@ -81,10 +89,42 @@ class Lease:
         )
 
 
+def leases_path(namespace: str) -> str:
+    """The path of the leases of a namespace."""
+    return f"/apis/{_API_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
+
+
 def public_key(lease: Lease) -> str:
     """The fingerprint that the holder's port has to show; empty: the lease has none."""
+    return _annotation(lease, PUBLIC_KEY_ANNOTATION)
+
+
+def is_of_stellwerk(lease: Lease) -> bool:
+    """Whether the holder is a Stellwerk that says so, and not one that took the lease after it."""
+    holder = lease.record.holder_identity
+    return bool(holder) and _annotation(lease, HOLDER_ANNOTATION) == holder
+
+
+def pod_of(lease: Lease) -> tuple[str, str] | None:
+    """(namespace, name) of the holder's pod; None: the holder does not say, or says no names."""
+    if not is_of_stellwerk(lease):
+        return None
+    return _pod_key(*_annotation(lease, POD_ANNOTATION).partition("/")[::2])
+
+
+def own_pod(environ: Mapping[str, str]) -> dict[str, str]:
+    """The annotation for the pod that we run in, as the downward API names it; empty: for none."""
+    pod = _pod_key(environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
+    return {} if pod is None else {POD_ANNOTATION: "/".join(pod)}
+
+
+def _pod_key(namespace: str, name: str) -> tuple[str, str] | None:
+    return (namespace, name) if is_subdomain(namespace) and is_subdomain(name) else None
+
+
+def _annotation(lease: Lease, key: str) -> str:
     annotations = (lease.obj.get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(PUBLIC_KEY_ANNOTATION) or "")
+    return str(annotations.get(key) or "")
 
 
 def local_url(lease: Lease, server: str) -> str | None:
@@ -93,7 +133,7 @@ def local_url(lease: Lease, server: str) -> str | None:
     None: the lease names none, the holder is another one by now, or one of both addresses is not
     a loopback address, so that a right to write leases leads no request elsewhere.
     """
-    url = str((lease.obj["metadata"].get("annotations") or {}).get(URL_ANNOTATION) or "")
+    url = _annotation(lease, URL_ANNOTATION)
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -156,7 +196,7 @@ class ApiLease(LeaseApi):
         self._annotations = annotations
         self._namespace = namespace
         self._name = name
-        self._collection = f"/apis/{_API_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
+        self._collection = leases_path(namespace)
         self._path = f"{self._collection}/{quote(name, safe='')}"
 
     @property
@@ -190,13 +230,14 @@ class ApiLease(LeaseApi):
 
     def _said(self, metadata: Mapping[str, Any], record: LeaseRecord) -> JsonObject:
         """Metadata with the holder's annotations, without those of a holder before it."""
-        others = {
+        annotations = {
             key: text
             for key, text in (metadata.get("annotations") or {}).items()
-            if key != PUBLIC_KEY_ANNOTATION
+            if key not in _OWN
         }
-        # Who gives the lease up takes its annotations along: kube-scheduler would keep them.
-        annotations = {**others, **(self._annotations() if record.holder_identity else {})}
+        own = self._annotations()
+        if own and record.holder_identity:
+            annotations |= {HOLDER_ANNOTATION: record.holder_identity, **own}
         said = {key: value for key, value in metadata.items() if key != "annotations"}
         return {**said, "annotations": annotations} if annotations else said
 
