@@ -234,7 +234,7 @@ async def test_a_kubectl_that_says_something_else_and_goes_on_is_not_waited_for(
         cluster.api.create(leases, "default", lease("stellwerk-7d-x2_4f0c"))
         config = str(tmp_path / "kubeconfig")
         address = PortAddress(kubeconfig=config, lease_namespace="default")
-        with pytest.raises(UnreachableError, match=r"cannot forward a port .*: it has a reason$"):
+        with pytest.raises(UnreachableError, match=r"cannot forward a port .*: it has a reason"):
             async with asyncio.timeout(60), open_port(address):
                 pass
 
