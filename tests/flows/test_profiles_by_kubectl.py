@@ -234,3 +234,21 @@ async def test_labels_say_which_profile_has_pods_that_name_none(tmp_path: Path) 
             await until(lambda: count("batch", "pendingPods", "total") == 0)
             assert (count("batch", "scheduledPods"), count("web", "scheduledPods")) == (2, 1)
             await do("wait", "--for=condition=Overlapping=false", "schedulerprofile/batch")
+
+
+async def test_a_list_of_profiles_is_applied(tmp_path: Path) -> None:
+    """kubectl validates what is in a List itself, by the second version of OpenAPI."""
+    on_one_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [on_one_node]}]}
+    args = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    profile = profile_of("added", pluginConfig=[{"name": "NodeAffinity", "args": args}])
+    async with EmbeddedCluster(1, options=QUIET) as cluster:
+        install(cluster)
+        listed = {"apiVersion": "v1", "kind": "List", "items": [profile]}
+        kubectl = kubectl_on(cluster, tmp_path)
+        done = await run(kubectl, "apply", "-f", "-", stdin=yaml.safe_dump(listed))
+        assert done.code == 0, done.stderr
+        misspelt = {**profile, "spec": {**profile["spec"], "schedulrName": "x"}}
+        listed["items"] = [misspelt]
+        done = await run(kubectl, "apply", "-f", "-", stdin=yaml.safe_dump(listed))
+        assert 'unknown field "schedulrName"' in done.stderr

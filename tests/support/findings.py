@@ -200,7 +200,7 @@ FINDINGS: Final[dict[int, Finding]] = {
     ),
     7: Finding(
         "200 KB of YAML crash the embedded cluster",
-        "10,000 levels, counted before anything is made",
+        "400 levels, counted before anything is made",
         "ended by a signal (−11)",
         ("deep YAML",),
         (f"{_RULES}test_deep_bodies_are_refused",),

@@ -35,6 +35,7 @@ _EXIT_CODE = "stellwerk.dev/exit-code"
 """Of a pod that crashes: nothing runs in its place."""
 _WITHOUT_END = {"metadata": {"annotations": {_RUN_SECONDS: "600"}}}
 """Of a hook's pod: its process says when it ends."""
+_HOST = "tests.support.pod_host"
 
 
 class PodProcesses:
@@ -51,6 +52,7 @@ class PodProcesses:
         self._is_over = False
         self._hooks: dict[str, AnyProcess] = {}
         """The processes of hooks, by the uids of their pods."""
+        self._restarts: dict[str, int] = {}
 
     async def run(self) -> None:
         """Follow the pods until the end; a process that is being started then is not left."""
@@ -62,6 +64,9 @@ class PodProcesses:
                     self._endings.add(ending)
             for name, pod in pods.items():
                 process = self.running.get(name)
+                if process is not None and self._was_restarted(pod):
+                    process.kill()
+                    await process.wait()
                 if process is None or process.returncode is not None:
                     self.running[name] = await self._start(pod)
             await self._follow_hooks()
@@ -140,8 +145,8 @@ class PodProcesses:
             self._write_kubeconfig(pod, kubeconfig)
             return await start(
                 log,
-                *arguments,
-                *("--kubeconfig", str(kubeconfig)),
+                *(name, *arguments, "--kubeconfig", str(kubeconfig)),
+                module=_HOST,
                 environment=_environment(pod, container),
             )
 
@@ -167,6 +172,13 @@ class PodProcesses:
             process.kill()
             status = await process.wait()
         self.statuses.append(status)
+
+    def _was_restarted(self, pod: JsonObject) -> bool:
+        """Whether the hollow node has started the container again: its process was killed."""
+        name = pod["metadata"]["name"]
+        restarts: int = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
+        before, self._restarts[name] = self._restarts.get(name, restarts), restarts
+        return restarts > before
 
 
 def kubeconfig_of(cluster: EmbeddedCluster, user: str) -> str:

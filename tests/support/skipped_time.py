@@ -91,6 +91,11 @@ class _SocketLoop(_SkippingLoop):
             self.run_until_complete(asyncio.sleep(_ARRIVAL_SECONDS))
         super().close()
 
+    @override
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads without a limit: skipped time would run out before they end."""
+        await super().shutdown_default_executor()
+
     def _thread_done(self, _: object) -> None:
         self._sockets.threads_busy -= 1
 

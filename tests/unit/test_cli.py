@@ -61,6 +61,32 @@ def test_a_file_that_is_not_there_is_one_line_and_status_2(
     assert str(missing) in printed.err
 
 
+def test_what_a_library_writes_to_standard_output_is_no_part_of_an_answer() -> None:
+    """`os.write` stands for a library in C, and begins as the command does."""
+    script = (
+        "import os, sys\n"
+        "from stellwerk import cli\n"
+        "from stellwerk.commands import version\n"
+        "def chatty(options, run=version.run):\n"
+        "    os.write(1, b'Running a solver\\n')\n"
+        "    os.system('echo from a process')\n"
+        "    status = run(options)\n"
+        "    os.write(1, b'Solved\\n')\n"
+        "    return status\n"
+        "version.run = chatty\n"
+        "status = cli.main(['version', '--client', '-o', 'json'])\n"
+        "print('after it')\n"
+        "sys.exit(status)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    answer, _, after = done.stdout.rpartition("after it")
+    assert json.loads(answer)["clientVersion"]
+    assert after == "\n"
+    assert done.stderr == "Running a solver\nfrom a process\nSolved\n"
+
+
 def test_leader_election_has_the_flags_and_defaults_of_kube_scheduler() -> None:
     options = vars(build_parser().parse_args(["run"]))
     assert {name: value for name, value in options.items() if name.startswith("leader_elect")} == {

@@ -24,7 +24,7 @@ from typing_extensions import override
 from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.destinations import EVERYWHERE, Destinations, cluster_domain
-from stellwerk.models.yaml_file import DEEPEST_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -312,7 +312,7 @@ class _Document:
     def read(cls, path: Path) -> _Document:
         try:
             content = path.read_bytes()
-            check_depth(content, DEEPEST_OF_A_FILE)
+            check_depth(content, MAX_DEPTH_OF_A_FILE)
             document = yaml.safe_load(content.decode("utf-8"))
         except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
             raise ConfigurationError(f"cannot read kubeconfig {path}: {one_line(error)}") from error

@@ -297,6 +297,8 @@ class HttpExtender:
                         raise
             except aiohttp.ServerDisconnectedError as error:
                 if not repeatable:
+                    # From Python 3.12 on, a refused client certificate shows as nothing else.
+                    self._connections.outdated = self._connections.session is not None
                     raise self._unreachable(purpose, url, error) from error
                 repeatable = False
             except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -278,6 +278,9 @@ async def _forwarded_port(forwarding: asyncio.subprocess.Process, leader: _Leade
         raise UnreachableError(f"kubectl forwarded no port to pod {leader.pod} in time") from error
     found = _FORWARDING.match(line)
     if found is None:
+        if line:  # it forwards, or waits, and would never end its complaints
+            with contextlib.suppress(ProcessLookupError):
+                forwarding.terminate()
         message = (await forwarding.stderr.read()).decode(errors="replace").strip()
         doubt = f" ({leader.doubt})" if leader.doubt else ""
         raise UnreachableError(f"cannot forward a port to pod {leader.pod}: {message}{doubt}")

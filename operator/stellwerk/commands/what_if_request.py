@@ -16,6 +16,7 @@ from stellwerk.commands.port_arguments import namespace_of, split_name
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_templates import POD_KINDS
+from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
 
 _STEP: Final = re.compile(
     r"""
@@ -85,6 +86,7 @@ def set_field(obj: dict[str, Any], assignment: str) -> None:
     try:
         for key in keys[:-1]:
             at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
+        check_depth(text.encode("utf-8", "surrogatepass"), MAX_DEPTH_OF_A_FILE)
         value = yaml.safe_load(text)
         if isinstance(at, list):
             at[int(keys[-1])] = value

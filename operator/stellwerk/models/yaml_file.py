@@ -12,18 +12,38 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 
-DEEPEST: Final = 10_000
-"""The API server's limit on what stands inside of each other, in JSON and YAML alike."""
-DEEPEST_OF_A_FILE: Final = 200
-"""Of users' own files: PyYAML takes a second for a thousand levels."""
+MAX_DEPTH: Final = 400
+"""Levels of nesting in a body or in a file of objects. Python reads YAML with two calls a level, of
+which it allows 1,000, and libyaml since 0.2.6 refuses more than 1,000 levels in words of its own.
+"""
+MAX_DEPTH_OF_A_FILE: Final = 200
+"""Levels of nesting in users' own files. PyYAML takes a second for a thousand levels."""
 STANDARD_INPUT: Final = "-"
 _LARGEST_FILE: Final = 1 << 30
 _OPENERS: Final = b"[{-:?"
 """Each level of nesting has one of these at least."""
+_MAX_LOOKAHEAD: Final = 4096
+"""Characters behind the last event in which libyaml can have met its own limit of nesting: it looks
+1,024 characters ahead for the colon of a key.
+"""
+
+
+class NestedTooDeeply(yaml.MarkedYAMLError):
+    """A text has more levels of nesting than are read here."""
+
+    def __init__(self, max_depth: int, line: int, column: int) -> None:
+        """Say the limit, and where the text goes beyond it, counted from zero."""
+        super().__init__(problem=f"nested more than {max_depth} deep")
+        self.max_depth, self.line, self.column = max_depth, line, column
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.problem}, in line {self.line + 1}, column {self.column + 1}"
 
 
 SIGNS_OF_YAML: Final = ("tag:yaml.org,2002:value", "tag:yaml.org,2002:merge")
@@ -58,10 +78,12 @@ def read_yaml(file: Path) -> list[object]:
     """
     try:
         content = file.read_bytes()
-        check_depth(content, DEEPEST_OF_A_FILE)
+        check_depth(content, MAX_DEPTH_OF_A_FILE)
         return list(yaml.load_all(content.decode("utf-8"), _PlainLoader))
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+    except NestedTooDeeply as error:
+        raise ConfigurationError(f"{file}: {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
 
@@ -133,25 +155,55 @@ def _documents(path: Path, content: bytes) -> Iterable[Any]:
     return list(yaml.load_all(text, _FastLoader))
 
 
-def check_depth(content: bytes, deepest: int = DEEPEST) -> None:
+def check_depth(content: bytes, max_depth: int = MAX_DEPTH) -> None:
     """Refuse a text that nests too deeply: libyaml's composer would end the process.
 
     The composer calls itself once a level, on the stack of C; the parser beneath it does not.
 
     Raises:
-        yaml.YAMLError: it nests deeper than `deepest`, or is no YAML.
+        NestedTooDeeply: it nests deeper than `max_depth`.
+        yaml.YAMLError: it is no YAML.
     """
-    if sum(content.count(opener) for opener in _OPENERS) <= deepest:
+    if sum(content.count(opener) for opener in _OPENERS) <= max_depth:
         return
     depth = 0
-    for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > deepest:
-            problem = f"exceeded max depth of {deepest}"
-            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)  # type: ignore[arg-type]  # libyaml has marks of its own
+    last: Any = yaml.Mark("", 0, 0, 0, "", 0)
+    try:
+        for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > max_depth:
+                start: Any = event.start_mark
+                raise NestedTooDeeply(max_depth, start.line, start.column)
+            last = event.end_mark
+    except yaml.scanner.ScannerError:
+        # libyaml may have refused brackets that it met while it looked ahead, before any event told
+        # of them.
+        ahead = content.decode("utf-8", "replace")[last.index : last.index + _MAX_LOOKAHEAD]
+        beyond = _bracket_beyond(max_depth - depth, ahead)
+        if beyond is None:
+            raise
+        line, column = beyond
+        column += 0 if line else last.column
+        raise NestedTooDeeply(max_depth, last.line + line, column) from None
+
+
+def _bracket_beyond(levels: int, text: str) -> tuple[int, int] | None:
+    """Line and column of the bracket that leads more than so many levels deeper, if there is one.
+
+    The scanner in Python looks for it, which has no limit of its own.
+    """
+    with contextlib.suppress(yaml.YAMLError):
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if isinstance(token, (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken)):
+                levels -= 1
+            elif isinstance(token, (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken)):
+                levels += 1
+            if levels < 0:
+                return token.start_mark.line, token.start_mark.column
+    return None
 
 
 def read_one_yaml(file: Path) -> object:
@@ -169,6 +221,8 @@ def read_one_yaml(file: Path) -> object:
 def _place(error: yaml.YAMLError) -> str:
     """The place at which a file is no YAML, with the reason."""
     mark = getattr(error, "problem_mark", None)
+    if isinstance(error, NestedTooDeeply):
+        return f": {error}"
     if mark is None:
         return f": not YAML: {' '.join(str(error).split())}"
     problem = getattr(error, "problem", None) or "cannot be read"

@@ -15,10 +15,11 @@ import yaml
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND
+from stellwerk.models.yaml_file import NestedTooDeeply, check_depth
 
 MOST_BYTES: Final = 256 << 10
 """Of a whole form."""
-_DEEPEST: Final = 50
+_MAX_DEPTH: Final = 50
 _MOST_COUNT: Final = 1000
 _MOST_WEIGHT: Final = 100
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}")
@@ -136,13 +137,10 @@ def _in_words(error: Exception) -> str:
 
 def _check(name: str, text: str) -> None:
     """Refuse what grows when it is read."""
-    depth = 0
+    try:
+        check_depth(text.encode("utf-8", "surrogatepass"), _MAX_DEPTH)
+    except NestedTooDeeply as error:
+        raise ConfigurationError(f"{name}: {error}") from error
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             raise ConfigurationError(f"{name}: aliases (*{event.anchor}) are not read here")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _DEEPEST:
-            raise ConfigurationError(f"{name}: nested more than {_DEEPEST} deep")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from yaml.composer import Composer
 
-from stellwerk.models.yaml_file import SIGNS_OF_YAML, check_depth, scalar_text
+from stellwerk.models.yaml_file import SIGNS_OF_YAML, NestedTooDeeply, check_depth, scalar_text
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import JsonValue
@@ -148,9 +148,13 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
 def _problem_of(error: yaml.MarkedYAMLError, content: bytes) -> str:
     """The error, in the words of Go's YAML.
 
-    It counts a scanner's lines from one and a parser's from zero, and names no line zero.
+    It counts a scanner's lines from one and a parser's from zero, and names no line zero. Only the
+    number in what it says of nesting is ours: it reads 10,000 levels.
     """
     mark, line = error.problem_mark, 0
+    if isinstance(error, NestedTooDeeply):
+        where = f"line {error.line + 1}: " if error.line else ""
+        return f"{where}exceeded max depth of {error.max_depth}"
     if isinstance(error, yaml.composer.ComposerError) and mark is not None:
         rest = content.decode("utf-8", "replace").split("\n")[mark.line][mark.column :]
         alias = re.match(r"\*([\w-]+)", rest)

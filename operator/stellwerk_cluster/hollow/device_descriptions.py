@@ -18,6 +18,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,6 +114,7 @@ def read_description(name: str) -> DeviceDescription:
             text = (files(__package__) / "devices" / f"{name}.yaml").read_text(encoding="utf-8")
         else:
             text = Path(name).read_text(encoding="utf-8")
+        check_depth(text.encode(), MAX_DEPTH_OF_A_FILE)
         content = yaml.safe_load(text)
     except OSError as error:
         reason = f"none of {', '.join(READY)}, and {error.strerror}"

@@ -214,6 +214,9 @@ async def test_the_holder_says_its_key_and_takes_over_no_other(client: Kubernete
     said[PUBLIC_KEY_ANNOTATION] = "sha256:2"
     renewed = await lease.update(created, record)
     assert public_key(renewed) == "sha256:2"
+    # kube-scheduler, which may take the lease next, keeps what others have written on it.
+    released = await lease.update(renewed, lease_record({"holderIdentity": ""}))
+    assert "annotations" not in released.obj["metadata"]
     others = Lease.of(
         {"metadata": {"annotations": {"kept": "yes", PUBLIC_KEY_ANNOTATION: "sha256:2"}}}
     )

@@ -1,6 +1,7 @@
 """The way to the operator's port: over a URL, or forwarded by kubectl to the lease's holder."""
 
 import argparse
+import asyncio
 import os
 import ssl
 import stat
@@ -19,7 +20,7 @@ from stellwerk.clock import SystemClock
 from stellwerk.commands import operator_port
 from stellwerk.commands.operator_port import LeaderPort, open_port
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.serving.self_signed import self_signed
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -221,6 +222,21 @@ async def test_a_lease_without_a_key_is_refused_with_the_flag_that_goes_on(
         async with open_port(replace(address, verify=False)) as port:
             assert await port.written("/queue") == {"invented": True}
     assert len(old.asked) == 1
+
+
+async def test_a_kubectl_that_says_something_else_and_goes_on_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'echo "it has a reason" >&2; echo "a line of a newer kubectl"; exec sleep 600'
+    fake_kubectl(tmp_path, script, monkeypatch)
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        cluster.api.create(leases, "default", lease("stellwerk-7d-x2_4f0c"))
+        config = str(tmp_path / "kubeconfig")
+        address = PortAddress(kubeconfig=config, lease_namespace="default")
+        with pytest.raises(UnreachableError, match=r"cannot forward a port .*: it has a reason"):
+            async with asyncio.timeout(60), open_port(address):
+                pass
 
 
 async def test_kubectl_s_refusal_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

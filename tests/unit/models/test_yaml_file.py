@@ -3,9 +3,16 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_objects, read_one_yaml, read_yaml
+from stellwerk.models.yaml_file import (
+    NestedTooDeeply,
+    check_depth,
+    read_objects,
+    read_one_yaml,
+    read_yaml,
+)
 
 
 def test_every_document_is_read(tmp_path: Path) -> None:
@@ -28,7 +35,11 @@ def test_the_signs_of_yaml_are_texts_where_they_are_values(tmp_path: Path) -> No
         pytest.param(b"a: [", "not YAML: while parsing", id="a list without an end"),
         pytest.param(b"\xff\xfe\xfa", "not YAML: ", id="not UTF-8"),
         pytest.param(b"a: 2026-13-45", "not YAML: month must be in 1..12", id="no such day"),
-        pytest.param(b"[" * 20_000, "not YAML: ", id="nested too deeply"),
+        pytest.param(
+            b"a: [1,\n" + b"[" * 20_000,
+            "nested more than 200 deep, in line 2, column 199",
+            id="nested too deeply",
+        ),
     ],
 )
 def test_what_is_not_yaml_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
@@ -54,3 +65,26 @@ def test_one_document_is_expected(tmp_path: Path) -> None:
     file.write_text("a: 1\n---\nb: 2")
     with pytest.raises(ConfigurationError, match="2 documents, one is expected"):
         read_one_yaml(file)
+
+
+@pytest.mark.parametrize("opener", ["[", "- ", "{a: ", "? ", "[ {a: "])
+@pytest.mark.parametrize("before", ["", "ä: 1\nb:\n ", "- - "])
+@pytest.mark.parametrize("levels", [52, 990, 100_000])
+def test_the_limit_of_nesting_is_ours_and_not_that_of_a_version_of_libyaml(
+    opener: str, before: str, levels: int
+) -> None:
+    with pytest.raises(NestedTooDeeply, match=r"^nested more than 50 deep, in line"):
+        check_depth((before + opener * levels).encode(), 50)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 49 + "'[" * 90, "- " * 49 + "'" + "[" * 2000, "a: }" + "[" * 99]
+)
+def test_what_is_no_yaml_is_not_taken_for_deep(text: str) -> None:
+    with pytest.raises(yaml.YAMLError) as caught:
+        check_depth(text.encode(), 50)
+    assert not isinstance(caught.value, NestedTooDeeply)
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    check_depth(b"[" * 50 + b"]" * 50 + b"\n---\n" + b"[" * 50 + b"]" * 50, 50)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,15 @@ def test_the_cheapest_mix_of_shapes(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found["cost"] == pytest.approx(6.6)
     assert found["bound"] <= found["cost"]
     assert found["placed"] == 6
+
+
+def test_a_plan_is_all_that_stands_on_standard_output(tmp_path: Path) -> None:
+    """Some versions of the solver print a banner there when it is made."""
+    pods = written(tmp_path / "pods.yaml", [make_pod("p", cpu="3")], "Pod")
+    shapes = written(tmp_path / "shapes.yaml", [shape("small", "4", "1.1")], "Node")
+    command = ["-m", "stellwerk", "plan", "fit", "--for", pods, "--shapes", shapes, "-o", "json"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, check=True)
+    assert json.loads(done.stdout)["nodes"] == {"small": 1}
 
 
 def test_room_in_sum_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

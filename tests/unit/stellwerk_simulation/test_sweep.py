@@ -4,6 +4,7 @@ import lzma
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,8 @@ def test_a_file_of_another_grid_or_of_something_else_is_refused_and_kept(
     other.write_text("no database at all, but long enough to be looked at" * 20)
     assert sweep(grid_of(tmp_path), "--results", str(other)) == 2
     assert "file is not a database" in capsys.readouterr().err
-    sqlite3.connect(other.with_suffix(".db")).executescript("CREATE TABLE mine (a)").close()
+    with closing(sqlite3.connect(other.with_suffix(".db"))) as database:
+        database.executescript("CREATE TABLE mine (a)")
     assert sweep(grid_of(tmp_path), "--results", str(other.with_suffix(".db"))) == 2
     assert "is no file of results of a sweep" in capsys.readouterr().err
 
