@@ -42,9 +42,9 @@ from stellwerk.page.supposition_form import supposition
 from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk.serving.self_signed import self_signed
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.protobuf import MEDIA_TYPE, write_body
+from stellwerk_cluster.apimachinery.selectors import parse_labels
 from stellwerk_cluster.apimachinery.structural import matches, pattern_error
 from stellwerk_cluster.apiserver.listing import ContinueToken, read_token, write_token
 from stellwerk_cluster.apiserver.request_info import parse_path, path_parts
