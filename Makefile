@@ -168,6 +168,7 @@ lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements-dev.lock --output-file requirements-build.lock requirements-build.in
 	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
 
 SUPPLY := build/supply

@@ -24,7 +24,6 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 import yaml
-import zstandard
 from aiohttp import web
 from typing_extensions import override
 
@@ -35,6 +34,7 @@ from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.journal.decoding import JournalError, decode
 from stellwerk.journal.reader import Journal
+from stellwerk.journal.zstandard import ZstdDecompressor
 from stellwerk.listening import json_within
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.yaml_file import read_objects
@@ -167,7 +167,7 @@ def _readers(directory: Path) -> dict[str, Target]:
         file.read_bytes() for file in (_REPOSITORY / "tests/data/recordings").glob("*.journal")
     ]
     small = min(recordings, key=len)
-    inflated = zstandard.ZstdDecompressor().decompressobj().decompress(small)
+    inflated = ZstdDecompressor().decompress(small)
     cuts = [small[:at] for at in range(len(small))]
     written = directory / "input"
 
