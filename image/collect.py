@@ -1,10 +1,10 @@
-"""The files of the image: collected in the Dockerfile's build stage, for a last stage that has nothing else.
+"""The files of the image, collected in the build stage of the Dockerfile for its last stage.
 
 `/opt/stellwerk/bin/python collect.py TARGET` writes a root file system into TARGET: the virtual
-environment that runs this script, the standard library of its interpreter, the shared libraries that
-`ldd` names for both, and the files of `OPENED_AT_RUN_TIME`. What these hold and no command needs is left
-out by name, each with its reason. Invariant: every file belongs to root, only root may write it, none is
-set-user-ID, and the only programs are those of `PROGRAMS`.
+environment that runs this script, the standard library of its interpreter, the shared libraries
+that `ldd` names for both, and the files of `OPENED_AT_RUN_TIME`. What they hold and no command
+needs is left out by name, each with its reason. Invariant: every file belongs to root, only root
+may write it, none is set-user-ID, and the only programs are those of `PROGRAMS`.
 """
 
 import compileall
@@ -26,8 +26,9 @@ HOME = "/tmp"  # noqa: S108 the folder of a pod with a read-only root that the u
 PLUGINS = "plugins"
 """The folder of the virtual environment that an image made of this one adds packages to."""
 PROGRAMS = ("python", "stellwerk", "kubectl-stellwerk")
-"""The programs of the virtual environment that stay. The others are activation scripts of shells and
-commands of dependencies."""
+"""The programs of the virtual environment that stay.
+
+The others are activation scripts of shells, and commands of dependencies."""
 
 WITHOUT = {
     # of the standard library
@@ -63,7 +64,7 @@ WITHOUT = {
     "*.c": "sources of extension modules",
     "*.h": "sources of extension modules",
     "bazel-project": "sources that the wheel of cel-expr-python drops beside its package",
-    "cel_expr_python/ext/ext_[!o]*.so": "extensions of CEL that Kubernetes does not have; the optional types stay",
+    "cel_expr_python/ext/ext_[!o]*.so": "CEL that Kubernetes does not have; optional types stay",
     "_distutils_hack": "setuptools, which builds packages",
     "distutils-precedence.pth": "setuptools",
     "setuptools": "builds packages",
@@ -72,8 +73,8 @@ WITHOUT = {
     "pip": "installs packages",
     "pip-*.dist-info": "installs packages",
     # of Stellwerk
-    "stellwerk_cluster": "an API server, a signer of tokens and an injector of faults: an intruder's tools, "
-    "which no command needs that asks a cluster",
+    "stellwerk_cluster": "an API server, a signer of tokens and an injector of faults: tools of an "
+    "intruder, which no command needs that asks a cluster",
     # of all of them
     "__pycache__": "compiled anew, without the dates of files",
     "*/__pycache__": "as above",
@@ -84,8 +85,8 @@ A star stands for folders, too."""
 
 OPENED_AT_RUN_TIME = {
     "libgcc_s.so.1": "glibc opens it when a thread ends, and C++ when it throws",
-    "libnss_files.so.2": "glibc opens it for /etc/hosts and /etc/passwd where it is not part of libc itself",
-    "libnss_dns.so.2": "glibc opens it to resolve names where it is not part of libc itself",
+    "libnss_files.so.2": "an older glibc opens it for /etc/hosts and /etc/passwd",
+    "libnss_dns.so.2": "an older glibc opens it to resolve names",
 }
 """Libraries that no file names as its own, and that the C library opens by name."""
 
@@ -153,12 +154,12 @@ def is_left_out(path: Path) -> bool:
 
 
 def copy_prefix(prefix: Path, target: Path, packages: Path) -> None:
-    """Copy what makes a virtual environment of the packages: its programs, its file, and a place for plugins."""
+    """Copy what makes the packages a virtual environment, and make a place for plugins."""
     for name in PROGRAMS:
         shutil.copyfile(prefix / "bin" / name, place(below(target, prefix / "bin" / name)))
     shutil.copyfile(prefix / "pyvenv.cfg", below(target, prefix / "pyvenv.cfg"))
     below(target, prefix / PLUGINS).mkdir()
-    # A file *.pth names further folders of packages, and the entry points in them are found as well.
+    # A file *.pth names further folders of packages; the entry points in them are found as well.
     (below(target, packages) / f"{PLUGINS}.pth").write_text(f"{prefix / PLUGINS}\n")
 
 
@@ -172,25 +173,28 @@ def elf_files(target: Path) -> Iterator[Path]:
 
 
 def copy_libraries(target: Path, files: Iterable[Path]) -> None:
-    """Copy the libraries that `ldd` names, and those that are opened at run time, to where they are.
+    """Copy the libraries that `ldd` names, and those that are opened at run time, to their places.
 
     Raises:
         ValueError: one is not in the build stage.
     """
     needed: set[Path] = set()
     for file in files:
-        told = subprocess.run(["ldd", file], capture_output=True, text=True, check=False).stdout  # noqa: S603, S607
+        told = subprocess.run(  # noqa: S603 a program of the build stage
+            ["/usr/bin/ldd", file], capture_output=True, text=True, check=False
+        ).stdout
         missing = re.findall(r"^\s*(\S+) => not found", told, re.MULTILINE)
         if missing:
             raise ValueError(f"{file} needs {', '.join(missing)}, which the base does not have")
         # `name => /path (address)`, and the loader as `/path (address)`.
-        needed |= {Path(path) for path in re.findall(r"(?:=> |^\s*)(/\S+) \(0x", told, re.MULTILINE)}
+        found = re.findall(r"(?:=> |^\s*)(/\S+) \(0x", told, re.MULTILINE)
+        needed |= set(map(Path, found))
     needed = {path for path in needed if not path.is_relative_to(target)}
     (of_libc,) = [path for path in needed if path.name == "libc.so.6"]
     needed |= {of_libc.with_name(name) for name in OPENED_AT_RUN_TIME}
     for path in sorted(needed):
         shutil.copyfile(path, place(below(target, path)))
-    # With an index the loader finds each at its place, whatever folders it looks into by itself.
+    # With an index the loader finds each at its place, whichever folders it knows itself.
     folders = sorted({str(path.parent) for path in needed})
     place(target / "etc/ld.so.conf").write_text("\n".join([*folders, ""]))
     subprocess.run(["/sbin/ldconfig", "-r", target], check=True)  # noqa: S603
@@ -212,9 +216,9 @@ def copy_authorities(target: Path) -> None:
 
 
 def compile_folder(target: Path, folder: Path) -> None:
-    """Compile every module, for a root that is read-only: what is not compiled here is compiled at each start.
+    """Compile every module: with a read-only root each start would compile it anew.
 
-    Unchecked: a file in an image does not change, so that no module's source is looked at.
+    Nothing checks a module against its source at a start: a file of an image does not change.
 
     Raises:
         ValueError: a module is no Python of this version.
