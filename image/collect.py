@@ -95,6 +95,8 @@ TEXTS = {
     "etc/passwd": f"stellwerk:x:{USER}:{USER}:Stellwerk:{HOME}:/nonexistent\n",
     "etc/group": f"stellwerk:x:{USER}:\n",
 }
+PACKAGE_STATUS = "var/lib/dpkg/status.d"
+"""The folder in which scanners look for Debian's packages in images without a package manager."""
 AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 """Where distributions keep the certificates of public authorities."""
 
@@ -111,6 +113,8 @@ def main(target: Path) -> None:
         copy_folder(folder, below(target, folder))
     copy_prefix(prefix, target, packages)
     copy_libraries(target, elf_files(target))
+    # For scanners: the release of Debian that the packages below var/lib/dpkg are from.
+    shutil.copyfile("/etc/os-release", place(target / "etc/os-release"))
     for name, text in TEXTS.items():
         place(target / name).write_text(text)
     copy_authorities(target)
@@ -194,10 +198,32 @@ def copy_libraries(target: Path, files: Iterable[Path]) -> None:
     needed |= {of_libc.with_name(name) for name in OPENED_AT_RUN_TIME}
     for path in sorted(needed):
         shutil.copyfile(path, place(below(target, path)))
+        note_package(target, path)
     # With an index the loader finds each at its place, whichever folders it knows itself.
     folders = sorted({str(path.parent) for path in needed})
     place(target / "etc/ld.so.conf").write_text("\n".join([*folders, ""]))
     subprocess.run(["/sbin/ldconfig", "-r", target], check=True)  # noqa: S603
+
+
+def note_package(target: Path, file: Path) -> None:
+    """Note which package of Debian a library is from, so that scanners know its version.
+
+    A library that the base compiled itself, as the official one did with Python, is of none.
+    """
+    # Debian's index of files has names of before /lib became a link to /usr/lib, or of after.
+    names = {file, Path("/usr", file.relative_to("/")), file.resolve()}
+    found = query("--search", *names)
+    if found:
+        package = found.partition(": ")[0].partition(",")[0]
+        status = query("--status", package)
+        place(target / PACKAGE_STATUS / package.partition(":")[0]).write_text(status)
+
+
+def query(*words: str | Path) -> str:
+    """Return what dpkg-query prints; nothing where it knows nothing."""
+    return subprocess.run(  # noqa: S603 a program of the build stage
+        ["/usr/bin/dpkg-query", *words], capture_output=True, text=True, check=False
+    ).stdout
 
 
 def copy_authorities(target: Path) -> None:

@@ -149,6 +149,15 @@ print(json.dumps([len(sys.modules), missing]))
     assert missing == []
 
 
+def test_scanners_find_the_packages_that_the_libraries_are_from(image: BuiltImage) -> None:
+    folder = image.root / "var/lib/dpkg/status.d"
+    packages = {path.name: path.read_text() for path in folder.iterdir()}
+    assert {"libc6", "libssl3", "zlib1g", "libgcc-s1"} <= packages.keys()
+    assert all(f"Package: {name}\n" in text for name, text in packages.items())
+    assert all("\nVersion: " in text for text in packages.values())
+    assert "ID=debian\n" in (image.root / "etc/os-release").read_text()
+
+
 def test_neither_pip_nor_the_embedded_cluster_can_be_imported(image: BuiltImage) -> None:
     printed = python(
         image,
