@@ -34,7 +34,7 @@ CALLS = (
     ("convert /given/configuration.yaml", 0, "SchedulerProfile"),
     ("record /tmp/day.journal --for 2s --kubeconfig /given/admin.kubeconfig", 0, ""),
     ("simulate --replay /tmp/day.journal", 0, ""),
-    ("plan profile best-fit --for /given/pod.yaml --kubeconfig /given/admin.kubeconfig", 0, ""),
+    ("plan profile best-fit --for /given/pod.yaml", 0, ""),
     ("page {port} --port {page}", 0, "the page's key is another one at the next start"),
     ("cluster", 2, "no embedded cluster"),
     ("cluster fail node-1", 2, "no embedded cluster"),

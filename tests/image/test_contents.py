@@ -74,7 +74,8 @@ def test_all_is_roots_and_nobody_else_may_write_it(image: BuiltImage) -> None:
     ],
 )
 def test_nothing_has_the_name_of_what_is_left_out(image: BuiltImage, name: str) -> None:
-    assert [place for place, path in files(image.root) if path.name == name] == []
+    found = [place for place, path in files(image.root) if path.name == name]
+    assert found == (["/var/lib/dpkg"] if name == "dpkg" else [])  # what scanners read
 
 
 @pytest.mark.parametrize("ending", [".a", ".c", ".h", ".pyi", ".pyx", ".whl", ".exe"])
