@@ -20,8 +20,14 @@ def write_context(image: BuiltImage, context: Path) -> None:
     named = re.sub(r"(?m)^(ARG STELLWERK)=.*", rf"\1={image.name}", dockerfile)
     (context / "Dockerfile").write_text(named)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
-    alone = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", context / "dist"]
-    done = subprocess.run([*pip, *alone, PACKAGE], capture_output=True, text=True, check=False)
+    alone = [
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "--wheel-dir",
+        str(context / "dist"),
+    ]
+    done = subprocess.run([*pip, *alone, str(PACKAGE)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
