@@ -17,7 +17,7 @@ def write_context(image: BuiltImage, context: Path) -> None:
     page = (ROOT / "docs" / "writing-a-plugin.md").read_text(encoding="utf-8")
     (dockerfile,) = re.findall(r"```dockerfile\n(.*?)```", page, re.DOTALL)
     context.mkdir()
-    named = re.sub(r"(?m)^(ARG STELLWERK)=.*", rf"\1={image.name}", dockerfile)
+    named = re.sub(r"(?m)^(ARG STELLWERK)$", rf"\1={image.name}", dockerfile)
     (context / "Dockerfile").write_text(named)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
     alone = [
