@@ -132,9 +132,7 @@ def object_types() -> tuple[KindType, ...]:
     blocks_of_kinds = [block for block in tables().kinds if block.plural != "*"]
     found = [(block, words_of(block, blocks_of_kinds)) for block in blocks_of_kinds]
     return tuple(
-        KindType(
-            block.api_version.rpartition("/")[0], block.kind, words.get("schema", block.kind)
-        )
+        KindType(block.api_version.rpartition("/")[0], block.kind, words.get("schema", block.kind))
         for block, words in found
         if "computed" not in words
     )
