@@ -28,7 +28,8 @@ PLUGINS = "plugins"
 PROGRAMS = ("python", "stellwerk", "kubectl-stellwerk")
 """The programs of the virtual environment that stay.
 
-The others are activation scripts of shells, and commands of dependencies."""
+The others are activation scripts of shells, and commands of dependencies.
+"""
 
 WITHOUT = {
     # of the standard library
@@ -53,8 +54,8 @@ WITHOUT = {
     "*/tests": "tests of packages",
     "*/test": "tests of packages",
     "numpy/conftest.py": "tests of NumPy",
-    "numpy/f2py": "compiles Fortran",
     "numpy/distutils": "drives compilers",
+    "numpy/f2py": "compiles Fortran",
     "numpy/*/include": "headers, to compile extension modules",
     "numpy/*/lib/*.a": "static libraries, to compile extension modules",
     "*.pyi": "types, for type checkers",
@@ -71,13 +72,6 @@ WITHOUT = {
     "pyproject.toml": "a file that a wheel drops beside its package",
     "bazel-project": "sources that the wheel of cel-expr-python drops beside its package",
     "cel_expr_python/ext/ext_[!o]*.so": "CEL that Kubernetes does not have; optional types stay",
-    "_distutils_hack": "setuptools, which builds packages",
-    "distutils-precedence.pth": "setuptools",
-    "setuptools": "builds packages",
-    "setuptools-*.dist-info": "builds packages",
-    "pkg_resources": "part of setuptools",
-    "pip": "installs packages",
-    "pip-*.dist-info": "installs packages",
     # of Stellwerk
     "stellwerk_cluster": "an API server, a signer of tokens and an injector of faults: tools of an "
     "intruder, which no command needs that asks a cluster",
@@ -87,7 +81,8 @@ WITHOUT = {
 }
 """Patterns of paths below the standard library or the packages that the image leaves out, and why.
 
-A star stands for folders, too."""
+A star stands for folders as well.
+"""
 
 OPENED_AT_RUN_TIME = {
     "libgcc_s.so.1": "glibc opens it when a thread ends, and C++ when it throws",
@@ -147,20 +142,20 @@ def copy_folder(source: Path, target: Path) -> None:
     """Copy a folder without what `WITHOUT` names; links become the files that they lead to.
 
     The standard library of an interpreter holds its packages, which are not those of the virtual
-    environment: both names of their folder are left out, too.
+    environment: both names of their folder are left out as well.
     """
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         inside = Path(folder).relative_to(source)
         others = [] if inside.parts else ["site-packages", "dist-packages"]
-        return others + [name for name in names if is_left_out(inside / name)]
+        matched = [
+            name
+            for name in names
+            if any(fnmatch(str(inside / name), pattern) for pattern in WITHOUT)
+        ]
+        return others + matched
 
     shutil.copytree(source, target, ignore=left_out)
-
-
-def is_left_out(path: Path) -> bool:
-    """Tell whether a path below the standard library or the packages matches a pattern."""
-    return any(fnmatch(str(path), pattern) for pattern in WITHOUT)
 
 
 def copy_prefix(prefix: Path, target: Path, packages: Path) -> None:
