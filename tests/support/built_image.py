@@ -26,7 +26,6 @@ from stellwerk.models.quantity import whole_units
 from tests.support.repository import ROOT
 
 SUITE: Final = "bookworm"
-MIRROR: Final = "http://deb.debian.org/debian"
 BASE: Final = "localhost/stellwerk-test-base"
 IMAGE: Final = "localhost/stellwerk-test"
 PACKAGES: Final = "python3,python3-pip,python3-venv,ca-certificates"
@@ -61,7 +60,7 @@ def base_image(directory: Path) -> Iterator[str]:
         yield given
         return
     folder = directory / "debian"
-    command = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, folder, MIRROR)
+    command = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, folder)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             told(*command)
