@@ -6,6 +6,7 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
+import os
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -27,9 +28,9 @@ from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.extender import ExtenderReach
 from stellwerk.client.extender_tls import ExtenderFiles
-from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.kubernetes import FirstAnswer, KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
 from stellwerk.client.web import WebClient
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.errors import ApiError
@@ -99,7 +100,13 @@ from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
 from stellwerk.serving.resource_metrics import resource_metrics
-from stellwerk.supervision import Ending, announced, run_together
+from stellwerk.supervision import (
+    Ending,
+    announced,
+    run_together,
+    take_signals,
+    until_stopped,
+)
 from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
@@ -158,7 +165,6 @@ class Operator:
     ) -> None:
         """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
-        self._recording = recording
         self._client = client
         self.active = active = ActiveQueue()
         self.world = _world(active, metrics, clock, options, numbers(None))
@@ -223,6 +229,7 @@ class Operator:
         self.history = RevisionHistory(client, clock, options.history_namespace).follow(self.loader)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
+        self.record_to(recording)
 
     def _event_handlers(self, dispatcher: APIDispatcher, options: RunOptions) -> EventHandlers:
         """The object that turns watch events into changes of the World."""
@@ -300,8 +307,7 @@ class Operator:
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
             self.group_conditions,
         )
-        if self._recording is not None:
-            self._recording.listen(self.world, self.handlers, schedule_one, self.extenders)
+        self._schedule_one = schedule_one
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -323,6 +329,11 @@ class Operator:
             self.handlers,
             self.profile_status,
         )
+
+    def record_to(self, recording: Recording | None) -> None:
+        """Take down what happens from now on, before anything has; without a recording nothing."""
+        if recording is not None:
+            recording.listen(self.world, self.handlers, self._schedule_one, self.extenders)
 
     def exposition(self) -> bytes:
         """The text of /metrics."""
@@ -422,13 +433,19 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
 
 
 def _server(
-    operator: Operator, leadership: Leadership, clock: Clock, guard: Guard, limits: Limits
+    operator: Operator,
+    first_answer: FirstAnswer,
+    leadership: Leadership,
+    clock: Clock,
+    guard: Guard,
+    limits: Limits,
 ) -> HttpServer:
     """Probes and metrics; what pods request is exposed by the replica that leads alone."""
     return HttpServer(
         Probes(
             live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
             ready={
+                "apiServer": first_answer.unready,
                 "lists": operator.barrier.unready,
                 "watches": StaleWatches(operator.metrics),
                 "leaderElection": leadership.watchdog,
@@ -438,7 +455,9 @@ def _server(
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
         routes=[
-            *ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+            *ExplanationRoutes(
+                operator.explanations, lambda: leadership.standing_by_for, operator.debugger
+            ).table,
             *log_level_routes(),
         ],
         guard=guard,
@@ -448,9 +467,10 @@ def _server(
 
 
 def _published(guard: Guard) -> dict[str, str]:
-    """The annotations of the lease: by which key clients know that the port is this process's."""
+    """The annotations of the lease: our pod, and the key by which clients know its port."""
     certificate = guard.certificate
-    return {PUBLIC_KEY_ANNOTATION: certificate.public_key} if certificate is not None else {}
+    key = {PUBLIC_KEY_ANNOTATION: certificate.public_key} if certificate is not None else {}
+    return {**own_pod(os.environ), **key}
 
 
 def _listen_to_signals(operator: Operator) -> None:
@@ -476,57 +496,63 @@ def _leadership(
 async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
     """Run the operator until SIGTERM or SIGINT; `on_port` is called with the port it serves on.
 
+    The port is open before an API server has answered, so that probes see what is waited for.
+
     Raises:
-        ConfigurationError: the cluster cannot be reached as configured.
+        ConfigurationError: an option or the kubeconfig cannot be used.
         SchedulerError: the watches ended for good.
     """
     clock, metrics = SystemClock(), Metrics()
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
-    destinations = destinations_from(credentials.access, options.extender_allow)
+    destinations = destinations_from(
+        credentials.access, options.extender_allow, in_pod=bool(own_pod(os.environ))
+    )
     options = replace(options, destinations=destinations)
     async with AsyncExitStack() as stack:
         stack.enter_context(announced(__version__))
+        ending = Ending()
+        take_signals(ending.on_signal)
         client = await stack.enter_async_context(
             KubernetesClient(
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
             )
         )
         leadership = _leadership(options, client, fence, metrics)
-        version = await client.check_reachable()
         recorder = EventRecorder(
             client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
         )
         recorder.start()
         stack.push_async_callback(recorder.close)
-        recording = stack.enter_context(
-            recording_to(
-                options.journal,
-                options.max_pod_complexity,
-                compatibility := beside_server(version, options.gates),
-                clock,
-                recorder,
-            )
-        )
-        operator = Operator(client, recorder, metrics, clock, options, fence, recording)
-        operator.loader.follow(compatibility)
-        operator.handlers.world.profiles.server_version = version
+        operator = Operator(client, recorder, metrics, clock, options, fence)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
         stack.push_async_callback(operator.inputs.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         leadership.published = partial(_published, guard)
-        server = _server(operator, leadership, clock, guard, options.port.limits)
+        first_answer = FirstAnswer(client, clock, random.random)
+        server = _server(operator, first_answer, leadership, clock, guard, options.port.limits)
         on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
+        _listen_to_signals(operator)
+        version = await until_stopped(ending.stop, first_answer.version())
+        if version is None:
+            return
+        compatibility = beside_server(version, options.gates)
+        recording = stack.enter_context(
+            recording_to(
+                options.journal, options.max_pod_complexity, compatibility, clock, recorder
+            )
+        )
+        operator.record_to(recording)
+        operator.loader.follow(compatibility)
+        operator.handlers.world.profiles.server_version = version
         logger.info(
             "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
             version,
             credentials.server,
             compatibility.release,
         )
-        ending = Ending()
-        _listen_to_signals(operator)
         watches = run_operator(
             events=operator.handlers,
             client=client,

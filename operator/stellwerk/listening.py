@@ -13,7 +13,9 @@ import ctypes
 import ipaddress
 import logging
 import math
+import os
 import re
+import resource
 import socket
 import time
 from asyncio import sslproto
@@ -61,6 +63,17 @@ _TRIM_SECONDS: Final = 8.0
 """So long after many refusals, or after most of many connections have gone, their memory goes back
 to the system."""
 _NO_DESCRIPTOR_SECONDS: Final = 0.2
+_DESCRIPTOR_LOOK_SECONDS: Final = 1.0
+"""Between two looks at how many descriptors are free: the rest of the process takes them, too."""
+MIN_FREE_DESCRIPTORS: Final = 16
+"""Kept for probes and the rest of the process, which connects to the API server; more where there
+are more, up to the next."""
+MAX_FREE_DESCRIPTORS: Final = 128
+_FREE_SHARE: Final = 8
+"""An eighth of the descriptors is kept."""
+_ENOUGH_DESCRIPTORS: Final = 4096
+"""With so many, a port cannot use them up within its limits, and they are not counted."""
+_DESCRIPTORS: Final = ("/proc/self/fd", "/dev/fd")
 _IPV6_PREFIX: Final = 64
 """A machine has all addresses below one."""
 _END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
@@ -118,17 +131,53 @@ class Limits:
     """Received in requests without an answer yet, and not read of answers, on all connections."""
 
 
+class Descriptors:
+    """The descriptors of the process, of which a port leaves some free for everything else."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """Count up to the limit of the process, or of a test."""
+        if limit is None:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = limit
+        self.are_counted = 0 <= limit < _ENOUGH_DESCRIPTORS  # RLIM_INFINITY is -1
+        self._kept = min(MAX_FREE_DESCRIPTORS, max(MIN_FREE_DESCRIPTORS, limit // _FREE_SHARE))
+
+    def missing(self) -> int:
+        """How many more have to be free."""
+        if not self.are_counted:
+            return 0
+        for directory in _DESCRIPTORS:
+            try:
+                # Without the one that lists; a Path for each would take ten times as long.
+                used = len(os.listdir(directory)) - 1  # noqa: PTH208
+            except FileNotFoundError:
+                continue
+            except OSError:  # not even one for the list
+                return self._kept
+            return max(0, self._kept - (self._limit - used))
+        return 0
+
+
 class PortUse:
     """Connections, requests and memory of one port by peer; it counts refusals."""
 
-    def __init__(self, limits: Limits, refused: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        refused: Callable[[str], None] | None = None,
+        descriptors: Descriptors | None = None,
+    ) -> None:
         """Begin with no connection.
 
         Args:
             limits: how much there may be.
             refused: is called with the reason of each refusal, a word of ours.
+            descriptors: of the process, unless a test has others.
         """
         self.limits = limits
+        self.descriptors = descriptors or Descriptors()
+        self._spent_seconds = -math.inf
+        """When it was last said that there is no descriptor."""
         self._told = refused
         self._connections: dict[_Accepted, None] = {}
         """In the order of their last answer, or of their arrival without one."""
@@ -217,6 +266,24 @@ class PortUse:
             self._failed_seconds = now_seconds
             logger.error("a request without a user failed: %s", in_words(error))
 
+    def free_descriptors(self, error: OSError | None = None) -> bool:
+        """Close idle connections without a user until enough descriptors are free.
+
+        Returns whether any was closed. With the error of an `accept`, which is reported once a
+        minute, all of them are closed.
+        """
+        idle = [each for each in self._connections if not (each.identified or each.busy)]
+        closed = len(idle) if error is not None else min(self.descriptors.missing(), len(idle))
+        for _ in range(closed):
+            self._give_up_one("descriptors", list(self._connections))
+        now_seconds = time.monotonic()
+        if error is not None and now_seconds - self._spent_seconds >= REPORT_SECONDS:
+            self._spent_seconds = now_seconds
+            logger.warning(
+                "no connection can be accepted, %d idle ones were closed: %s", closed, error
+            )
+        return closed > 0
+
     def admit(self, sock: socket.socket, address: str) -> _Accepted | None:
         """Return the connection that was taken, perhaps for another that is closed; None: refused.
 
@@ -233,9 +300,11 @@ class PortUse:
                 self.refused("address")
                 return None
         reserved = False
-        if self._is_full():
+        is_short = self.descriptors.missing() > 0
+        if is_short or self._is_full():
             others = [each for each in self._connections if not each.reserved]
-            reserved = not self._give_up_one("connections", others)
+            reason = "descriptors" if is_short else "connections"
+            reserved = not self._give_up_one(reason, others)
         if reserved and self._reserved >= self.limits.reserved:
             probing = [each for each in self._connections if each.reserved]
             if not self._give_up_one("connections", probing):
@@ -351,6 +420,9 @@ class PortUse:
         if not idle:
             return False
         self.refused(reason)
+        if reason == "descriptors":
+            # There are so few that one in its handshake, as a probe may be, would never end it.
+            idle = [each for each in idle if each.connection is not None] or idle
         most, _ = Counter(each.address for each in idle).most_common(1)[0]
         given_up = next(each for each in idle if each.address == most)
         self.gone(given_up)
@@ -540,6 +612,9 @@ class LimitedSite(web.TCPSite):
             asyncio.create_task(self._accept(sock), name="accepting connections")
             for sock in sockets
         ]
+        if self._use.descriptors.are_counted:
+            keeping = asyncio.create_task(self._keep_descriptors(), name="keeping descriptors")
+            self._accepting.append(keeping)
 
     @override
     async def stop(self) -> None:
@@ -558,17 +633,25 @@ class LimitedSite(web.TCPSite):
         loop = asyncio.get_running_loop()
         while True:
             try:
-                for _ in range(_ACCEPTED_AT_ONCE):
+                # Where descriptors are counted, those that were given up are closed in between.
+                at_once = 1 if self._use.descriptors.are_counted else _ACCEPTED_AT_ONCE
+                for _ in range(at_once):
                     sock, address = await loop.sock_accept(listening)
                     self._take(sock, _peer(address[0]))
             except ConnectionError:
                 continue  # the peer has gone before it was accepted
             except OSError as error:
-                logger.warning("no connection can be accepted: %s", error)
-                await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
+                if not self._use.free_descriptors(error):
+                    await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
             except Exception:
                 logger.exception("a connection could not be taken")
             await asyncio.sleep(0)
+
+    async def _keep_descriptors(self) -> None:
+        """Close idle connections also while none comes: the process may need theirs."""
+        while True:
+            await asyncio.sleep(_DESCRIPTOR_LOOK_SECONDS)
+            self._use.free_descriptors()
 
     def _take(self, sock: socket.socket, address: str) -> None:
         accepted = self._use.admit(sock, address)

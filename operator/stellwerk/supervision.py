@@ -6,9 +6,11 @@ Invariant: when `run_together` returns or raises, none of the tasks runs any mor
 import asyncio
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from stellwerk.errors import SchedulerError, in_words
 
@@ -16,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 ENDED_AT_ONCE: Final = 143
 """The exit status after a second signal: 128 + SIGTERM, as if there were no handler."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+_Result = TypeVar("_Result")
 
 
 @contextmanager
@@ -43,6 +48,27 @@ class Ending:
         else:
             logger.info("ending: bindings under way are finished first")
         self.stop.set()
+
+
+def take_signals(on_signal: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call a function, in place of what they did before."""
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, on_signal)
+
+
+async def until_stopped(stop: asyncio.Event, run: Coroutine[Any, Any, _Result]) -> _Result | None:
+    """Return what a coroutine returns; None: `stop` was set before, and it was cancelled."""
+    task = asyncio.create_task(run, name="waiting at the start")
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return None if stop.is_set() else task.result()
+    finally:
+        task.cancel()
+        stopped.cancel()
+        await asyncio.wait({task, stopped})
 
 
 async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,10 @@
 """Three ways to install Stellwerk give the same objects: files, kustomization, chart."""
 
 import asyncio
+import io
+import socket
 import subprocess
+import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from tests.support.running_operator import install
 
 CHART = ROOT / "charts" / "stellwerk"
 NAMESPACE = "stellwerk"
+TEST_POD = "templates/tests/bound-and-ready.yaml"
 
 Key = tuple[str, str, str]
 OF_CHARTS = {
@@ -62,7 +66,7 @@ def run(program: Path, *arguments: str | Path) -> str:
 
 def templated(release: str, *options: str | Path) -> list[JsonObject]:
     """The objects of a release as the chart gives them."""
-    shown = ("template", release, CHART, "-n", NAMESPACE, "--include-crds", "--skip-tests")
+    shown = ("template", release, CHART, "-n", NAMESPACE, "--include-crds", "--no-hooks")
     return parsed(run(helm(), *shown, *options))
 
 
@@ -113,6 +117,55 @@ def test_for_gpus_that_pods_share_chart_and_overlay_are_one() -> None:
     assert rendered("gpuSharing=true") == overlay
 
 
+@pytest.mark.parametrize(
+    ("folder", "tag"),
+    [
+        ("manifests", ""),
+        ("manifests", "newTag: 1.2.3"),
+        ("manifests", "digest: sha256:00"),
+        ("overlays/in-place", ""),
+        ("overlays/gpu", ""),
+        ("manifests/static-pod", ""),
+        ("overlays/static-pod-own-user", ""),
+    ],
+)
+def test_a_users_kustomization_names_the_image_of_every_way(
+    folder: str, tag: str, tmp_path: Path
+) -> None:
+    """Images are the user's alone, with the release's tag where the user names none."""
+    (tmp_path / "clone").symlink_to(ROOT)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    named = f"- name: stellwerk\n  newName: registry.example/stellwerk\n  {tag}\n"
+    text = f"resources:\n- ../clone/{folder}\nimages:\n{named}"
+    (mine / "kustomization.yaml").write_text(text)
+    made = parsed(run(program_of(newest()), "kustomize", mine))
+    pods = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "Deployment"]
+    pods += [each["spec"] for each in made if each["kind"] == "Pod"]
+    images = {container["image"] for pod in pods for container in pod["containers"]}
+    behind = {"": f":{__version__}", "newTag: 1.2.3": ":1.2.3", "digest: sha256:00": "@sha256:00"}
+    assert images == {f"registry.example/stellwerk{behind[tag]}"}
+
+
+def test_the_static_pod_of_its_own_user_is_not_root_and_has_its_own_kubeconfig() -> None:
+    program = program_of(newest())
+    (as_root,) = parsed(run(program, "kustomize", ROOT / "manifests" / "static-pod"))
+    (own,) = parsed(run(program, "kustomize", ROOT / "overlays" / "static-pod-own-user"))
+    assert as_root["spec"]["securityContext"]["runAsUser"] == 0
+    assert own["spec"]["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    text = yaml.safe_dump(own)
+    assert "/etc/kubernetes/stellwerk.conf" in text
+    assert "scheduler.conf" not in text
+    restored = yaml.safe_load(text.replace("stellwerk.conf", "scheduler.conf"))
+    restored["spec"]["securityContext"] = as_root["spec"]["securityContext"]
+    assert restored == as_root, "nothing else differs"
+
+
 def test_the_chart_passes_helms_own_look() -> None:
     assert "0 chart(s) failed" in run(helm(), "lint", "--strict", CHART)
 
@@ -120,8 +173,10 @@ def test_the_chart_passes_helms_own_look() -> None:
 def test_chart_manifests_and_package_have_one_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
-    (container,) = deployed(applied_as_files())["containers"]
-    assert container["image"] == f"stellwerk:{__version__}"
+    static_pod = yaml.safe_load((ROOT / "manifests" / "static-pod" / "stellwerk.yaml").read_text())
+    for pod in (deployed(applied_as_files()), static_pod["spec"]):
+        (container,) = pod["containers"]
+        assert container["image"] == f"stellwerk:{__version__}"
 
 
 def test_values_reach_the_deployment() -> None:
@@ -262,6 +317,80 @@ def test_the_notes_say_which_direction_is_open() -> None:
     assert "reaches the API server, DNS alone" in said
 
 
+def test_the_notes_say_how_explain_finds_the_operator_and_what_brings_lost_pods_back() -> None:
+    plain, in_place = notes(), notes("takeOverDefaultScheduler=true")
+    for said in (plain, in_place):
+        assert "\n  stellwerk explain pod NAME\n" in said
+    assert "stellwerk run --leader-elect --kubeconfig admin.conf" in in_place
+    assert "manifests/static-pod" in in_place
+    assert "static-pod" not in plain
+    named = notes("operatorName=gpu", "fullnameOverride=gpu")
+    assert "stellwerk explain pod NAME --lease stellwerk/gpu\n" in named
+
+
+def test_the_notes_say_how_the_namespace_enforces_pod_security() -> None:
+    label = "kubectl label namespace stellwerk pod-security.kubernetes.io/enforce=restricted"
+    assert label in notes()
+
+
+def test_the_notes_say_how_to_uninstall_where_no_pod_runs() -> None:
+    without_hook = "helm uninstall stellwerk --namespace stellwerk --no-hooks"
+    assert without_hook in notes()
+    assert without_hook not in notes("leaveBeforeUninstall=false")
+
+
+class Waiting:
+    """Half a minute that passes at once: the times that a script of `helm test` asks for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers_after_seconds: float) -> None:
+        self.seconds = 0.0
+        self.asked: list[str] = []
+        self._answers_after_seconds = answers_after_seconds
+        monkeypatch.setattr("time.monotonic", lambda: self.seconds)
+        monkeypatch.setattr("time.sleep", self._sleep)
+        monkeypatch.setattr("urllib.request.urlopen", self._open)
+
+    def _sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def _open(self, url: str, **_: object) -> io.BytesIO:
+        self.asked.append(url)
+        if self.seconds < self._answers_after_seconds:
+            raise urllib.error.URLError(socket.gaierror(-2, "Name or service not known"))
+        answer = io.BytesIO(b"ok")
+        vars(answer)["status"] = 200
+        return answer
+
+
+@pytest.mark.parametrize("answers_after_seconds", [0.0, 7.0, 29.0])
+def test_helm_test_asks_again_while_a_name_does_not_resolve(
+    answers_after_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = script_of_helm_test()
+    waiting = Waiting(monkeypatch, answers_after_seconds)
+    exec(script, {})  # noqa: S102 what the chart has the pod run
+    assert set(waiting.asked) == {"https://stellwerk-test.stellwerk.svc:10259/readyz"}
+    assert waiting.seconds == answers_after_seconds
+
+
+def test_helm_test_fails_after_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = script_of_helm_test()
+    waiting = Waiting(monkeypatch, 1000.0)
+    with pytest.raises(urllib.error.URLError, match="not known"):
+        exec(script, {})  # noqa: S102 what the chart has the pod run
+    assert 30 <= waiting.seconds <= 32
+
+
+def script_of_helm_test() -> str:
+    """What the pod of `helm test` runs."""
+    shown = run(helm(), "template", "stellwerk", CHART, "-n", NAMESPACE, "-s", TEST_POD)
+    (pod,) = [each for each in parsed(shown) if each["kind"] == "Pod"]
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["python", "-c"]
+    (script,) = container["args"]
+    return str(script)
+
+
 def test_the_made_files_of_the_chart_are_those_of_the_code() -> None:
     how = "python -m tests.support.chart_files writes it"
     assert chart_files.SCHEMA.read_text() == chart_files.schema_text(), how
@@ -276,6 +405,7 @@ EVERY_VALUE: JsonObject = {
     "profiles": {"canary": {"schedulerName": "canary"}, "shadow": {"shadowOf": "canary"}},
     "schedulerName": "other",
     "priorityClassName": "",
+    "leaveBeforeUninstall": False,
     "controlPlane": True,
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},

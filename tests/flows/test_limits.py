@@ -9,7 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,10 +23,12 @@ from stellwerk.listening import Limits
 from stellwerk.page import server
 from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk_cluster import cluster
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support import limited_ports
-from tests.support.builders import make_pod
+from tests.support.builders import make_node, make_pod
 from tests.support.enforced_process import EnforcedCluster, enforced_cluster
 from tests.support.findings import hold
+from tests.support.in_process import make_profile
 from tests.support.limited_ports import (
     ELSEWHERE,
     LimitedPort,
@@ -36,6 +38,9 @@ from tests.support.limited_ports import (
 )
 from tests.support.page_window import empty_answers
 from tests.support.processes import Process, running, trusting, until
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
+from tests.support.running_operator import install, is_active
+from tests.support.running_operator import until as soon
 
 Opened = Callable[[Path], AbstractAsyncContextManager[LimitedPort]]
 PORTS = pytest.mark.parametrize(
@@ -302,6 +307,47 @@ async def test_probes_get_in_when_nothing_gives_way(tmp_path: Path) -> None:
         assert await live_seconds(port, "127.0.0.3") < 0.5
         port.reviews.set()
         assert [status(answer) for answer in await asyncio.gather(*invented)] == [200] * 4
+
+
+async def test_where_descriptors_are_few_strangers_give_way_to_probes_and_to_the_api_server(
+    tmp_path: Path,
+) -> None:
+    """64 descriptors, of which 40 are in use at rest, and 200 connections of strangers."""
+    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
+    log = tmp_path / "run.log"
+    async with EmbeddedCluster([make_node("n1")], options=options) as few:
+        install(few, make_profile("default-scheduler"))
+        kubeconfig = tmp_path / "kubeconfig"
+        write_operator_kubeconfig(few, kubeconfig)
+        arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0")
+        async with (
+            running(
+                log, "run", *arguments, "--plain-http", module="tests.support.few_descriptors"
+            ) as operator,
+            AsyncExitStack() as strangers,
+        ):
+            await soon(lambda: is_active(few, "default-scheduler"))
+            found = re.search(r"on http://127\.0\.0\.1:(\d+)", log.read_text(encoding="utf-8"))
+            assert found is not None
+            port, before = int(found[1]), len(log.read_text(encoding="utf-8").splitlines())
+            for number in range(200):
+                peer = strangers.enter_context(socket.socket())
+                peer.bind((f"127.0.0.{2 + number % 6}", 0))
+                peer.connect(("127.0.0.1", port))
+            pods = few.api.kinds.resource("pods")
+            for number in range(20):
+                few.api.create(pods, "default", make_pod(f"web-{number}", cpu="1m"))
+            await soon(lambda: all(pod["spec"].get("nodeName") for pod in few.api.all("pods")))
+            for _ in range(3):
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(f"http://127.0.0.1:{port}/livez") as answer,
+                ):
+                    assert answer.status == 200
+            operator.check_alive()
+            said = log.read_text(encoding="utf-8")
+            assert "Traceback" not in said
+            assert len(said.splitlines()) - before < 20, said
 
 
 async def test_one_user_and_all_users_have_so_many_requests_at_once(tmp_path: Path) -> None:

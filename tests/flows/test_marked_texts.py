@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from typing_extensions import override
 
+from stellwerk.app import Operator
 from stellwerk.journal.kept import kept
 from stellwerk.logs import TRACE, TextFormatter
 from stellwerk.models.json_values import JsonObject
@@ -105,7 +106,7 @@ async def test_marks_are_in_no_log_event_condition_metric_dump_or_answer(
         await eventually(lambda: world.node_of("plain") or world.condition("plain"))
         await world.status.write_changed()
         await world.operator.debugger.write()
-        answers = await asked(world.operator.explanations)
+        answers = await asked(world.operator)
         texts = {
             "events": str(world.notes.events),
             "writes": str(world.client.requests),
@@ -135,9 +136,9 @@ async def test_marks_are_in_no_log_event_condition_metric_dump_or_answer(
     assert logging.getLogger().isEnabledFor(TRACE)
 
 
-async def asked(explanations: object) -> str:
+async def asked(operator: Operator) -> str:
     """All that the port answers, what-if among it."""
-    routes = ExplanationRoutes(explanations, lambda: None).table  # type: ignore[arg-type]
+    routes = ExplanationRoutes(operator.explanations, lambda: None, operator.debugger).table
     server = HttpServer(Probes(), bytes, list, routes=[*routes])
     url = f"http://127.0.0.1:{await server.start('127.0.0.1:0')}"
     found = ""
@@ -157,7 +158,15 @@ async def asked(explanations: object) -> str:
 
 
 ASKED = (
-    *("/profiles", "/queue", "/queue/history", "/decisions", "/nodes", "/shadow/gpu"),
+    *(
+        "/debug/dump",
+        "/profiles",
+        "/queue",
+        "/queue/history",
+        "/decisions",
+        "/nodes",
+        "/shadow/gpu",
+    ),
     *("/explain/default/plain", "/explain/default/pod", "/explain/default/nothing"),
     *("/explain/default/podgroups/podgroup", "/explain/default/resourceclaims/resourceclaim"),
     *("/explain/default/owners/ReplicaSet/replicaset", "/explain/devices", "/openapi/v3"),
@@ -200,7 +209,8 @@ async def test_no_text_of_any_object_moves_a_terminal_or_breaks_a_line_of_the_lo
             world.apply(make_pod("asking", scheduler_name=f"none{OBEYED}end"))
             await world.status.write_changed()
             await world.operator.debugger.write()
-            routes = ExplanationRoutes(world.operator.explanations, lambda: None).table
+            operator = world.operator
+            routes = ExplanationRoutes(operator.explanations, lambda: None, operator.debugger).table
             server = HttpServer(Probes(), bytes, list, routes=[*routes])
             url = f"http://127.0.0.1:{await server.start('127.0.0.1:0')}"
             texts = []

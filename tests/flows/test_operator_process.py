@@ -105,7 +105,7 @@ async def _check(server: str, address: str, pods: int, nodes: int) -> None:
     await until(told)
 
 
-async def test_an_unreachable_cluster_is_one_clear_line(tmp_path: Path) -> None:
+async def test_an_unreachable_cluster_is_one_clear_line_of_a_command(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{_free_port()}"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
@@ -122,7 +122,7 @@ async def test_an_unreachable_cluster_is_one_clear_line(tmp_path: Path) -> None:
         )
     )
     log = tmp_path / "run.log"
-    await _expect_status(UNREACHABLE, log, "run", "--kubeconfig", str(kubeconfig))
+    await _expect_status(UNREACHABLE, log, "version", "--kubeconfig", str(kubeconfig))
     assert "no usable Kubernetes API at" in log.read_text(encoding="utf-8")
 
 

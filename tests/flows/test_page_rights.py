@@ -14,6 +14,7 @@ from stellwerk.commands.operator_port import LeaderPort, open_port
 from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import SchedulerError
 from stellwerk.models.answers.answer import PortAnswer
+from stellwerk.models.answers.dump import CacheDump
 from stellwerk.models.answers.listings import (
     DecisionsPage,
     NodesPage,
@@ -73,11 +74,11 @@ def user(cluster: EmbeddedCluster, name: str, directory: Path) -> Path:
     return kubeconfig
 
 
-def allow(cluster: EmbeddedCluster, name: str) -> None:
+def allow(cluster: EmbeddedCluster, name: str, role: str = ROLE) -> None:
     bindings = cluster.api.kinds.resource("clusterrolebindings", RBAC_GROUP)
     binding = {
         "metadata": {"name": f"{name}-reads"},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": ROLE},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": name}],
     }
     cluster.api.create(bindings, "", binding)
@@ -120,6 +121,16 @@ async def test_each_user_sees_what_the_roles_allow(tmp_path: Path) -> None:
                 assert refused.value.status == 404
             async with open_port(address) as port:
                 assert await port.written("/openapi/v3")
+                with pytest.raises(PortRefusal) as refused:
+                    await port.written("/debug/dump")
+                assert refused.value.status == 403
+            dumper = user(cluster, "carol", tmp_path)
+            allow(cluster, "carol", "stellwerk-dump-reader")
+            address = PortAddress(kubeconfig=str(dumper), url=url, verify=False)
+            async with open_port(address) as port:
+                assert (await port.get("/debug/dump", CacheDump)).compared
+                with pytest.raises(PortRefusal):
+                    await port.written("/queue")
             # Its certificate is its own: who does not say so gets no further, and sends no token.
             with pytest.raises(SchedulerError, match="certificate"):
                 await ask_verified(url, reader)

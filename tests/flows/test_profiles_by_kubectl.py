@@ -158,7 +158,7 @@ async def test_a_real_kubectl_forwards_to_the_holder_s_pod_and_says_why_it_canno
             async with open_port(address) as port:
                 await port.written("/queue")
         message = str(raised.value)
-        assert message.startswith("cannot forward a port to pod stellwerk-7d-x2: "), message
+        assert message.startswith("cannot forward a port to pod default/stellwerk-7d-x2: "), message
         assert "ports to forward" in message
 
 

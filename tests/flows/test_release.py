@@ -14,6 +14,7 @@ FILES = (
     "operator/stellwerk/__init__.py",
     "charts/stellwerk/Chart.yaml",
     "manifests/20-deployment.yaml",
+    "manifests/static-pod/stellwerk.yaml",
     "README.md",
     "docs/operations.md",
     "Dockerfile",

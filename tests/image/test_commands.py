@@ -27,6 +27,9 @@ CALLS = (
     ("what-if --drain node-1 {port}", 0, "node-1"),
     ("what-if --pod /given/pod.yaml {port}", 0, "hello"),
     ("what-if --pod /given/misspelt.yaml {port}", 2, 'unknown field "spec.nodeSelectr"'),
+    ("dump {port}", 0, "node-1"),
+    ("doctor --kubeconfig /given/admin.kubeconfig", None, "lease"),
+    ("leave --kubeconfig /given/admin.kubeconfig --timeout 2s", None, "stellwerk"),
     ("shadow diff other {port}", 1, "other"),
     ("promote other --yes --kubeconfig /given/admin.kubeconfig", 2, "other"),
     ("profile history other --kubeconfig /given/admin.kubeconfig", 2, "other"),
@@ -105,7 +108,9 @@ async def test_every_command_runs(image: BuiltImage, tmp_path: Path) -> None:
     answers = json.loads(running.log.read_text().splitlines()[-1])
     wrong = []
     for (line, wanted, text), (status, printed, said) in zip(CALLS, answers, strict=True):
-        if (status, text in printed + said, "Traceback" in said) != (wanted, True, False):
+        # None: what the command finds in this cluster decides, and is tested elsewhere.
+        as_wanted = wanted in {None, status} and text in printed + said
+        if not as_wanted or "Traceback" in said:
             wrong.append(f"{line}: status {status}\n{printed[-1000:]}\n{said[-1000:]}")
         if text == "no embedded cluster":
             assert len(said.splitlines()) == 1, said

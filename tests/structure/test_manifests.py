@@ -233,6 +233,96 @@ def test_disruptions_and_connections_are_of_its_own_pods() -> None:
     assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 10259}]}]
 
 
+STATIC = MANIFESTS / "static-pod"
+USERS = ["system:kube-scheduler", "system:stellwerk"]
+
+
+def static_pod() -> JsonObject:
+    pod: JsonObject = yaml.safe_load((STATIC / "stellwerk.yaml").read_text())
+    return pod
+
+
+def static_rights() -> list[JsonObject]:
+    return list(yaml.safe_load_all((STATIC / "rbac.yaml").read_text()))
+
+
+def test_a_static_pod_is_not_among_what_is_applied() -> None:
+    assert "Pod" not in {each["kind"] for each in objects()}
+    kustomization = yaml.safe_load((MANIFESTS / "Kustomization").read_text())
+    assert not any("static" in each for each in kustomization["resources"])
+
+
+def test_the_static_pod_needs_neither_a_scheduler_nor_the_network_of_pods() -> None:
+    pod = static_pod()
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    assert (pod["metadata"]["namespace"], spec["hostNetwork"]) == ("kube-system", True)
+    # The kubelet looks up no class, and a static pod may name nothing that the API server has.
+    assert (spec["priorityClassName"], spec["priority"]) == ("system-node-critical", 2000001000)
+    assert "serviceAccountName" not in spec
+    assert {next(iter(each.keys() - {"name"})) for each in spec["volumes"]} == {
+        "hostPath",
+        "emptyDir",
+    }
+    options = build_parser().parse_args(container["args"])
+    host, _, port = options.bind_address.rpartition(":")
+    assert host == "127.0.0.1"
+    lease = (options.leader_elect_resource_namespace, options.leader_elect_resource_name)
+    assert (options.leader_elect, lease) == (True, ("kube-system", "kube-scheduler"))
+    assert options.profile_history_namespace == "stellwerk", "where `stellwerk profile` looks"
+    (mounted,) = [each for each in spec["volumes"] if "hostPath" in each]
+    assert mounted["hostPath"] == {"path": options.kubeconfig, "type": "File"}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        get = container[probe]["httpGet"]
+        assert (get["host"], str(get["port"]), get["scheme"]) == (host, port, "HTTPS")
+
+
+def test_the_static_pod_differs_from_the_deployments_where_it_has_to() -> None:
+    (static,) = static_pod()["spec"]["containers"]
+    (usual,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    differing = {key for key in usual if static.get(key) != usual[key]}
+    assert differing == {"args", "startupProbe", "livenessProbe", "readinessProbe", "volumeMounts"}
+    assert static.keys() == usual.keys()
+
+
+def test_the_users_of_static_pods_get_what_the_deployments_account_gets() -> None:
+    bound = {
+        (each["roleRef"]["name"], each["metadata"].get("namespace"))
+        for each in static_rights()
+        if "roleRef" in each
+    }
+    usual = {
+        (each["roleRef"]["name"], each["metadata"].get("namespace"))
+        for each in objects()
+        if "roleRef" in each
+    }
+    assert bound == usual | {("stellwerk:static-pod", "kube-system")}
+    for each in static_rights():
+        if "roleRef" in each:
+            assert [subject["name"] for subject in each["subjects"]] == USERS
+            assert {subject["kind"] for subject in each["subjects"]} == {"User"}
+
+
+def in_place() -> dict[str, JsonObject]:
+    """The roles of the overlay, by their names."""
+    text = (ROOT / "overlays" / "in-place" / "lease.yaml").read_text()
+    return {
+        each["metadata"]["name"]: each
+        for each in yaml.safe_load_all(text)
+        if each["kind"] == "Role"
+    }
+
+
+def test_the_lease_of_kube_scheduler_is_shared_with_the_same_rights() -> None:
+    roles = {each["metadata"]["name"]: each for each in static_rights() if each["kind"] == "Role"}
+    lease = in_place()["stellwerk:kube-scheduler-lease"]
+    assert roles["stellwerk:static-pod"]["rules"] == lease["rules"]
+    (rule,) = in_place()["stellwerk-explanations-reader"]["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["kube-scheduler"], ["get"])
+    of_readers = roles["stellwerk-explanations-reader:static-pod"]["rules"]
+    assert of_readers[0] == rule
+    assert all(each["resourceNames"] for each in of_readers), "kube-system has pods of others"
+
+
 def profile(**spec: Any) -> JsonObject:
     return {"spec": {"schedulerName": "p", **spec}}
 

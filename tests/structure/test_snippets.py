@@ -33,6 +33,7 @@ COPIED: Final = frozenset({"bash", "console", "python", "sh", "yaml"})
 _BEGUN: Final = re.compile(r"^ *(?:`{3,}|~{3,})(\w+)", re.MULTILINE)
 RUN_BY: Final[Mapping[str, tuple[str, str]]] = {
     "docs/choosing-a-profile.md": ("console", "test_choosing_a_profile"),
+    "docs/doctor.md": ("console", "test_doctor"),
     "docs/embedded-cluster-in-ci.md": ("console python", "test_embedded_cluster_in_ci"),
     "docs/gangs.md": ("console", "test_gang_walk_through"),
     "docs/operations.md": ("console", "test_operations"),

@@ -220,7 +220,12 @@ def container(
     pod, config = pod or Pod.of_manifest(), config_of(image)
     directory.mkdir()
     command = [*(entrypoint or config["Entrypoint"]), *arguments]
-    variables = [f"{each['name']}={each['value']}" for each in pod.container.get("env", ())]
+    fields = {"metadata.namespace": "stellwerk", "metadata.name": f"stellwerk-{directory.name}"}
+    variables = [
+        f"{each['name']}="
+        + (each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]])
+        for each in pod.container.get("env", ())
+    ]
     given = [f"{name}={value}" for name, value in (environment or {}).items()]
     specification = _specification(pod, config, root)
     specification["process"] |= {"args": command, "env": [*config["Env"], *variables, *given]}

@@ -54,6 +54,7 @@ async def explaining_port(
         routes = ExplanationRoutes(
             world.operator.explanations,
             lambda: answers.leader,
+            world.operator.debugger,
             slice_seconds=min(SLICE_SECONDS, computed_seconds),
             computed_seconds=computed_seconds,
         )

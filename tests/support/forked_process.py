@@ -19,7 +19,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -69,13 +69,18 @@ class ForkedProcess:
             self._ended.set_result(self.returncode)
 
 
-async def start_forked(module: str, arguments: Sequence[str], output: BinaryIO) -> ForkedProcess:
-    """`python -m MODULE ARGUMENTS` in this directory and environment."""
+async def start_forked(
+    module: str,
+    arguments: Sequence[str],
+    output: BinaryIO,
+    environment: Mapping[str, str] | None = None,
+) -> ForkedProcess:
+    """`python -m MODULE ARGUMENTS` in this directory, and this environment with some more."""
     request = {
         "module": module,
         "arguments": list(arguments),
         "directory": str(Path.cwd()),
-        "environment": dict(os.environ),
+        "environment": {**os.environ, **(environment or {})},
     }
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs:

@@ -158,3 +158,34 @@ def _unpacked(name: str) -> Path | None:
         partial.chmod(0o755)
         partial.replace(program)
     return program
+
+
+_FORWARDING = r"""#!/bin/sh
+# kubectl on hollow nodes, which forward no port: a port of a pod is that of its process. Who may
+# not see the pod, or not forward its port, is refused as by the API server.
+case " $* " in *" port-forward "*) ;; *) exec {kubectl} "$@" ;; esac
+access= namespace= pod=
+for word in "$@"; do
+  case "$word" in
+  --kubeconfig=* | --context=*) access="$access $word" ;;
+  --namespace=*) namespace=$word ;;
+  pod/*) pod=${{word#*/}} ;;
+  esac
+done
+{kubectl} $access $namespace get pod "$pod" > /dev/null || exit 1
+{kubectl} $access $namespace auth can-i create "pods/$pod" --subresource portforward > /dev/null ||
+  {{ echo "no right to forward a port to pod $pod" >&2; exit 1; }}
+served='s/.*serving probes and metrics on .*:\([0-9]*\)$/\1/p'
+port=$(sed -n "$served" "{logs}/stellwerk-$pod.log" | tail -1)
+echo "Forwarding from 127.0.0.1:$port -> 10259"
+exec sleep 600
+"""
+
+
+def forwarding_kubectl(logs: Path) -> Path:
+    """A kubectl that forwards ports to the processes of `pod_processes`, whose logs lie there."""
+    program = logs / "forwarding" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(_FORWARDING.format(kubectl=program_of(newest()), logs=logs))
+    program.chmod(0o755)
+    return program

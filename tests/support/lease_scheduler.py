@@ -30,8 +30,12 @@ class LeaseScheduler:
         self._leases = self._api.kinds.resource("leases", "coordination.k8s.io")
         self._nodes = cycle(sorted(node["metadata"]["name"] for node in self._api.all("nodes")))
         self._task: asyncio.Task[None] | None = None
+        self._seen: tuple[JsonObject, float] | None = None
+        """The record of another holder, and when it was first seen."""
         self.bound: set[str] = set()
         """The uids of the pods that it has bound."""
+        self.ran_out = 0
+        """How often it has taken the lease of a holder that had not given it up."""
 
     async def start(self) -> None:
         """Run, and stand by while another one has the lease."""
@@ -56,9 +60,20 @@ class LeaseScheduler:
         while True:
             if not self.holder:
                 self._hold(IDENTITY)
+            elif self.holder != IDENTITY and self._has_run_out():
+                self.ran_out += 1
+                self._hold(IDENTITY)
             if self.holder == IDENTITY:
                 self._bind_all()
             await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _has_run_out(self) -> bool:
+        """Whether the holder has renewed nothing for as long as it may (`isLeaseValid`)."""
+        lease = self._api.find("leases.coordination.k8s.io", *_LEASE) or {}
+        spec, now_seconds = lease["spec"], asyncio.get_running_loop().time()
+        if self._seen is None or self._seen[0] != spec:
+            self._seen = (spec, now_seconds)
+        return now_seconds - self._seen[1] > float(spec["leaseDurationSeconds"])
 
     def _hold(self, identity: str) -> None:
         namespace, name = _LEASE
@@ -95,6 +110,8 @@ class Placements:
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.of: Counter[str] = Counter()
+        self.at_seconds: list[float] = []
+        """When, on the loop's clock."""
         self._cluster = cluster
         cluster.api.store.listeners.append(self._on_change)
 
@@ -104,6 +121,7 @@ class Placements:
         before, after = event.previous.obj["spec"], event.entry.obj["spec"]
         if before.get("nodeName") != after.get("nodeName"):
             self.of[event.entry.obj["metadata"]["uid"]] += 1
+            self.at_seconds.append(asyncio.get_running_loop().time())
 
     def waiting(self) -> list[str]:
         """Names of the pods that have no node."""

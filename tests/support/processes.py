@@ -7,10 +7,11 @@ the failure when it died early.
 import asyncio
 import io
 import json
+import os
 import ssl
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -28,13 +29,20 @@ AnyProcess: TypeAlias = asyncio.subprocess.Process | ForkedProcess
 
 
 async def start(
-    output: BinaryIO, *arguments: str, module: str = "stellwerk", is_forked: bool = True
+    output: BinaryIO,
+    *arguments: str,
+    module: str = "stellwerk",
+    is_forked: bool = True,
+    environment: Mapping[str, str] | None = None,
 ) -> AnyProcess:
     """Start `stellwerk ARGUMENTS`; not forked, it shows how the command starts from nothing."""
     if is_forked:
-        return await start_forked(module, arguments, output)
+        return await start_forked(module, arguments, output, environment)
     command_line = (sys.executable, "-m", module, *arguments)
-    return await asyncio.create_subprocess_exec(*command_line, stdout=output, stderr=output)
+    env = {**os.environ, **(environment or {})}
+    return await asyncio.create_subprocess_exec(
+        *command_line, stdout=output, stderr=output, env=env
+    )
 
 
 class Process:

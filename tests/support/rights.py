@@ -92,9 +92,9 @@ def write_operator_kubeconfig(cluster: EmbeddedCluster, path: Path) -> None:
     path.write_text(with_token(path.read_text(), operator_token(cluster)))
 
 
-def token_of(cluster: EmbeddedCluster, name: str) -> str:
+def token_of(cluster: EmbeddedCluster, name: str, namespace: str = NAMESPACE) -> str:
     """A token of a service account beside the operator's own."""
-    account = cluster.api.find("serviceaccounts", NAMESPACE, name)
+    account = cluster.api.find("serviceaccounts", namespace, name)
     assert account is not None
     tokens = cluster.identity.authenticator.tokens
     return tokens.issue(TokenSpec(account, ("https://kubernetes.default.svc",), 3600))[0]

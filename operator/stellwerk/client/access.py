@@ -135,14 +135,17 @@ def destinations_from(
     granted: Sequence[UrlPrefix],
     account: Path = _SERVICE_ACCOUNT,
     resolver: Path = Path("/etc/resolv.conf"),
+    *,
+    in_pod: bool = False,
 ) -> Destinations:
     """The destinations that profiles may have called from here.
 
-    In a pod with a service account: Services by name, and what is granted. Elsewhere what is
-    granted, or everything where nothing is.
+    In a pod with a service account: Services by name, and what is granted. In a pod without one,
+    which is a static pod of the control plane: what is granted alone, as its network is the node's.
+    Elsewhere what is granted, or everything where nothing is.
     """
     in_cluster = (account / "token").exists()
-    if not (in_cluster or granted):
+    if not (in_cluster or in_pod or granted):
         return EVERYWHERE
     server = urlsplit(access.server)
     port = server.port or (443 if server.scheme == "https" else 80)

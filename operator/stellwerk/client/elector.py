@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
-_RELEASED_SECONDS: Final = 1
-"""The duration that a released lease has (`release`)."""
 _WATCHDOG_SECONDS: Final = 20.0
 """What the health check tolerates beyond the lease (`NewLeaderHealthzAdaptor`)."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.001
@@ -208,8 +206,7 @@ class Elector:
         lease = await self._timely(self._lease.get())
         if lease is None or lease.record.holder_identity != self._identity:
             return
-        now = micro_time(self._clock.now())
-        record = LeaseRecord("", _RELEASED_SECONDS, now, now, lease.record.lease_transitions)
+        record = lease.record.released(self._clock.now())
         self._observe(await self._timely(self._lease.update(lease, record)))
 
     async def _succeeds(self, attempt: Awaitable[bool]) -> bool:

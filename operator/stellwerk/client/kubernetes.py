@@ -7,6 +7,8 @@ answers is a returned value or one error of `stellwerk.errors`; no exception of 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -39,10 +41,18 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
 
+logger = logging.getLogger(__name__)
+
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 _LIST_RESTARTS: Final = 3
+_FIRST_PAUSE_SECONDS: Final = 0.25
+"""An API server that is restarted beside the operator is often there again after a second."""
+_MAX_PAUSE_SECONDS: Final = 5.0
+"""Between two questions to an API server that is away: kubelet would make it five minutes."""
+_FAILURES_PER_LINE: Final = 12
+"""Failed questions to a line of the log: at the longest pause a line a minute."""
 _DISCOVERY: Final = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 )
@@ -341,6 +351,49 @@ class KubernetesClient(ClusterClient, EventSink):
             items += page.get("items") or ()
             version = (page.get("metadata") or {}).get("resourceVersion", "")
         return items, version
+
+
+class FirstAnswer:
+    """Waits at the start until an API server answers, and says meanwhile that it does not.
+
+    Nothing that a server does ends the wait: it may be restarted, its name may not resolve yet, and
+    it may refuse credentials that are about to be renewed.
+    """
+
+    def __init__(self, client: KubernetesClient, clock: Clock, jitter: Callable[[], float]) -> None:
+        """Ask nothing yet; `jitter` is in [0, 1) and spreads the questions of replicas."""
+        self._client = client
+        self._clock = clock
+        self._jitter = jitter
+        self._began_seconds = clock.monotonic()
+        self._failure = "it was not asked yet"
+        self._has_come = False
+
+    def unready(self) -> str | None:
+        """Return what is waited for; None: the server has answered."""
+        if self._has_come:
+            return None
+        seconds = self._clock.monotonic() - self._began_seconds
+        return f"waiting for {seconds:.0f} s: {self._failure}"
+
+    async def version(self) -> str:
+        """Return the server's version, however long that takes."""
+        pause_seconds, failures = _FIRST_PAUSE_SECONDS, 0
+        while True:
+            try:
+                version = await self._client.check_reachable()
+            except UnreachableError as error:
+                if failures % _FAILURES_PER_LINE == 0:
+                    logger.warning("waiting for the API server: %s", error)
+                self._failure = str(error)
+                failures += 1
+            else:
+                if failures:
+                    logger.info("the API server answers now, after %d failed questions", failures)
+                self._has_come = True
+                return version
+            await asyncio.sleep(pause_seconds * (1.0 + self._jitter()))
+            pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
 
 def pod_path(namespace: str, name: str) -> str:

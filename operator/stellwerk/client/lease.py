@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from stellwerk.client.transport import ApiRequest, Lane
 from stellwerk.errors import NotFound
+from stellwerk.models.name_syntax import is_subdomain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,8 +32,17 @@ URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"
 """The operator's port on this machine, where its holder is the one that the URL names."""
 PUBLIC_KEY_ANNOTATION: Final = "scheduling.stellwerk.dev/public-key"
 """The fingerprint of the key with which the holder's port answers."""
+POD_ANNOTATION: Final = "scheduling.stellwerk.dev/pod"
+"""NAMESPACE/NAME of the holder's pod; a holder outside of a cluster writes none."""
+HOLDER_ANNOTATION: Final = "scheduling.stellwerk.dev/holder"
+"""The identity of the Stellwerk that wrote the annotations. kube-scheduler and older versions of
+Stellwerk take a lease and leave what stands there, so that other annotations alone prove nothing.
+"""
+_OWN: Final = frozenset({PUBLIC_KEY_ANNOTATION, POD_ANNOTATION, HOLDER_ANNOTATION})
 _WATCH_SECONDS: Final = 300
 _COMPONENT: Final = "stellwerk"
+_RELEASED_SECONDS: Final = 1
+"""The duration that a released lease has (`release`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,11 @@ class LeaseRecord:
             "renewTime": self.renew_time,
             "leaseTransitions": self.lease_transitions,
         }
+
+    def released(self, now: datetime) -> LeaseRecord:
+        """Return the record by which the lease is free for the next candidate."""
+        moment = micro_time(now)
+        return LeaseRecord("", _RELEASED_SECONDS, moment, moment, self.lease_transitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +96,42 @@ class Lease:
         )
 
 
+def leases_path(namespace: str) -> str:
+    """The path of the leases of a namespace."""
+    return f"/apis/{_API_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
+
+
 def public_key(lease: Lease) -> str:
     """The fingerprint that the holder's port has to show; empty: the lease has none."""
+    return _annotation(lease, PUBLIC_KEY_ANNOTATION)
+
+
+def is_of_stellwerk(lease: Lease) -> bool:
+    """Whether the holder is a Stellwerk that says so, and not one that took the lease after it."""
+    holder = lease.record.holder_identity
+    return bool(holder) and _annotation(lease, HOLDER_ANNOTATION) == holder
+
+
+def pod_of(lease: Lease) -> tuple[str, str] | None:
+    """(namespace, name) of the holder's pod; None: the holder does not say, or says no names."""
+    if not is_of_stellwerk(lease):
+        return None
+    return _pod_key(*_annotation(lease, POD_ANNOTATION).partition("/")[::2])
+
+
+def own_pod(environ: Mapping[str, str]) -> dict[str, str]:
+    """The annotation for the pod that we run in, as the downward API names it; empty: for none."""
+    pod = _pod_key(environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
+    return {} if pod is None else {POD_ANNOTATION: "/".join(pod)}
+
+
+def _pod_key(namespace: str, name: str) -> tuple[str, str] | None:
+    return (namespace, name) if is_subdomain(namespace) and is_subdomain(name) else None
+
+
+def _annotation(lease: Lease, key: str) -> str:
     annotations = (lease.obj.get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(PUBLIC_KEY_ANNOTATION) or "")
+    return str(annotations.get(key) or "")
 
 
 def local_url(lease: Lease, server: str) -> str | None:
@@ -93,7 +140,7 @@ def local_url(lease: Lease, server: str) -> str | None:
     None: the lease names none, the holder is another one by now, or one of both addresses is not
     a loopback address, so that a right to write leases leads no request elsewhere.
     """
-    url = str((lease.obj["metadata"].get("annotations") or {}).get(URL_ANNOTATION) or "")
+    url = _annotation(lease, URL_ANNOTATION)
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -156,7 +203,7 @@ class ApiLease(LeaseApi):
         self._annotations = annotations
         self._namespace = namespace
         self._name = name
-        self._collection = f"/apis/{_API_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
+        self._collection = leases_path(namespace)
         self._path = f"{self._collection}/{quote(name, safe='')}"
 
     @property
@@ -177,25 +224,27 @@ class ApiLease(LeaseApi):
         body = {
             "kind": "Lease",
             "apiVersion": _API_VERSION,
-            "metadata": self._said({"name": self._name, "namespace": self._namespace}),
+            "metadata": self._said({"name": self._name, "namespace": self._namespace}, record),
             "spec": record.spec(),
         }
         return await self._write("POST", self._collection, body, f"create lease {self.key}")
 
     @override
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        metadata = self._said(lease.obj.get("metadata") or {})
+        metadata = self._said(lease.obj.get("metadata") or {}, record)
         body = {**lease.obj, "metadata": metadata, "spec": record.spec()}
         return await self._write("PUT", self._path, body, f"update lease {self.key}")
 
-    def _said(self, metadata: Mapping[str, Any]) -> JsonObject:
-        """Metadata with this process's annotations, without those of a holder before it."""
-        others = {
+    def _said(self, metadata: Mapping[str, Any], record: LeaseRecord) -> JsonObject:
+        """Metadata with the holder's annotations, without those of a holder before it."""
+        annotations = {
             key: text
             for key, text in (metadata.get("annotations") or {}).items()
-            if key != PUBLIC_KEY_ANNOTATION
+            if key not in _OWN
         }
-        annotations = {**others, **self._annotations()}
+        own = self._annotations()
+        if own and record.holder_identity:
+            annotations |= {HOLDER_ANNOTATION: record.holder_identity, **own}
         said = {key: value for key, value in metadata.items() if key != "annotations"}
         return {**said, "annotations": annotations} if annotations else said
 

@@ -6,6 +6,7 @@ that says why, and no answer is larger than what is read of it.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 32 << 20
 """Of one answer."""
-_OK: Final = 200
 _NOT_FOUND: Final = "there is no "
 """Begins what the port says in plain text of a name that it does not know."""
 _SHOWN: Final = 100
@@ -57,6 +57,24 @@ class OperatorPort:
         self._url = url.rstrip("/")
         self._authorization = authorization
 
+    @property
+    def url(self) -> str:
+        """The address, without a slash at the end."""
+        return self._url
+
+    async def text(self, path: str) -> str:
+        """The answer to a path whose answers are text, such as /metrics; also of a failed probe.
+
+        Raises:
+            NoAnswer: nothing answers.
+            PortRefusal: the answer is a refusal.
+        """
+        status, text, content_type = await self._sent("GET", path, None)
+        is_probe = status == HTTPStatus.SERVICE_UNAVAILABLE and content_type == "text/plain"
+        if status != HTTPStatus.OK and not is_probe:
+            raise _refusal(status, text, content_type)
+        return text.decode(errors="replace")
+
     async def get(self, path: str, kind: type[Kind]) -> Kind:
         """The answer to a path.
 
@@ -83,19 +101,26 @@ class OperatorPort:
         return await self._ask("POST", path, orjson.dumps(body))
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> JsonObject:
+        status, text, content_type = await self._sent(method, path, body)
+        if status != HTTPStatus.OK:
+            raise _refusal(status, text, content_type)
+        try:
+            answer: JsonObject = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise NoAnswer(f"no answer from {self._url}{path}: {error}") from error
+        return answer
+
+    async def _sent(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, str]:
+        """Status, body and content type of an answer."""
         authorization = None if self._authorization is None else await self._authorization()
         headers = {"Authorization": authorization} if authorization else {}
         try:
             async with self._session.request(
                 method, self._url + path, data=body, headers=headers, allow_redirects=False
             ) as response:
-                text = await _read(response)
-                if response.status == _OK:
-                    answer: JsonObject = orjson.loads(text)
-                    return answer
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+                return response.status, await _read(response), response.content_type
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise NoAnswer(f"no answer from {self._url}{path}: {error}") from error
-        raise _refusal(response.status, text, response.content_type)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -3,9 +3,11 @@
 `stellwerk explain`, `what-if` and `page` ask through it, the page through `LeaderPort`, which finds
 the replica that leads anew when it is lost. The API server's proxy strips credentials, so that a
 port is forwarded to the pod that holds the lease, by kubectl, which knows every kind of kubeconfig.
-Invariant: a token is never sent over plain HTTP, nor to an address whose certificate was to be
-verified and could not be, nor to a forwarded port that does not show the key that the lease names,
-unless the user says so.
+The operator holds a lease of its own, or kube-scheduler's where it is in its place; it writes into
+it where its pod is. Invariant: a token is never sent over plain HTTP, nor to an address whose
+certificate was to be verified and could not be, nor to a forwarded port that does not show the key
+that the lease names, unless the user says so; nor to a pod outside of the namespaces in which
+Stellwerk is expected.
 """
 
 import asyncio
@@ -13,29 +15,46 @@ import contextlib
 import random  # noqa: TID251 spreads retries of one command
 import re
 import shutil
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import aiohttp
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.client.lease import Lease, local_url, public_key
+from stellwerk.client.lease import (
+    Lease,
+    is_of_stellwerk,
+    leases_path,
+    local_url,
+    pod_of,
+    public_key,
+)
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
-from stellwerk.commands.port_arguments import PortAddress
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk.commands.port_arguments import IN_PLACE, PortAddress, operator_namespace
+from stellwerk.errors import (
+    ApiError,
+    ConfigurationError,
+    Forbidden,
+    SchedulerError,
+    UnreachableError,
+)
 from stellwerk.metrics import Metrics
 from stellwerk.models.answers.answer import Kind
+from stellwerk.models.untrusted_text import printable
 
 _PORT: Final = 10259
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 _FORWARD_SECONDS: Final = 15.0
 _ANSWER_SECONDS: Final = 60.0
+_MAX_LEASES: Final = 100
+"""Leases that are read to name those of other operators; a namespace of operators has a few."""
 
 
 @asynccontextmanager
@@ -51,28 +70,30 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
             yield port
         return
     credentials = await load_credentials(address.kubeconfig, address.context)
-    lease = await _lease(credentials, address)
-    url = local_url(lease, credentials.server)
+    leader = await _leader(credentials, address)
+    url = local_url(leader.lease, credentials.server)
     if url is not None:
         # Plain HTTP within this machine: no token is sent.
         async with _port_at(address, url, verify=True) as port:
             yield port
         return
-    pod = lease.record.holder_identity
-    pod = pod.rpartition("_")[0] or pod
-    expected = public_key(lease) if address.verify else ""
+    leader.check_namespace(address)
+    expected = public_key(leader.lease) if address.verify else ""
     if address.verify and not expected:
         raise UnreachableError(
-            f"the lease {address.lease_namespace}/{address.lease_name} does not say by which key "
-            f"to know the port of {pod}, as that of an older operator: no token is sent there "
-            "without --insecure-skip-tls-verify"
+            f"the lease {leader.key} does not say by which key to know the port of {leader.pod}, "
+            "as that of an older operator or of another scheduler: no token is sent there without "
+            "--insecure-skip-tls-verify"
         )
     # Anything may answer on the forwarded port, with any certificate: only the holder of the lease
     # has the key whose fingerprint stands there, and the API server vouches for that.
     async with (
-        _forwarded(address, pod) as number,
+        _forwarded(address, leader) as number,
         _port_at(address, f"https://127.0.0.1:{number}", verify=False, expected=expected) as port,
     ):
+        if leader.key != f"{address.lease_namespace}/{address.lease_name}":
+            said = f"stellwerk: pod {leader.pod} leads, by the lease {leader.key}"
+            sys.stderr.write(f"{printable(said)}\n")
         yield port
 
 
@@ -96,25 +117,138 @@ async def _port_at(
         yield OperatorPort(session, url, authorization)
 
 
-async def _lease(credentials: Credentials, address: PortAddress) -> Lease:
-    """The lease with its holder, whose identity is a pod's host name, an underscore and more."""
-    key = f"{address.lease_namespace}/{address.lease_name}"
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """The lease of the operator that leads, and where its pod is."""
+
+    key: str
+    """Namespace and name of the lease."""
+    lease: Lease
+    namespace: str
+    name: str
+    """Of the pod."""
+    doubt: str
+    """Why the pod may not be there, in brackets behind a failure; empty: the lease names it."""
+
+    @classmethod
+    def of(cls, key: str, lease: Lease, unread: str) -> Self:
+        """The holder of a lease; `unread`: why the other lease is not known."""
+        pod = pod_of(lease)
+        if pod is not None:
+            return cls(key, lease, *pod, doubt=unread)
+        # An older operator writes no pod: it runs where its lease is, and its host name is the pod.
+        identity = lease.record.holder_identity
+        guess = (key.partition("/")[0], identity.rpartition("_")[0] or identity)
+        doubt = (
+            f"the lease {key} names no pod of its holder {identity}: if that runs outside of the "
+            "cluster, --url leads to it"
+        )
+        return cls(key, lease, *guess, "; ".join(filter(None, (doubt, unread))))
+
+    @property
+    def pod(self) -> str:
+        """Namespace and name of the pod."""
+        return f"{self.namespace}/{self.name}"
+
+    def check_namespace(self, address: PortAddress) -> None:
+        """Refuse a pod where Stellwerk is not expected.
+
+        Many programs may write the leases of kube-system. Without this check each of them could
+        name a pod of its own, with its key, and would be sent the tokens of those who ask.
+
+        Raises:
+            UnreachableError: it lies elsewhere.
+        """
+        expected = sorted({address.lease_namespace, operator_namespace(), IN_PLACE[0]})
+        if self.namespace not in expected:
+            raise UnreachableError(
+                f"the lease {self.key} names the pod {self.pod}, and Stellwerk is expected in "
+                f"{' or '.join(expected)} alone: if it runs there, set "
+                f"STELLWERK_NAMESPACE={self.namespace}"
+            )
+
+
+async def _leader(credentials: Credentials, address: PortAddress) -> _Leader:
+    """Look at the lease of the address, and at kube-scheduler's if the user has named none.
+
+    Raises:
+        SchedulerError: neither may be read.
+        UnreachableError: no Stellwerk holds one of those that may be read.
+    """
+    keys = [(address.lease_namespace, address.lease_name)]
+    if address.or_in_place and IN_PLACE not in keys:
+        keys.append(IN_PLACE)
+    leases: dict[tuple[str, str], Lease | None] = {}
+    refused: list[str] = []
     async with KubernetesClient(
         credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
     ) as client:
-        lease = await client.lease(address.lease_namespace, address.lease_name).get()
-    if lease is None or not lease.record.holder_identity:
-        raise UnreachableError(f"no replica holds the lease {key}: try --lease or --url")
-    return lease
+        for namespace, name in keys:
+            try:
+                leases[namespace, name] = await client.lease(namespace, name).get()
+            except Forbidden:
+                refused.append(_missing_right(namespace, name))
+        unread = "; ".join(refused)
+        if not leases:
+            raise SchedulerError(unread)
+        held = {
+            key: lease
+            for key, lease in leases.items()
+            if lease is not None
+            and lease.record.holder_identity
+            # kube-scheduler holds its own; one that is named by the user is taken at its word.
+            and (key == keys[0] or is_of_stellwerk(lease))
+        }
+        if not held:
+            raise UnreachableError(await _nobody(client, address, leases, unread))
+    # A holder that died, or left for the other lease, stays named until another one comes. Both
+    # times are of operators' clocks, so that the one of this machine does not count.
+    key = max(held, key=lambda each: held[each].record.renew_time)
+    return _Leader.of("/".join(key), held[key], unread)
+
+
+def _missing_right(namespace: str, name: str) -> str:
+    return (
+        f"the lease {namespace}/{name} may not be read: you lack the right to get "
+        f"leases.coordination.k8s.io {name} in namespace {namespace}"
+    )
+
+
+async def _nobody(
+    client: KubernetesClient,
+    address: PortAddress,
+    leases: Mapping[tuple[str, str], Lease | None],
+    unread: str,
+) -> str:
+    """Why no operator was found, with the leases that operators of other names hold."""
+    said = [f"no replica holds the lease {' or '.join(map('/'.join, leases))}"]
+    other = leases.get(IN_PLACE)
+    if other is not None and other.record.holder_identity:
+        said.append(
+            f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, which is no "
+            "Stellwerk, or an older one"
+        )
+    if unread:
+        said.append(unread)
+    try:
+        path = f"{leases_path(address.lease_namespace)}?limit={_MAX_LEASES}"
+        listed = map(Lease.of, (await client.get(path))["items"])
+    except ApiError:
+        pass  # readers of explanations may not list them: the others are a help, and no more
+    else:
+        named = [each.obj["metadata"]["name"] for each in listed if is_of_stellwerk(each)]
+        if named:
+            said.append(f"in {address.lease_namespace} Stellwerk holds {', '.join(named)}")
+    return "; ".join(said) + ": try --lease or --url"
 
 
 @asynccontextmanager
-async def _forwarded(address: PortAddress, pod: str) -> AsyncIterator[int]:
+async def _forwarded(address: PortAddress, leader: _Leader) -> AsyncIterator[int]:
     """Forward a free port to the pod while inside."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise ConfigurationError("kubectl is not on the PATH: forward a port and name it by --url")
-    arguments = [f"--namespace={address.lease_namespace}", "port-forward", f"pod/{pod}"]
+    arguments = [f"--namespace={leader.namespace}", "port-forward", f"pod/{leader.name}"]
     if address.kubeconfig:
         arguments.insert(0, f"--kubeconfig={address.kubeconfig}")
     if address.context:
@@ -128,24 +262,25 @@ async def _forwarded(address: PortAddress, pod: str) -> AsyncIterator[int]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        yield await _forwarded_port(forwarding, pod)
+        yield await _forwarded_port(forwarding, leader)
     finally:
         with contextlib.suppress(ProcessLookupError):
             forwarding.terminate()
         await forwarding.communicate()
 
 
-async def _forwarded_port(forwarding: asyncio.subprocess.Process, pod: str) -> int:
+async def _forwarded_port(forwarding: asyncio.subprocess.Process, leader: _Leader) -> int:
     if forwarding.stdout is None or forwarding.stderr is None:
-        raise SchedulerError(f"cannot forward a port to pod {pod}: kubectl has no output")
+        raise SchedulerError(f"cannot forward a port to pod {leader.pod}: kubectl has no output")
     try:
         line = await asyncio.wait_for(forwarding.stdout.readline(), _FORWARD_SECONDS)
     except TimeoutError as error:
-        raise UnreachableError(f"kubectl forwarded no port to pod {pod} in time") from error
+        raise UnreachableError(f"kubectl forwarded no port to pod {leader.pod} in time") from error
     found = _FORWARDING.match(line)
     if found is None:
         message = (await forwarding.stderr.read()).decode(errors="replace").strip()
-        raise UnreachableError(f"cannot forward a port to pod {pod}: {message}")
+        doubt = f" ({leader.doubt})" if leader.doubt else ""
+        raise UnreachableError(f"cannot forward a port to pod {leader.pod}: {message}{doubt}")
     return int(found[1])
 
 

@@ -53,14 +53,14 @@ class ApiServer:
 
     kubeconfig: str | None
     context: str | None
-    lease_namespace: str
-    """Histories of profiles are kept there."""
+    namespace: str
+    """The operator's, in which it keeps the histories of profiles."""
 
     async def history(self, profile: str) -> "ProfileHistory":
         """The accepted specs of a profile."""
         from stellwerk.client.profile_revisions import read_history  # noqa: PLC0415
 
-        found = await self._ask(lambda client: read_history(client, self.lease_namespace, profile))
+        found = await self._ask(lambda client: read_history(client, self.namespace, profile))
         return found.answer()
 
     async def pod(self, namespace: str, name: str) -> "JsonObject":
@@ -90,7 +90,7 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
     async with LeaderPort(address) as leader:
         # A mistake in the arguments is said now, and not in the browser.
         await leader.get("/profiles", ProfilesPage)
-        api = ApiServer(address.kubeconfig, address.context, address.lease_namespace)
+        api = ApiServer(address.kubeconfig, address.context, address.history_namespace)
         async with open_page(leader, number, api) as url:
             sys.stdout.write(f"Page: {url}\n")
             sys.stdout.write("It asks the operator with your credentials. Stop: Ctrl-C\n")

@@ -10,6 +10,9 @@ from typing import Final
 
 from stellwerk.errors import ConfigurationError
 
+IN_PLACE: Final = ("kube-system", "kube-scheduler")
+"""The lease of an operator in kube-scheduler's place, which kube-scheduler holds otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class PortAddress:
@@ -22,6 +25,14 @@ class PortAddress:
     lease_namespace: str = "stellwerk"
     lease_name: str = "stellwerk"
     verify: bool = True
+    or_in_place: bool = False
+    """Whether the lease of kube-scheduler may be the operator's, too: the user has named none."""
+
+    @property
+    def history_namespace(self) -> str:
+        """The operator's namespace: its lease may lie beside kube-scheduler's, its history not."""
+        is_own = self.lease_namespace != IN_PLACE[0]
+        return self.lease_namespace if is_own else operator_namespace()
 
 
 def add_access_arguments(parser: argparse._ActionsContainer, text: str = "credentials") -> None:
@@ -42,10 +53,11 @@ def add_port_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--lease",
-        default=f"{operator_namespace()}/stellwerk",
+        default="",
         metavar="NAMESPACE/NAME",
-        help="the lease that the operator holds (default: %(default)s; $STELLWERK_NAMESPACE names "
-        "another namespace)",
+        help=f"the lease that the operator holds (default: {operator_namespace()}/stellwerk, or "
+        "kube-system/kube-scheduler where it is in kube-scheduler's place; $STELLWERK_NAMESPACE "
+        "names another namespace)",
     )
     group.add_argument(
         "--insecure-skip-tls-verify",
@@ -103,7 +115,8 @@ def port_address(options: argparse.Namespace) -> PortAddress:
         raise ConfigurationError(
             f"--url {options.url}: expected http://HOST:PORT or https://HOST:PORT"
         )
-    namespace, slash, name = options.lease.partition("/")
+    lease = options.lease or f"{operator_namespace()}/stellwerk"
+    namespace, slash, name = lease.partition("/")
     if not slash:
         raise ConfigurationError(f"--lease {options.lease}: expected NAMESPACE/NAME")
     return PortAddress(
@@ -113,6 +126,7 @@ def port_address(options: argparse.Namespace) -> PortAddress:
         namespace,
         name,
         verify=not options.insecure_skip_tls_verify,
+        or_in_place=not options.lease,
     )
 
 

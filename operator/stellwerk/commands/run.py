@@ -210,7 +210,7 @@ def _add_extenders(parser: argparse.ArgumentParser) -> None:
         help="what profiles may have called, as https://extender.example.com/v1; http:// and "
         "https:// alone stand for every host, but never for link-local addresses and the API "
         "server (default in a pod with a service account: Services by name, which are always "
-        "allowed there; elsewhere: everything)",
+        "allowed there; in a static pod: nothing; elsewhere: everything)",
     )
 
 

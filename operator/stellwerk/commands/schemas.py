@@ -13,6 +13,8 @@ from stellwerk.commands.tables import (
     API_VERSION,
     CLAIM,
     DEVICE,
+    DIAGNOSIS,
+    DUMP,
     GROUP,
     HISTORY,
     LISTS,
@@ -47,6 +49,8 @@ def printed_kinds() -> list[type[PortAnswer]]:
         WHAT_IF,
         SHADOW,
         HISTORY,
+        DUMP,
+        DIAGNOSIS,
         *LISTS.values(),
     )
     return [

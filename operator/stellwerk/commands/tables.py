@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import sys
+import textwrap
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +30,8 @@ from typing_extensions import override
 
 from stellwerk.clock import SystemClock
 from stellwerk.models.answers.answer import Kind, PortAnswer, codec
+from stellwerk.models.answers.diagnosis import DoctorReport, State
+from stellwerk.models.answers.dump import CacheDump
 from stellwerk.models.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
 from stellwerk.models.answers.listings import (
     ClaimExplanation,
@@ -837,6 +841,63 @@ def _changed(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) 
     return printable(", ".join(sorted(names))[:200])
 
 
+# --- a dump -------------------------------------------------------------------------------------
+
+
+def print_dump(dump: CacheDump, to: Console) -> None:
+    """The comparison with the names that differ, then the lines of the operator."""
+    to.print(Text(f"{dump.comparison} ({_ago(dump.compared_at)})"))
+    for each in dump.differences:
+        more = each.count - len(each.names)
+        others = f" and {more:,} more" if more else ""
+        to.print(Text(f"{each.kind}: {', '.join(each.names)}{others}", "yellow"))
+    for line in dump.items:
+        to.print(Text(line), soft_wrap=True)
+    if dump.stopped is not None:
+        to.print(Text(dump.stopped, "yellow"))
+
+
+# --- a diagnosis --------------------------------------------------------------------------------
+
+_DIAGNOSIS_COLUMNS: Final = 80
+"""Columns of a diagnosis: it is read in mails and issues, where wider lines break anywhere."""
+_STATE_STYLES: Final[Mapping[State, str]] = {
+    "ok": "green",
+    "warning": "yellow",
+    "failed": "bold red",
+    "unknown": "cyan",
+}
+_STATE_WIDTH: Final = max(map(len, _STATE_STYLES))
+
+
+def print_diagnosis(diagnosis: DoctorReport, to: Console) -> None:
+    """A line for each finding: state, check, what was found; below it what to do, and quotations.
+
+    In the wide form no line is broken.
+    """
+    is_wide = getattr(to, "is_wide", False)
+    width = _UNBROKEN if is_wide else min(to.width, _DIAGNOSIS_COLUMNS)
+    indent = " " * (_STATE_WIDTH + 2)
+    for each in diagnosis.items:
+        first = f"{each.state:<{_STATE_WIDTH}}  {each.check}: {each.what}"
+        lines = textwrap.wrap(printable(first), width, subsequent_indent=indent)
+        to.print(Text(lines[0][:_STATE_WIDTH], _STATE_STYLES[each.state]), end="", soft_wrap=True)
+        to.print(Text("\n".join([lines[0][_STATE_WIDTH:], *lines[1:]])), soft_wrap=True)
+        below = [f"> {each.remedy}"] if each.remedy and each.state != "ok" else []
+        quoted = [f"| {text}" for text in each.quoted]
+        for text in (*below, *quoted):
+            lines = textwrap.wrap(
+                printable(text),
+                width,
+                initial_indent=indent,
+                subsequent_indent=f"{indent}  ",
+                break_on_hyphens=False,
+            )
+            to.print(Text("\n".join(lines), "dim" if text in quoted else ""), soft_wrap=True)
+    counts = Counter(each.state for each in diagnosis.items)
+    to.print(Text(", ".join(f"{counts[state]} {state}" for state in _STATE_STYLES)))
+
+
 WATCH_SECONDS: Final = 2.0
 
 Json = Mapping[str, Any]
@@ -876,6 +937,16 @@ WHAT_IF: Final = Shown(
 )
 DEVICE: Final = Shown(DeviceExplanation, print_device, lambda it: [f"device/{it.device.device}"])
 CLAIM: Final = Shown(ClaimExplanation, print_claim, lambda claim: [f"resourceclaim/{claim.claim}"])
+DUMP: Final = Shown(
+    CacheDump,
+    print_dump,
+    lambda dump: [name for each in dump.differences for name in each.names],
+)
+DIAGNOSIS: Final = Shown(
+    DoctorReport,
+    print_diagnosis,
+    lambda diagnosis: (each.check for each in diagnosis.items if each.state != "ok"),
+)
 NODE: Final = Shown(NodeExplanation, print_node, lambda answer: answer.fitting)
 WORKLOAD: Final = Shown(
     WorkloadExplanation,

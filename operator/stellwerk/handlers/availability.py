@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,8 @@ _FIRST_CHECK_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 2.0
 _FAILURES_A_LINE: Final = 10
 """In a row: refused credentials are refused for every kind, again and again."""
+MAX_STORAGE_SECONDS: Final = 30.0
+"""The longest wait for the storage of a kind: the server makes it in a second or two."""
 _LOOKS: Final = 2
 """In a row that must miss a kind: an API server that starts serves some kinds later than others."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -209,6 +212,21 @@ class Availability:
             if await self.is_there(delivery):
                 return
             await asyncio.sleep(pause_seconds)
+
+    async def until_stored(self, watched: WatchedKind) -> None:
+        """Wait until the API server has storage for a kind, if a definition brings the kind.
+
+        Discovery names such a kind once its definition is Established. The server begins to make
+        its storage at the first request, and refuses watches until that is done (429, `storage is
+        (re)initializing`), and so a question that only its cache can answer. What lasts longer is
+        left to the list, which reports it.
+        """
+        if not watched.is_defined:
+            return
+        path = f"{watched.collection_path}?fieldSelector=metadata.name%3Dnone&resourceVersion=0"
+        with suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(MAX_STORAGE_SECONDS):
+                await self._client.get(path)  # asked again after a 429, with the pause it names
 
     async def is_there(self, delivery: Delivery) -> bool:
         """Return whether a kind can be watched, in the version that it says then."""

@@ -87,6 +87,11 @@ class WatchedKind:
         return self.optional or bool(self.readable)
 
     @property
+    def is_defined(self) -> bool:
+        """Whether a definition brings the kind, so that its storage is made when it is applied."""
+        return self.optional or self.group == profile.GROUP
+
+    @property
     def core(self) -> bool:
         """Whether every API server has the kind: where it seems absent, the answer is wrong."""
         return not self.group

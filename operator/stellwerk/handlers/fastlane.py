@@ -41,6 +41,7 @@ from stellwerk.errors import (
     in_words,
 )
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
+from stellwerk.models.untrusted_text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,6 +95,8 @@ _FAILURES_A_LINE: Final = 10
 _PAGE_ITEMS: Final = 250
 """A page is parsed at once, which for a whole list would stall the event loop, and the next one
 comes while it is dealt with: two of 500 would take 9 MiB more."""
+_REASON_CHARACTERS: Final = 200
+"""Of what a server says of a refusal, in the log."""
 _LONGEST_VERSION: Final = 20
 """Digits of an unsigned integer of 64 bits."""
 _EXPIRED: Final = 410
@@ -160,6 +163,7 @@ class FastLane:
         self._client = client
         self._metrics = metrics
         self._jitter = jitter
+        self._tells_refusals = True
 
         for defining in DEFINING:
             _register_definitions(registry, *defining)
@@ -190,6 +194,20 @@ class FastLane:
         finally:
             queueing.watcher = watcher
             vars(api)["json"] = json
+
+    def _on_refused(self, plural: str, reason: str) -> None:
+        """Say once for all kinds that the server streams no lists, now that pages have shown one.
+
+        A server on etcd 3.4 streams none at all, so that each kind would say the same.
+        """
+        if self._tells_refusals:
+            self._tells_refusals = False
+            logger.info(
+                "the API server streams no list of %s, so lists are read by pages, also those of "
+                "other kinds that it may not stream: %s",
+                plural,
+                reason,
+            )
 
     def add(self, delivery: Delivery) -> None:
         """Look for one kind more, at once."""
@@ -275,7 +293,7 @@ class FastLane:
 
         kopf ends the whole operator when a watch ends with an error; here it begins anew.
         """
-        stream = WatchStream(delivery, self._client, self._metrics)
+        stream = WatchStream(delivery, self._client, self._metrics, self._on_refused)
         patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
         settings = replace(settings, networking=patience)
         quiet_seconds = settings.watching.inactivity_timeout or 0.0
@@ -285,6 +303,7 @@ class FastLane:
             try:
                 if stream.must_list:
                     await self._availability.wait_for(delivery)
+                    await self._availability.until_stored(delivery.watched)
                 if delivery.watched.version != resource.version:
                     # Another watcher streams; this one goes on when its version is chosen again.
                     stream.forget()
@@ -413,7 +432,9 @@ def _watch_of(
             raise ConnectionError(repr(away)) from away
         except errors.APIError as refused:
             if since is None:  # pages will show whether the server is away
-                raise StreamRefused(repr(refused)) from refused
+                text = refused.message or str(refused)
+                status = {"code": refused.status, "message": text}
+                raise StreamRefused(_status_text(status)) from refused
             if isinstance(refused, errors.APIServerError):
                 raise ConnectionError(repr(refused)) from refused
             raise
@@ -457,10 +478,24 @@ class WatchStream:
     of one object: it must not be behind.
     """
 
-    def __init__(self, delivery: Delivery, client: ClusterClient, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        client: ClusterClient,
+        metrics: Metrics,
+        on_refused: Callable[[str, str], None] = lambda _plural, _reason: None,
+    ) -> None:
+        """Know nothing of the kind.
+
+        `on_refused` gets the plural of a list that was not streamed, and why, once the list was
+        read by pages: only then is it known that the server is not away.
+        """
         self._delivery = delivery
         self._client = client
         self._metrics = metrics
+        self._on_refused = on_refused
+        self._refusal = ""
+        """Why the server did not stream the list that is being read by pages."""
         self._since: str | None = None
         """To watch from; None: list first."""
         self._echo: tuple[str | None, str] | None = None
@@ -537,7 +572,7 @@ class WatchStream:
                 if event_type == "BOOKMARK":
                     return _listed_version(act, obj)
                 if event_type == "ERROR":
-                    raise WatchError(f"an error in the stream: {obj!r:.500}")
+                    raise _list_error(obj, is_first=not count)
                 if event_type not in _EVENT_TYPES:
                     raise NotAList(act, f"the answer is no event but {event!r:.80}")
                 if isinstance(obj, dict) and obj.get("kind", kind) != kind:
@@ -555,6 +590,7 @@ class WatchStream:
                 if count % _PAGE_ITEMS == 0 and not delivery.synced:
                     garbage.freeze()
         except StreamRefused as refused:
+            self._refusal = str(refused)
             logger.debug("%s are listed by pages: %s", delivery.watched.plural, refused)
             return ""
         raise WatchError("the stream ended before the list did")
@@ -578,6 +614,9 @@ class WatchStream:
                 if not delivery.synced:
                     garbage.freeze()
         await self._end_list(since)
+        if self._refusal:
+            self._on_refused(delivery.watched.plural, self._refusal)
+            self._refusal = ""
 
     async def _end_list(self, version: str) -> None:
         """The delivery has the whole list: from its version on the kind is watched."""
@@ -704,6 +743,22 @@ def _taken_apart(event: object) -> tuple[Any, Any]:
         return None, None
     event_type = event.get("type")
     return event_type if isinstance(event_type, str) else None, event.get("object")
+
+
+def _list_error(obj: object, *, is_first: bool) -> SchedulerError:
+    """The error for an ERROR event in a list; in place of its first object it is a refusal.
+
+    A server on etcd 3.4 refuses so, behind a status 200.
+    """
+    if is_first:
+        return StreamRefused(_status_text(obj))
+    return WatchError(f"an error in the stream: {obj!r:.500}")
+
+
+def _status_text(obj: object) -> str:
+    """The code and the message of a Status, as a line of a log shows them."""
+    fields = obj if isinstance(obj, dict) else {}
+    return cut(printable(f"{fields.get('code')} {fields.get('message')}"), _REASON_CHARACTERS)
 
 
 def _seen(obj: object) -> tuple[str | None, str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import threading
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from stellwerk.errors import SchedulerError, in_words
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
 from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
 from stellwerk.handlers.rereading import LIST_PERIOD_SECONDS, Rereader, Resync
+from stellwerk.supervision import take_signals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -53,7 +52,6 @@ Bookmarks come once a minute, which is too seldom to wait for. A quiet kind cost
 in this time."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
 _SELDOM_SECONDS: Final = 10.0
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class OwnKinds(Protocol):
@@ -230,7 +228,7 @@ async def run_operator(
 
     async def spawn(registry: kopf.OperatorRegistry, **extra: Any) -> list[asyncio.Task[Any]]:
         tasks = await _spawn(registry, settings, options.identity, **extra)
-        _replace_signal_handlers(on_signal)
+        take_signals(on_signal)  # from kopf, whose handlers raise on the second one
         return tasks
 
     _quieten_kopf()
@@ -335,6 +333,16 @@ class _Seldom(logging.Filter):
         return True
 
 
+def _is_no_request_for_a_pause(record: logging.LogRecord) -> bool:
+    """Drop kopf's line, an error in its eyes, for a 429: it keeps the pause that was asked for.
+
+    A server asks for one while it makes the storage of a kind that was defined a moment ago. What
+    lasts is reported by the fast lane.
+    """
+    text = record.getMessage()
+    return not ("will retry" in text and "APITooManyRequestsError" in text)
+
+
 def _quieten_kopf() -> None:
     """Leave out of kopf's log what does not help a user of the operator."""
     # Otherwise it logs every single event, where it handles them itself.
@@ -344,15 +352,8 @@ def _quieten_kopf() -> None:
     # In an outage every attempt of every kind is an error.
     watching = logging.getLogger("kopf._cogs.clients.watching")
     if not any(isinstance(present, _Seldom) for present in watching.filters):
+        watching.addFilter(_is_no_request_for_a_pause)
         watching.addFilter(_Seldom())
-
-
-def _replace_signal_handlers(on_signal: Callable[[], None]) -> None:
-    """Take the signals from kopf, whose handlers raise on the second one."""
-    if threading.current_thread() is threading.main_thread():
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, on_signal)
 
 
 async def _supervise(**runs: Coroutine[Any, Any, None]) -> None:

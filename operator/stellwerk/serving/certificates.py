@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS: Final = 60.0
+SOON_SECONDS: Final = 1.0
+"""The first pause where the API server was away at the start; each is twice the one before."""
 _MAKING_SECONDS: Final = 10.0
 """It takes a fifth of a second."""
 
@@ -84,6 +86,8 @@ class ServerCertificate:
         self,
         authority: Callable[[], Awaitable[bytes | None]],
         period_seconds: float = LOOK_AGAIN_SECONDS,
+        *,
+        is_known: bool = True,
     ) -> None:
         """Look every minute for new files, and for the authority of clients; never returns.
 
@@ -91,11 +95,18 @@ class ServerCertificate:
             authority: returns its certificates in PEM, empty where there are none, None where that
                 is not known; it raises OSError where its file is gone.
             period_seconds: between two looks.
+            is_known: False has it look soon, as long as the authority was never known.
         """
+        soon_seconds = SOON_SECONDS
         while True:
-            await asyncio.sleep(period_seconds)
+            if is_known:
+                await asyncio.sleep(period_seconds)
+            else:
+                await asyncio.sleep(min(soon_seconds, period_seconds))
+                soon_seconds *= 2
             try:
                 found = await authority()
+                is_known = is_known or found is not None
             except OSError as error:
                 if self._authority:
                     logger.warning("client certificates are trusted no more: %s", error)

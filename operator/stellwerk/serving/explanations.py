@@ -1,9 +1,9 @@
-"""Explanations, what-if and listings on the operator's port, as JSON.
+"""Explanations, what-if, listings and dumps on the operator's port, as JSON.
 
 `app` adds the routes to the port, whose guard asks the API server before each request. Invariant:
 one answer is computed at a time, in slices of a few milliseconds, so that the next decision never
 waits long; users have their turns one after the other; a replica that does not lead answers 503 and
-names the one that does.
+names the one that does, but for its dump, which is its own.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from stellwerk.models.answers.pod import PodExplanation
     from stellwerk.models.answers.shadow import ShadowDiff
     from stellwerk.models.json_values import JsonObject
+    from stellwerk.scheduler.observers.debugger import Debugger
 
 SLICE_SECONDS: Final = 0.005
 COMPUTED_SECONDS: Final = 2.0
@@ -129,6 +130,7 @@ class ExplanationRoutes:
         self,
         explanations: Explanations,
         standby: Callable[[], str | None],
+        debugger: Debugger,
         slice_seconds: float = SLICE_SECONDS,
         computed_seconds: float = COMPUTED_SECONDS,
     ) -> None:
@@ -137,11 +139,13 @@ class ExplanationRoutes:
         Args:
             explanations: what is asked.
             standby: the identity of the replica that leads, perhaps empty; None: this one leads.
+            debugger: makes dumps, of a standby as well.
             slice_seconds: how long an answer is computed before other work goes on.
             computed_seconds: how long in all, in CPU time.
         """
         self._explanations = explanations
         self._standby = standby
+        self._debugger = debugger
         self._slice_seconds = slice_seconds
         self._computed_seconds = computed_seconds
         self._lock = FairLock()
@@ -159,6 +163,7 @@ class ExplanationRoutes:
         self.table.get("/nodes")(self._nodes)
         self.table.get("/openapi/v3")(self._openapi)
         self.table.post("/what-if")(self._what_if)
+        self.table.get("/debug/dump")(self._dump)
 
     async def _explain(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
@@ -322,13 +327,26 @@ class ExplanationRoutes:
 
         return await self._answer(request, steps)
 
+    async def _dump(self, request: web.Request) -> web.Response:
+        # Other questions are answered while the API server is listed.
+        comparison = await self._debugger.compare()
+        return await self._answer(
+            request, lambda: self._debugger.answer(comparison), leader_alone=False
+        )
+
     async def _openapi(self, _: web.Request) -> web.Response:
         return _json(await asyncio.to_thread(openapi_document))
 
-    async def _answer(self, request: web.Request, begin: Callable[[], Steps[Kind]]) -> web.Response:
+    async def _answer(
+        self,
+        request: web.Request,
+        begin: Callable[[], Steps[Kind]],
+        *,
+        leader_alone: bool = True,
+    ) -> web.Response:
         """Compute an answer in slices, when its user has the lock."""
         leader = self._standby()
-        if leader is not None:
+        if leader_alone and leader is not None:
             return _json({"error": "this replica does not lead", "leader": leader}, status=503)
         try:
             async with self._lock.of(request.get(USER, "")):

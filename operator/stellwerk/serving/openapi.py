@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from stellwerk import __version__
 from stellwerk.models.answers.answer import PortAnswer, schemas
+from stellwerk.models.answers.dump import CacheDump
 from stellwerk.models.answers.group import GroupExplanation
 from stellwerk.models.answers.listings import (
     ClaimExplanation,
@@ -48,6 +49,7 @@ _ANSWERS: Final = (
     ShadowDiff,
     WhatIf,
     Supposition,
+    CacheDump,
 )
 _PAGE_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": NUMBER} for name in ("limit", "offset")
@@ -97,6 +99,7 @@ def openapi_document() -> Schema:
                     "responses": {"200": {"description": "the document"}},
                 }
             },
+            "/debug/dump": _get(CacheDump, "what the scheduler knows, compared with the API"),
             "/what-if": {"post": _operation(WhatIf, "decide on a copy", Supposition)},
         },
         "components": {
@@ -137,6 +140,7 @@ def _get(answer: Kind, summary: str) -> Schema:
         ShadowDiff: _path_parameters("profile"),
         ProfilesPage: [],
         QueueHistoryPage: [],
+        CacheDump: [],
     }
     parameters = named.get(answer, _PAGE_PARAMETERS)
     return {"get": _operation(answer, summary) | {"parameters": parameters}}

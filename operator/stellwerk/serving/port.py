@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 _CLIENT_AUTHORITY: Final = (
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 )
+MAX_FIRST_LOOK_SECONDS: Final = 1.0
+"""The port opens after this time though the authority of clients is not known yet: the probes of a
+process that waits for its API server must be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,9 @@ async def guarded_port(
 ) -> AsyncIterator[Guard]:
     """Yield what guards the port, kept up to date inside.
 
+    The port does not wait for an API server that is away: clients with certificates are then known
+    once it has answered.
+
     Raises:
         ConfigurationError: a file of the options cannot be used.
     """
@@ -68,13 +74,18 @@ async def guarded_port(
     async def authority() -> bytes | None:
         return await client_authority(options.client_ca_file, client)
 
+    known: bytes | None = None
     try:
-        await certificate.refresh(await authority())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_FIRST_LOOK_SECONDS):
+                known = await authority()
+        await certificate.refresh(known)
     except OSError as error:
         raise ConfigurationError(
             f"no authority for clients in {options.client_ca_file}: {error}"
         ) from error
-    fresh = asyncio.create_task(certificate.keep_fresh(authority), name="certificates")
+    keeping = certificate.keep_fresh(authority, is_known=known is not None)
+    fresh = asyncio.create_task(keeping, name="certificates")
     try:
         yield Guard(AccessControl(Reviews(client), clock), certificate)
     finally:

@@ -40,6 +40,8 @@ class RequestAttributes:
     revision: str = ""
     """The resourceVersion that a list or watch gives."""
     user_agent: str = ""
+    begins_with_list: bool = False
+    """Whether a watch is to begin with a list."""
 
     @property
     def identity(self) -> str:
@@ -66,6 +68,7 @@ def parse_request(
         name,
         query.get("resourceVersion", ""),
         user_agent,
+        _is_set(query, "sendInitialEvents"),
     )
 
 
@@ -80,12 +83,16 @@ def _below_version(parts: list[str]) -> list[str]:
 
 def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
     if method in {"GET", "HEAD"}:
-        if query.get("watch", "false").lower() not in {"false", "0", "f"}:
+        if _is_set(query, "watch"):
             return "watch"
         return "get" if name else "list"
     if method == "DELETE" and not name:
         return "deletecollection"
     return _METHODS.get(method, "get")
+
+
+def _is_set(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "false").lower() not in {"false", "0", "f"}
 
 
 _WHOLE: Final = 1 << 64
@@ -212,6 +219,8 @@ class FaultPlan:
 def _matches(fault: AnyFault, asked: RequestAttributes) -> bool:
     """Whether the entry is about such requests, at whatever time."""
     if isinstance(fault, Outage) or (isinstance(fault, StreamFault) and asked.verb != WATCH):
+        return False
+    if isinstance(fault, StreamFault) and fault.of_lists and not asked.begins_with_list:
         return False
     return (
         (not fault.verbs or asked.verb in fault.verbs)

@@ -191,6 +191,9 @@ class Hang(Fault):
 class StreamFault(Fault):
     """A fault of a watch's stream of events."""
 
+    of_lists: bool = False
+    """Only watches that begin with a list (`sendInitialEvents`)."""
+
     @model_validator(mode="after")
     def _watches(self) -> StreamFault:
         if self.verbs and WATCH not in self.verbs:

@@ -197,6 +197,15 @@ def test_outside_a_cluster_everything_is_called_or_what_is_granted(tmp_path: Pat
     assert found == Destinations(granted=granted, domain="", server=("localhost", 8001))
 
 
+def test_in_a_static_pod_nothing_is_called_that_is_not_granted(tmp_path: Path) -> None:
+    """It has no service account, and the network of a node of the control plane."""
+    access = Access("https://10.0.0.2:6443")
+    found = destinations_from(access, (), tmp_path, in_pod=True)
+    assert found == Destinations(domain="", server=("10.0.0.2", 6443))
+    for url in ("http://127.0.0.1:2381/metrics", "https://extender.example", "http://svc.team.svc"):
+        assert "--extender-allow" in found.refusal(url)
+
+
 async def test_a_section_that_is_no_list_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="contexts is no list"):
         await load({"current-context": "c", "contexts": True}, directory=tmp_path)

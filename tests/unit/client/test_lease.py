@@ -10,12 +10,17 @@ import pytest
 
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.lease import (
+    HOLDER_ANNOTATION,
+    POD_ANNOTATION,
     PUBLIC_KEY_ANNOTATION,
     URL_ANNOTATION,
     Lease,
     LeaseRecord,
+    is_of_stellwerk,
     local_url,
     micro_time,
+    own_pod,
+    pod_of,
     public_key,
 )
 from stellwerk.errors import Conflict
@@ -216,3 +221,37 @@ async def test_the_holder_says_its_key_and_takes_over_no_other(client: Kubernete
     plain = await client.lease("stellwerk", "stellwerk").update(others, record)
     assert plain.obj["metadata"] == {"annotations": {"kept": "yes"}}
     assert public_key(plain) == ""
+
+
+ENVIRONMENT = {"POD_NAMESPACE": "stellwerk", "POD_NAME": "stellwerk-1"}
+
+
+async def test_the_holder_says_where_its_pod_is_and_the_next_one_does_not_inherit_it(
+    client: KubernetesClient,
+) -> None:
+    held, released = lease_record({"holderIdentity": "a_1"}), lease_record({"holderIdentity": ""})
+    lease = client.lease("kube-system", "kube-scheduler", lambda: own_pod(ENVIRONMENT))
+    created = await lease.create(held)
+    assert (is_of_stellwerk(created), pod_of(created)) == (True, ("stellwerk", "stellwerk-1"))
+    # kube-scheduler takes the lease and leaves the annotations.
+    taken = Lease.of({**created.obj, "spec": {"holderIdentity": "control-plane_1"}})
+    assert (is_of_stellwerk(taken), pod_of(taken)) == (False, None)
+    given = await lease.update(created, released)
+    assert (is_of_stellwerk(given), given.obj["metadata"].get("annotations")) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({}, id="outside of a cluster"),
+        pytest.param({"POD_NAME": "stellwerk-1"}, id="half of it"),
+        pytest.param({**ENVIRONMENT, "POD_NAME": "a/b"}, id="two names"),
+        pytest.param({**ENVIRONMENT, "POD_NAMESPACE": "--as=admin"}, id="an option of kubectl"),
+    ],
+)
+def test_what_is_no_pod_is_neither_said_nor_read(environment: dict[str, str]) -> None:
+    assert own_pod(environment) == {}
+    said = f"{environment.get('POD_NAMESPACE', '')}/{environment.get('POD_NAME', '')}"
+    annotations = {HOLDER_ANNOTATION: "a_1", POD_ANNOTATION: said}
+    lease = Lease.of({"metadata": {"annotations": annotations}, "spec": {"holderIdentity": "a_1"}})
+    assert pod_of(lease) is None

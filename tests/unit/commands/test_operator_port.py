@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
+from stellwerk.client.lease import HOLDER_ANNOTATION, POD_ANNOTATION, PUBLIC_KEY_ANNOTATION
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.client.renewable_context import fingerprint
 from stellwerk.clock import SystemClock
@@ -22,8 +22,10 @@ from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, p
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.serving.self_signed import self_signed
-from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from tests.support.findings import hold
+from tests.support.rights import ENFORCED, operator_token, token_of, with_token
 
 
 async def operator(answer: web.Response) -> tuple[web.AppRunner, str, list[web.Request]]:
@@ -238,6 +240,229 @@ async def test_without_a_holder_there_is_no_way(tmp_path: Path) -> None:
         with pytest.raises(SchedulerError, match="no replica holds"):
             async with open_port(address):
                 pass
+
+
+IN_PLACE = ("kube-system", "kube-scheduler")
+OWN = ("stellwerk", "stellwerk")
+EARLIER, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:02.000000Z"
+
+
+def hold_lease(
+    cluster: EmbeddedCluster, key: tuple[str, str], identity: str, renewed: str, **said: str
+) -> None:
+    """Write a lease; `said`: the annotations `holder`, `pod` and `public_key` of its holder."""
+    namespace, name = key
+    namespaces = cluster.api.kinds.resource("namespaces")
+    cluster.api.ensure(namespaces, "", {"metadata": {"name": namespace}})
+    names = {
+        "holder": HOLDER_ANNOTATION,
+        "pod": POD_ANNOTATION,
+        "public_key": PUBLIC_KEY_ANNOTATION,
+    }
+    annotations = {names[word]: text for word, text in said.items()}
+    metadata = {"name": name, "namespace": namespace, "annotations": annotations}
+    spec = {"holderIdentity": identity, "leaseDurationSeconds": 15, "renewTime": renewed}
+    leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+    cluster.api.create(leases, namespace, {"metadata": metadata, "spec": spec})
+
+
+def hold_as_stellwerk(
+    cluster: EmbeddedCluster, key: tuple[str, str], pod: str, renewed: str = EARLIER
+) -> None:
+    """Write the lease of a Stellwerk in that pod."""
+    holder = f"{pod.rpartition('/')[2]}_4f0c"
+    hold_lease(cluster, key, holder, renewed, holder=holder, pod=pod, public_key="c2hvd24=")
+
+
+def unflagged(kubeconfig: Path) -> PortAddress:
+    """The address of a command without a flag for the way."""
+    parser = argparse.ArgumentParser()
+    add_port_arguments(parser)
+    return port_address(parser.parse_args(["--kubeconfig", str(kubeconfig)]))
+
+
+def asked_of_kubectl(log: Path) -> list[str]:
+    """Namespace and pod that it was asked to forward a port to; empty: nothing was asked."""
+    words = log.read_text().split() if log.exists() else []
+    return [word.removeprefix("--namespace=") for word in words[1:4] if word != "port-forward"]
+
+
+async def forwarding_to(address: PortAddress, log: Path) -> list[str]:
+    """Namespace and pod that kubectl was asked to forward a port to."""
+    async with open_port(address):
+        pass
+    return asked_of_kubectl(log)
+
+
+async def refusal_of(address: PortAddress) -> str:
+    with pytest.raises(SchedulerError) as raised:
+        async with open_port(address):
+            pass
+    return str(raised.value)
+
+
+@pytest.fixture
+def forwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The log of a kubectl that forwards every port."""
+    script = 'echo "Forwarding from 127.0.0.1:1 -> 10259"\nexec sleep 60'
+    return fake_kubectl(tmp_path, script, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param("stellwerk/stellwerk-7d-x2", id="of the Deployment"),
+        pytest.param("kube-system/stellwerk-control-plane-1", id="the mirror of a static pod"),
+    ],
+)
+async def test_in_kube_schedulers_place_the_pod_is_found_without_a_flag(
+    tmp_path: Path, forwards: Path, capsys: pytest.CaptureFixture[str], pod: str
+) -> None:
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        hold_as_stellwerk(cluster, IN_PLACE, pod)
+        address = unflagged(tmp_path / "kubeconfig")
+        namespace, _, name = pod.partition("/")
+        assert await forwarding_to(address, forwards) == [namespace, f"pod/{name}"]
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said == f"stellwerk: pod {pod} leads, by the lease kube-system/kube-scheduler"
+        named = replace(address, lease_namespace=IN_PLACE[0], lease_name=IN_PLACE[1])
+        named = replace(named, or_in_place=False)
+        assert await forwarding_to(named, forwards) == [namespace, f"pod/{name}"]
+        assert capsys.readouterr().err == "", "the user has said it"
+
+
+async def test_beside_kube_scheduler_the_own_lease_is_used_and_nothing_said(
+    tmp_path: Path, forwards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        hold_as_stellwerk(cluster, OWN, "stellwerk/stellwerk-1")
+        # What Stellwerk wrote before kube-scheduler was started again stays in the lease.
+        left = {"holder": "stellwerk-0_1", "pod": "stellwerk/stellwerk-0", "public_key": "a2V5"}
+        hold_lease(cluster, IN_PLACE, "control-plane-1_9", LATER, **left)
+        address = unflagged(tmp_path / "kubeconfig")
+        assert await forwarding_to(address, forwards) == ["stellwerk", "pod/stellwerk-1"]
+    assert capsys.readouterr().err == ""
+
+
+async def test_of_two_leases_that_stellwerk_holds_the_one_renewed_last_counts(
+    tmp_path: Path, forwards: Path
+) -> None:
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        hold_as_stellwerk(cluster, OWN, "stellwerk/stellwerk-lost", EARLIER)
+        hold_as_stellwerk(cluster, IN_PLACE, "stellwerk/stellwerk-1", LATER)
+        address = unflagged(tmp_path / "kubeconfig")
+        assert await forwarding_to(address, forwards) == ["stellwerk", "pod/stellwerk-1"]
+
+
+async def test_who_leads_instead_is_said_with_operators_of_other_names(
+    tmp_path: Path, forwards: Path
+) -> None:
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        hold_lease(cluster, IN_PLACE, "control-plane-1_9", LATER)
+        hold_lease(cluster, ("stellwerk", "other"), "a_1", LATER)
+        hold_as_stellwerk(cluster, ("stellwerk", "gpu-stellwerk"), "stellwerk/gpu-stellwerk-1")
+        assert await refusal_of(unflagged(tmp_path / "kubeconfig")) == (
+            "no replica holds the lease stellwerk/stellwerk or kube-system/kube-scheduler; "
+            "kube-system/kube-scheduler is held by control-plane-1_9, which is no Stellwerk, or an "
+            "older one; "
+            "in stellwerk Stellwerk holds gpu-stellwerk: try --lease or --url"
+        )
+    assert asked_of_kubectl(forwards) == []
+
+
+async def test_a_pod_where_stellwerk_is_not_expected_gets_no_request(
+    tmp_path: Path, forwards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many programs may write leases of kube-system, and name a pod of their own."""
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        hold_as_stellwerk(cluster, OWN, "stellwerk/stellwerk-1", EARLIER)
+        hold_as_stellwerk(cluster, IN_PLACE, "team/greedy-1", LATER)
+        refusal = await refusal_of(unflagged(tmp_path / "kubeconfig"))
+        assert refusal.endswith(
+            "names the pod team/greedy-1, and Stellwerk is expected in kube-system or stellwerk "
+            "alone: if it runs there, set STELLWERK_NAMESPACE=team"
+        )
+        assert asked_of_kubectl(forwards) == []
+        monkeypatch.setenv("STELLWERK_NAMESPACE", "team")
+        address = unflagged(tmp_path / "kubeconfig")
+        assert await forwarding_to(address, forwards) == ["team", "pod/greedy-1"]
+
+
+async def test_a_holder_outside_of_the_cluster_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_kubectl(tmp_path, "echo 'pods \"laptop\" not found' >&2; exit 1", monkeypatch)
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        said = {"holder": "laptop_4f0c", "public_key": "a2V5"}
+        hold_lease(cluster, IN_PLACE, "laptop_4f0c", LATER, **said)
+        refusal = await refusal_of(unflagged(tmp_path / "kubeconfig"))
+    assert refusal == (
+        'cannot forward a port to pod kube-system/laptop: pods "laptop" not found (the lease '
+        "kube-system/kube-scheduler names no pod of its holder laptop_4f0c: if that runs outside "
+        "of the cluster, --url leads to it)"
+    )
+
+
+def reader_of(cluster: EmbeddedCluster, directory: Path, *keys: tuple[str, str]) -> Path:
+    """The kubeconfig of a user who may read these leases and nothing else."""
+    for namespace, name in keys:
+        rule = {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": [name],
+            "verbs": ["get"],
+        }
+        role = {"metadata": {"name": "reads-lease"}, "rules": [rule]}
+        subject = {"kind": "ServiceAccount", "namespace": "stellwerk", "name": "ann"}
+        bound = {
+            "metadata": {"name": "reads-lease"},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": "reads-lease"},
+            "subjects": [subject],
+        }
+        cluster.api.create(cluster.api.kinds.resource("roles", RBAC_GROUP), namespace, role)
+        bindings = cluster.api.kinds.resource("rolebindings", RBAC_GROUP)
+        cluster.api.create(bindings, namespace, bound)
+    accounts = cluster.api.kinds.resource("serviceaccounts")
+    cluster.api.create(accounts, "stellwerk", {"metadata": {"name": "ann"}})
+    kubeconfig = directory / "kubeconfig"
+    cluster.write_kubeconfig(kubeconfig)
+    kubeconfig.write_text(with_token(kubeconfig.read_text(), token_of(cluster, "ann")))
+    return kubeconfig
+
+
+def missing(namespace: str, name: str) -> str:
+    return (
+        f"the lease {namespace}/{name} may not be read: you lack the right to get "
+        f"leases.coordination.k8s.io {name} in namespace {namespace}"
+    )
+
+
+async def test_who_may_read_one_lease_alone_learns_what_is_missing(
+    tmp_path: Path, forwards: Path
+) -> None:
+    async with EmbeddedCluster(1, options=ClusterOptions(identity=ENFORCED)) as cluster:
+        operator_token(cluster)  # installs the namespace and the rights
+        hold_lease(cluster, OWN, "", EARLIER)
+        address = unflagged(reader_of(cluster, tmp_path, OWN))
+        assert await refusal_of(address) == (
+            f"no replica holds the lease stellwerk/stellwerk; {missing(*IN_PLACE)}: "
+            "try --lease or --url"
+        )
+    async with EmbeddedCluster(1, options=ClusterOptions(identity=ENFORCED)) as cluster:
+        operator_token(cluster)  # installs the namespace and the rights
+        hold_as_stellwerk(cluster, IN_PLACE, "stellwerk/stellwerk-1")
+        address = unflagged(reader_of(cluster, tmp_path, IN_PLACE))
+        assert await forwarding_to(address, forwards) == ["stellwerk", "pod/stellwerk-1"]
+    async with EmbeddedCluster(1, options=ClusterOptions(identity=ENFORCED)) as cluster:
+        operator_token(cluster)  # installs the namespace and the rights
+        address = unflagged(reader_of(cluster, tmp_path))
+        assert await refusal_of(address) == f"{missing(*OWN)}; {missing(*IN_PLACE)}"
+
+
+def test_the_history_of_profiles_lies_in_the_operators_namespace_and_not_in_kube_system() -> None:
+    in_place = PortAddress(lease_namespace=IN_PLACE[0], lease_name=IN_PLACE[1])
+    assert in_place.history_namespace == "stellwerk"
+    assert PortAddress(lease_namespace="scheduling").history_namespace == "scheduling"
 
 
 def test_a_lease_has_a_namespace() -> None:

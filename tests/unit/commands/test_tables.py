@@ -19,6 +19,8 @@ from stellwerk.commands.tables import (
     SHADOW,
     WHAT_IF,
     console,
+    print_diagnosis,
+    print_dump,
     print_explanation,
     print_shadow,
     print_what_if,
@@ -27,6 +29,8 @@ from stellwerk.commands.tables import (
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.models.answers.answer import codec
+from stellwerk.models.answers.diagnosis import DoctorReport, Finding
+from stellwerk.models.answers.dump import CacheDifference, CacheDump
 from stellwerk.models.answers.pod import (
     DecisionFields,
     PodExplanation,
@@ -39,6 +43,47 @@ from stellwerk.models.answers.what_if import PlacedPod, UnplacedPod, WhatIf
 from stellwerk.models.troubleshooting import DOCUMENT, SITE
 from tests.support.builders import make_node, make_pod
 from tests.support.recorded_answers import STORIES, recorded
+
+
+def test_a_finding_fits_80_columns_and_its_texts_are_no_markup() -> None:
+    finding = Finding(
+        check="operator",
+        state="failed",
+        what=f"pod {'x' * 120}: the image cannot be pulled",
+        remedy="name another one",
+        quoted=["[red]not red[/] \x1b[31m\n" + "y" * 200, "[/unclosed"],
+    )
+    report = DoctorReport(state="failed", items=[finding, finding])
+    shown = io.StringIO()
+    print_diagnosis(report, console(shown))
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("failed   operator: ")
+    assert "         > name another one" in lines
+    assert "[red]not red[/]  [31m" in shown.getvalue()
+    assert "[/unclosed" in shown.getvalue()
+    assert lines[-1] == "0 ok, 0 warning, 2 failed, 0 unknown"
+    wide = console(shown := io.StringIO())
+    wide.is_wide = True
+    print_diagnosis(report, wide)
+    assert len(shown.getvalue().splitlines()) == 9
+
+
+def test_a_dump_begins_with_what_differs() -> None:
+    dump = CacheDump(
+        compared_at="2026-01-01T00:00:00Z",
+        comparison="cache compared with the API: 3 missed pods",
+        compared=True,
+        differences=[CacheDifference(kind="missed pods", count=3, names=["a/[b]"])],
+        items=["node n1: allocatable cpu=1, 0 pods", "  [a]/b: requests nothing"],
+        stopped="the dump ends here",
+    )
+    shown = io.StringIO()
+    print_dump(dump, console(shown))
+    first, second, *rest = shown.getvalue().splitlines()
+    assert first.startswith("cache compared with the API: 3 missed pods (")
+    assert second == "missed pods: a/[b] and 2 more"
+    assert rest == [*dump.items, "the dump ends here"]
 
 
 def waiting() -> PodExplanation:

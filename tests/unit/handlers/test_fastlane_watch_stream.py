@@ -149,7 +149,11 @@ class Bench:
         self.delivery = Delivery(
             PODS, self.events, self.metrics, lambda *_: None, lambda: self.seconds
         )
-        self.stream = WatchStream(self.delivery, self.server, self.metrics)
+        self.refusals: list[str] = []
+        """What was told of lists that were not streamed."""
+        self.stream = WatchStream(
+            self.delivery, self.server, self.metrics, lambda _, why: self.refusals.append(why)
+        )
 
     def round(self) -> list[str]:
         """One round; what the server was asked for."""
@@ -422,8 +426,6 @@ def test_what_happens_before_the_list_has_ended_is_newer_than_it() -> None:
         pytest.param({"kind": "PodList", "metadata": {}, "items": []}, id="a page"),
         pytest.param({"type": "ODD", "object": {"metadata": {}}}, id="an unknown type"),
         pytest.param({"type": "ADDED", "object": {"kind": "Node"}}, id="another kind"),
-        pytest.param({"type": "ERROR", "object": {"code": 410}}, id="410"),
-        pytest.param({"type": "ERROR", "object": {"code": 504}}, id="504"),
         pytest.param(
             {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
             id="a bookmark of no list",
@@ -447,6 +449,43 @@ def test_a_stream_that_shows_no_list_deletes_nothing_and_is_followed_by_pages(od
     expire(bench)
     assert bench.round() == ["list", "watch"]
     assert bench.server.pages == 1, "the next list is streamed again"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"code": 410, "message": "too old"}, id="410"),
+        pytest.param({"code": 500, "message": "RequestWatchProgress is disabled"}, id="etcd 3.4"),
+        pytest.param(None, id="no Status"),
+    ],
+)
+def test_an_error_in_place_of_a_list_has_it_read_by_pages_at_once(status: Any) -> None:
+    bench = listed("a", "b")
+    expire(bench)
+    bench.server.change("DELETED", "a")
+
+    async def refused(since: str | None) -> AsyncGenerator[Any, None]:
+        if since is None:
+            yield {"type": "ERROR", "object": status}
+            return
+        async for event in bench.server.watch(since):
+            yield event
+
+    asyncio.run(bench.stream.run(refused))
+    assert bench.is_true()
+    assert bench.server.pages == 1
+    told = "410 too old" if status == {"code": 410, "message": "too old"} else "disabled"
+    assert len(bench.refusals) == 1
+    assert status is None or told in bench.refusals[0]
+
+
+def test_a_refusal_by_a_server_that_is_away_is_not_told() -> None:
+    bench = Bench()
+    bench.server.streams_lists = False
+    bench.server.error = Unavailable("list pods", 503, "Unavailable", "away")
+    with pytest.raises((Unavailable, ConnectionError)):
+        bench.round()
+    assert bench.refusals == []
 
 
 def test_a_stream_that_ends_before_its_list_deletes_nothing_and_is_followed_by_pages() -> None:

@@ -46,6 +46,7 @@ async def test_answers_have_the_described_shape() -> None:
             "/nodes?totals=yes": "NodesPage",
             "/explain/devices": "DevicesPage",
             "/explain/default/owners/ReplicaSet/web": "OwnedPods",
+            "/debug/dump": "CacheDump",
         }.items():
             status, answer = await answers.get(path)
             assert (status, list(violations(answer, schemas()[schema], schemas()))) == (200, []), (
@@ -56,12 +57,23 @@ async def test_answers_have_the_described_shape() -> None:
 async def test_the_document_describes_every_route() -> None:
     async with explaining_port() as answers:
         _, document = await answers.get("/openapi/v3")
-        routes = ExplanationRoutes(answers.world.operator.explanations, lambda: None)
+        operator = answers.world.operator
+        routes = ExplanationRoutes(operator.explanations, lambda: None, operator.debugger)
         paths = {(each.path, each.method.lower()) for each in routes.table}  # type: ignore[attr-defined]
         described = {
             (path, method) for path, methods in document["paths"].items() for method in methods
         }
         assert described == paths
+
+
+async def test_a_standby_dumps_its_own_cache() -> None:
+    async with explaining_port() as answers:
+        await two_nodes(answers)
+        answers.leader = "another"
+        assert (await answers.get("/queue"))[0] == 503
+        status, dump = await answers.get("/debug/dump")
+        assert (status, dump["compared"]) == (200, True)
+        assert any(line.startswith("node small: ") for line in dump["items"])
 
 
 async def test_a_bound_pod_shows_its_nodes_and_why_others_were_not() -> None:

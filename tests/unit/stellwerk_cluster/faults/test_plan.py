@@ -31,6 +31,10 @@ def struck(plan: FaultPlan, asked: Iterable[RequestAttributes]) -> list[bool]:
             "GET /api/v1/pods?watch=true&resourceVersion=7",
             RequestAttributes("watch", "pods", revision="7"),
         ),
+        (
+            "GET /api/v1/pods?watch=1&sendInitialEvents=true",
+            RequestAttributes("watch", "pods", begins_with_list=True),
+        ),
         ("GET /api/v1/pods?watch=false", RequestAttributes("list", "pods")),
         (
             "GET /apis/apps/v1/namespaces/a/replicasets",

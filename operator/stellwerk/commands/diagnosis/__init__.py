@@ -1,0 +1,1 @@
+"""The checks of `stellwerk doctor`, and the support bundle that it writes."""
