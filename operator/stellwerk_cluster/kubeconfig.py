@@ -109,7 +109,9 @@ class KubeconfigFile:
         try:
             self._write(content)
         except OSError as error:
-            raise ConfigurationError(f"cannot write {self.path}: {error.strerror}") from error
+            raise ConfigurationError(
+                f"cannot write {self.path}: {error.strerror}; --kubeconfig names another file"
+            ) from error
 
     def _write(self, content: bytes) -> None:
         own = _parsed(content)

@@ -24,8 +24,9 @@ def self_signed(host: str, now: datetime) -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     common_name = f"{host[:40]}@{int(now.timestamp())}"
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    # A machine may have no name, or one that no certificate can hold. No client connects by it.
     names = [
-        x509.DNSName(host),
+        *([x509.DNSName(host)] if host and host.isascii() else ()),
         x509.DNSName("localhost"),
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("::1")),

@@ -15,7 +15,8 @@ import orjson
 
 from stellwerk.cel.errors import EvaluationError
 from stellwerk.cel.library.patterns import compiled_pattern
-from stellwerk_cluster.apimachinery.decoder import decode
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -23,13 +24,12 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apimachinery.mismatches import DecodeError
-from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"

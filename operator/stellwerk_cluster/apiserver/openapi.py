@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apimachinery.decoder import SCHEMA_ALTERNATIVES
+from stellwerk.models.schema.decoder import SCHEMA_ALTERNATIVES
+from stellwerk.models.schema.types import Field, describe_field, describe_type, types
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.openapi_protobuf import (
@@ -21,7 +22,6 @@ from stellwerk_cluster.apiserver.openapi_protobuf import (
     wants_protobuf,
 )
 from stellwerk_cluster.apiserver.responses import etag, no_page, tagged_answer
-from stellwerk_cluster.schema.types import Field, describe_field, describe_type, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

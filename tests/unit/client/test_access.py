@@ -15,6 +15,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.destinations import EVERYWHERE, Destinations, UrlPrefix
 from tests.support.fake_api import kubeconfig
+from tests.support.repository import ROOT
 
 URL = "https://cluster.example:6443"
 ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -208,3 +209,31 @@ def test_in_a_static_pod_nothing_is_called_that_is_not_granted(tmp_path: Path) -
 async def test_a_section_that_is_no_list_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="contexts is no list"):
         await load({"current-context": "c", "contexts": True}, directory=tmp_path)
+
+
+def test_an_auth_provider_needs_no_home(tmp_path: Path) -> None:
+    """In a process of its own: kubernetes_asyncio asks for the home when it is imported."""
+    file = tmp_path / "config"
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}}
+    file.write_bytes(orjson.dumps(kubeconfig(URL, user)))
+    script = f"""
+import asyncio, os
+from tests.support.nameless_user import install
+install()
+from stellwerk.client.access import Kubeconfig
+from stellwerk.clock import VirtualClock
+try:
+    asyncio.run(Kubeconfig({str(file)!r}, None, VirtualClock()).load())
+except Exception as error:
+    print(type(error).__name__, error)
+print("HOME" in os.environ)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert "home" not in done.stdout.replace("HOME", ""), done.stdout
+    assert done.stdout.splitlines()[-1] == "False", "credential plugins inherit the environment"

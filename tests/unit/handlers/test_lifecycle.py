@@ -1,14 +1,16 @@
 """kopf against a small API server: the same behaviour on the fast lane and on kopf's own path."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from typing_extensions import override
@@ -498,6 +500,43 @@ async def test_kopf_ending_by_itself_is_an_error(
                 on_signal=lambda: None,
                 options=OperatorOptions(watched=(PODS,)),
             )
+
+
+@pytest.mark.parametrize("fast", [True, False])
+async def test_a_start_that_fails_leaves_no_coroutine_unawaited(
+    api: FakeWatchApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fast: bool
+) -> None:
+    async def fails(**_: Any) -> list[asyncio.Task[None]]:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("kopf.spawn_tasks", fails)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        async with client_of(api, tmp_path) as client:
+            with pytest.raises((KeyError, SchedulerError)):
+                await run_operator(
+                    events=Recorded(),
+                    client=client,
+                    credentials=await credentials_for(api, tmp_path),
+                    metrics=Metrics(),
+                    jitter=lambda: 0.0,
+                    on_signal=lambda: None,
+                    options=OperatorOptions(fast_lane=fast, watched=(PODS,)),
+                )
+        gc.collect()
+    assert [str(each.message) for each in warned if "never awaited" in str(each.message)] == []
+
+
+async def test_kopf_is_given_a_name_and_asks_for_no_users(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: Any) -> NoReturn:
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    pods.put("a")
+    async with operator(api, tmp_path, PODS) as events:
+        await eventually(lambda: events.synced and events.live() == {"a"})
 
 
 async def test_an_unknown_kopf_takes_its_own_path(

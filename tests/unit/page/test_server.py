@@ -1,5 +1,7 @@
 """The kept key of a page: the same at the next start, and nobody else's."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,39 @@ def test_without_a_place_for_it_the_reason_is_said(
     monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path / 'file'}")
     with pytest.raises(ConfigurationError, match="cannot be kept in"):
         kept_key(8080)
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES])
+def test_a_user_who_may_write_nowhere_gets_a_new_key_at_each_start(
+    error: int,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The tests may run as root, who may write everywhere."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.mkdir", refuse)
+        first, second = kept_key(8080), kept_key(8080)
+    assert first != second
+    assert len(first) == len(second) == 32
+    assert f"it cannot be kept in {state / 'page-8080.key'}" in caplog.text
+    assert not state.exists()
+
+
+def test_a_key_that_is_there_and_cannot_be_read_is_not_replaced(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_key(8080)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.open", refuse)
+        with pytest.raises(ConfigurationError, match="cannot be kept in"):
+            kept_key(8080)
+    assert (state / "page-8080.key").exists()
