@@ -623,6 +623,19 @@ class Compatibility:
         return Compatibility.with_release(named, self.gates, self.patches)
 
 
+def older_meanings(patches: Patches) -> list[str]:
+    """What the newest patch releases of then mean otherwise than those of today, one by one."""
+    found: list[str] = []
+    for release, patch in sorted(patches.items()):
+        then = PatchRelease(release, patch)
+        if set(_rules(then, NO_GATES)) != Compatibility.with_release(release).rules:
+            found.append(f"{release} means {then}")
+    later = [row for row in ROWS if row.sort is Sort.MEND and not row.known_to(patches)]
+    if later:
+        found.append(f"auto is without {len(later)} repairs that came later")
+    return found
+
+
 def _patch_release(version: PatchRelease | Release, patches: Patches) -> PatchRelease:
     if isinstance(version, PatchRelease):
         return version
