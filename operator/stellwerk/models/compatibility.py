@@ -465,6 +465,9 @@ class ReleaseRule(StrEnum):
     SHARED_IS_NOT_FREE = "A device of which a share is in use is given to no claim exclusively"
     ALL_REFUSES_ITS_NODE = "All refuses the node whose pool is incomplete or invalid, and no other"
     CAPACITIES_HAVE_TWO_NAMES = "A capacity is meant by its short name and by its driver's, alike"
+    OFFER_WITHOUT_VICTIMS = (
+        "Extenders that preempt are offered nodes that they alone refuse, without victims"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,6 +561,7 @@ ROWS: Final = (
     Row(ReleaseRule.SHARED_IS_NOT_FREE, Sort.MEND, since=Release.V1_38, source="#140798"),
     Row(ReleaseRule.ALL_REFUSES_ITS_NODE, Sort.MEND, since=Release.V1_38, source="#141898"),
     Row(ReleaseRule.CAPACITIES_HAVE_TWO_NAMES, Sort.MEND, since=Release.V1_38, source="#142202"),
+    Row(ReleaseRule.OFFER_WITHOUT_VICTIMS, Sort.MEND, since=Release.V1_38, source="#135486"),
 )
 """Every rule once."""
 
