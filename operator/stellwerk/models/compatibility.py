@@ -12,7 +12,7 @@ releases repair faults, too: a minor release that is named means its newest patc
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum, auto
 from types import MappingProxyType
 from typing import Final, Self, TypeAlias
@@ -178,6 +178,10 @@ class Effect(Enum):
     """No decision depends on it; or it is always on here."""
     LEFT_OUT = auto()
     """Not built: on, it has no effect (docs/differences.md)."""
+    KEPT_ON = auto()
+    """Always on here: off, it has no effect (docs/differences.md)."""
+    BY_FIELDS = auto()
+    """Always on here. The API server drops the fields that it is about where it is off there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +230,38 @@ _WORKLOAD: Final = "GenericWorkload"
 _TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 _DEVICES: Final = "DynamicResourceAllocation"
 
+_KEPT_ON: Final[Mapping[str, Effect]] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "SchedulerQueueingHints",
+            "SchedulerPopFromBackoffQ",
+            "NominatedNodeNameForExpectation",
+            "DRASchedulerFilterTimeout",
+            "InPlacePodVerticalScalingInitContainers",
+            "InPlacePodLevelResourcesVerticalScaling",
+        ),
+        Effect.KEPT_ON,
+    )
+    | dict.fromkeys(
+        (
+            "NodeDeclaredFeatures",
+            "MatchLabelKeysInPodTopologySpread",
+            "MatchLabelKeysInPodTopologySpreadSelectorMerge",
+            "PodLevelResources",
+            "DRADeviceTaints",
+            "DRAPrioritizedList",
+            "DRAConsumableCapacity",
+            "DRADeviceBindingConditions",
+            "DRAPartitionableDevices",
+        ),
+        Effect.BY_FIELDS,
+    )
+)
+"""The gates that are always on here, and why."""
+
 GATES: Final[Mapping[str, Gate]] = MappingProxyType(
     {
-        gate.name: gate
+        gate.name: replace(gate, effect=_KEPT_ON.get(gate.name, gate.effect))
         for gate in (
             # Decisions on pods.
             Gate("StorageCapacityScoring", (_alpha(33), _beta(37)), Effect.RULE),
@@ -251,7 +284,7 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
                 Effect.RULE,
             ),
             Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False))),
-            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37))),
+            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37)), Effect.RULE),
             Gate("DRAPrioritizedList", (_alpha(33), _beta(34), _ga(36, locked=False), _ga(37))),
             Gate("DRAResourceClaimDeviceStatus", (_beta(33), _ga(37))),
             Gate("DRAConsumableCapacity", (_alpha(34), _beta(36))),
@@ -398,11 +431,16 @@ class FeatureGates:
                     f"[{' '.join(off)}]"
                 )
 
-    def left_out(self, release: Release) -> Iterator[str]:
-        """The gates that are on and have no effect here, though they have one upstream."""
+    def without_effect(self, release: Release) -> Iterator[str]:
+        """What the user has set of gates that has no effect here, though it has one upstream."""
         for name in sorted(self.enabled(release)):
             if GATES[name].effect is Effect.LEFT_OUT:
-                yield name
+                yield f"feature gate {name} has no effect: Stellwerk leaves it out"
+        for name, wanted in sorted(self._wanted(release).items()):
+            step = GATES[name].at(release)
+            is_kept_on = GATES[name].effect in {Effect.KEPT_ON, Effect.BY_FIELDS}
+            if is_kept_on and not wanted and step is not None and step.on:
+                yield f"feature gate {name}=false has no effect: Stellwerk keeps it on"
 
 
 def _text(value: bool) -> str:  # noqa: FBT001 - a value to be written
@@ -440,6 +478,7 @@ class ReleaseRule(StrEnum):
         "A group is placed once without its victims, which return while its members stay there"
     )
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
+    BACK_EXTENDED_RESOURCES = "DeviceClasses back extended resources"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
     )
@@ -521,6 +560,7 @@ ROWS: Final = (
     Row(ReleaseRule.STOP_IN_VAIN, Sort.BEHAVIOUR, source="PlacementFeasible"),
     Row(ReleaseRule.GROUP_PREEMPTS_ONCE, Sort.BEHAVIOUR, source="PodGroupPostFilter, #139980"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
+    Row(ReleaseRule.BACK_EXTENDED_RESOURCES, Sort.BEHAVIOUR, gate="DRAExtendedResource"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),
     Row(ReleaseRule.READ_LIST_ATTRIBUTES, Sort.MEND, source="#139395"),
