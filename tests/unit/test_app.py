@@ -10,6 +10,11 @@ def test_auto_is_the_release_of_the_server() -> None:
     assert beside_server("v1.37.1", FeatureGates()) == Compatibility.with_server(Release.V1_37)
 
 
+def test_auto_is_the_release_that_the_server_emulates() -> None:
+    found = beside_server("v1.38.0, emulating 1.37", FeatureGates())
+    assert found == Compatibility.with_server(Release.V1_37)
+
+
 def test_a_server_without_a_version_counts_as_1_36(caplog: pytest.LogCaptureFixture) -> None:
     assert beside_server("unknown", FeatureGates()).release is Release.V1_36
     assert "the API server has no version of Kubernetes: unknown" in caplog.text

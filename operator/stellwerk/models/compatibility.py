@@ -19,8 +19,14 @@ from typing import Final, Self
 from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
 
 _GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(\D|$)")
+_EMULATING: Final = ", emulating 1."
+_EMULATED: Final = re.compile(rf"{re.escape(_EMULATING)}(\d{{1,4}})$")
+_MINOR: Final = re.compile(r"(\d{1,4})\+?")
+_MAX_VERSION_CHARACTERS: Final = 256
+"""Characters kept of the version that a server says of itself; logs and pages show it."""
 AUTO: Final = "auto"
 """As a profile's `compatibility`: the release of the API server."""
 
@@ -58,12 +64,28 @@ def release_named(text: str) -> Release:
     )
 
 
-def release_of_server(git_version: str) -> Release | None:
-    """The release to follow beside a server of this version, such as v1.36.2: the nearest known.
+def server_version(document: JsonObject) -> str:
+    """The version in a server's `/version`, such as `v1.36.2`, or `v1.38.0, emulating 1.37`.
 
-    None: the text names no version of Kubernetes.
+    A server that was started with `--emulated-version` says two versions, and has the APIs and the
+    gates of the older one; most name the same one twice.
     """
-    found = _GIT_VERSION.match(git_version)
+    git_version = str(document.get("gitVersion") or "unknown")[:_MAX_VERSION_CHARACTERS]
+    own = _GIT_VERSION.match(git_version)
+    emulated = _MINOR.fullmatch(str(document.get("emulationMinor") or ""))
+    is_first = str(document.get("emulationMajor") or "") == "1"
+    if own is None or emulated is None or not is_first or int(own[1]) == int(emulated[1]):
+        return git_version
+    return f"{git_version}{_EMULATING}{int(emulated[1])}"
+
+
+def release_of_server(version: str) -> Release | None:
+    """The release to follow beside a server of this `server_version`: the nearest that is known.
+
+    A server that emulates a release is followed as that one. None: the text names no version of
+    Kubernetes.
+    """
+    found = _EMULATED.search(version) or _GIT_VERSION.match(version)
     if found is None:
         return None
     return Release(min(max(int(found[1]), min(Release)), max(Release)))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from stellwerk.errors import ConfigurationError
@@ -12,6 +14,7 @@ from stellwerk.models.compatibility import (
     Sort,
     release_named,
     release_of_server,
+    server_version,
 )
 
 OLD, NEW = Release.V1_36, Release.V1_37
@@ -26,13 +29,61 @@ MENDS = {row.rule for row in ROWS if row.sort is Sort.MEND}
         ("v1.34.5-eks-abc", Release.V1_34),
         ("v1.37+", Release.V1_37),
         pytest.param("v1.28.3", Release.V1_33, id="an older one is decided as the oldest"),
-        pytest.param("v1.40.0", Release.V1_37, id="a newer one is decided as the newest"),
+        ("v1.38.0-alpha.2", Release.V1_38),
+        pytest.param("v1.40.0", max(Release), id="a newer one is decided as the newest"),
+        pytest.param("v1.38.0, emulating 1.37", Release.V1_37, id="an emulated one goes before"),
+        pytest.param("v1.37.0, emulating 1.20", Release.V1_33, id="an emulated one, too old"),
         ("unknown", None),
         ("v2.0.0", None),
     ],
 )
 def test_the_release_of_a_server(version: str, release: Release | None) -> None:
     assert release_of_server(version) is release
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"gitVersion": "v1.36.2"}, "v1.36.2"),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": "1", "emulationMinor": "38"},
+            "v1.38.0",
+            id="most servers name one version twice",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": "1", "emulationMinor": "37"},
+            "v1.38.0, emulating 1.37",
+            id="--emulated-version",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0-x", "emulationMajor": "1", "emulationMinor": "37+"},
+            "v1.38.0-x, emulating 1.37",
+            id="as clouds mark their builds",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": "1", "emulationMinor": "9" * 99},
+            "v1.38.0",
+            id="no number of a release",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": [], "emulationMinor": {"a": 1}},
+            "v1.38.0",
+            id="no texts",
+        ),
+        pytest.param(
+            {"gitVersion": "banana", "emulationMajor": "1", "emulationMinor": "37"},
+            "banana",
+            id="no version at all",
+        ),
+        ({"gitVersion": ""}, "unknown"),
+        ({}, "unknown"),
+        ({"gitVersion": "v1.38.0" + "x" * 1000}, "v1.38.0" + "x" * 249),
+    ],
+)
+def test_a_server_says_its_version_and_the_one_that_it_emulates(
+    document: dict[str, Any], expected: str
+) -> None:
+    assert server_version(document) == expected
 
 
 def test_a_release_is_named_by_its_number() -> None:
