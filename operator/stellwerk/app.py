@@ -411,15 +411,15 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
 
     Gates that its release does not take are named in the log, and left as they are by default.
     """
-    release = release_of_server(git_version)
-    if release is None:
-        release = RECORDED
+    version = release_of_server(git_version)
+    if version is None:
+        version = RECORDED
         logger.warning("the API server has no version of Kubernetes: %s", git_version)
-    for problem in gates.problems(release):
-        logger.error("--feature-gates, with Kubernetes %s: %s", release, problem)
-    for name in gates.left_out(release):
+    for problem in gates.problems(version.release):
+        logger.error("--feature-gates, with Kubernetes %s: %s", version.release, problem)
+    for name in gates.left_out(version.release):
         logger.warning("feature gate %s has no effect: Stellwerk leaves it out", name)
-    return Compatibility.with_server(release, gates)
+    return Compatibility.with_server(version, gates)
 
 
 def _server(
@@ -524,7 +524,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
             version,
             credentials.server,
-            compatibility.release,
+            compatibility.version,
         )
         ending = Ending()
         _listen_to_signals(operator)

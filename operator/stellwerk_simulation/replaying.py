@@ -262,7 +262,7 @@ class Replay:
         failure: str = "",
     ) -> None:
         """Compare, and let the recorded decision have its effects."""
-        self.result.releases[str(profile.compatibility.release)] = None
+        self.result.releases[str(profile.compatibility.version)] = None
         now = failure if decision is None else outcome(decision, hashed=self._hashed)
         self.result.decisions += 1
         self.result.compare(
@@ -343,7 +343,7 @@ class Replay:
             if end is not None:
                 self._unknown()
             return
-        self.result.releases[str(profile.compatibility.release)] = None
+        self.result.releases[str(profile.compatibility.version)] = None
         beside = self.beside_group(profile.scheduler_name)
         self._numbers.draws = deque(() if end is None else end.draws)
         with self.operator.loader.unchanged():
@@ -451,7 +451,7 @@ class Replay:
         profile = self.world.profiles.of(entry.newest)
         if profile is None:
             return
-        self.result.releases[str(profile.compatibility.release)] = None
+        self.result.releases[str(profile.compatibility.version)] = None
         self.result.bound_by_others += 1
         decision = self._decide(entry.newest, profile)
         row = self.world.cache.snapshot.row_of.get(node_name)

@@ -255,7 +255,7 @@ def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[Profi
                 weights=dict(profile.loaded.plugins.weights),
                 scheduled_pods=profile.activity.scheduled_pods,
                 extenders=profile.extenders is not None,
-                compatibility=str(profile.compatibility.release),
+                compatibility=str(profile.compatibility.version),
             )
         )
         if len(items) % _PROFILES_AT_ONCE == 0:
@@ -280,7 +280,7 @@ def _api_server(world: World) -> ApiServerFields:
     }
     return ApiServerFields(
         version=world.profiles.server_version,
-        compatibility=str(world.profiles.compatibility.release),
+        compatibility=str(world.profiles.compatibility.version),
         versions_in_use=dict(world.versions),
         off=off,
     )
@@ -493,7 +493,7 @@ def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[Nod
         looked_at += 1
         if profile is None or pod.terminating:
             continue
-        followed[str(profile.compatibility.release)] = None
+        followed[str(profile.compatibility.version)] = None
         try:
             search = find_nodes(fork, pod, profile, thorough=True)
             if search.found.fits[row]:

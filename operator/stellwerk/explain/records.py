@@ -26,7 +26,7 @@ from stellwerk.models.answers.pod import (
     PreemptionCandidate,
     VictimFields,
 )
-from stellwerk.models.compatibility import Release
+from stellwerk.models.compatibility import PatchRelease
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
@@ -115,7 +115,7 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
-    release: Release
+    release: PatchRelease
     """The release that the decision followed."""
 
     @property
@@ -210,7 +210,7 @@ class DecisionRecords:
             kept,
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
-            search.profile.compatibility.release,
+            search.profile.compatibility.version,
         )
 
     def put(self, record: DecisionRecord) -> None:

@@ -275,7 +275,7 @@ def explain_attempt(
         asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
         result = RecomputedExplanation(
             verdicts=replace(
-                verdicts(world, found, computed), compatibility=str(profile.compatibility.release)
+                verdicts(world, found, computed), compatibility=str(profile.compatibility.version)
             )
         )
         result = _with_parts(world, pod, result, (yield from asked.parts()))

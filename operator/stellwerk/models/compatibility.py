@@ -6,7 +6,8 @@ which release something begins; a decision asks for a ReleaseRule, never for a n
 
 A rule is of one of two sorts. Behaviour follows the release. A mend is an upstream fault that a
 later release repaired: with `auto` it is on whatever the server, since the fault helps no user;
-a release that is named has the faults that it had, because its recorded decisions do.
+a release that is named has the faults that it had, because its recorded decisions do. Patch
+releases repair faults, too: a minor release that is named means its newest patch known here.
 """
 
 import re
@@ -14,16 +15,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum, auto
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 
-_GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(\D|$)")
+_GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(?:\.(\d{1,4}))?(?:\D|$)")
+_NAME: Final = re.compile(r"1\.(\d{1,4})(?:\.(0|[1-9]\d{0,3}))?")
 _EMULATING: Final = ", emulating 1."
-_EMULATED: Final = re.compile(rf"{re.escape(_EMULATING)}(\d{{1,4}})$")
+_EMULATED: Final = re.compile(rf"{re.escape(_EMULATING)}(\d{{1,4}})(?:\.(\d{{1,4}}))?$")
 _MINOR: Final = re.compile(r"(\d{1,4})\+?")
 _MAX_VERSION_CHARACTERS: Final = 256
 """Characters kept of the version that a server says of itself; logs and pages show it."""
@@ -39,29 +41,107 @@ class Release(IntEnum):
     V1_35 = 35
     V1_36 = 36
     V1_37 = 37
+    V1_38 = 38
+    """Known to 1.38.0-alpha.2."""
 
     @override
     def __str__(self) -> str:
         return f"1.{self.value}"
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class PatchRelease:
+    """A patch release of Kubernetes, such as 1.36.2."""
+
+    release: Release
+    patch: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.release}.{self.patch}"
+
+
+Patches: TypeAlias = Mapping[Release, int]
+"""A patch level for each minor release."""
+
+NEWEST_PATCHES: Final[Patches] = MappingProxyType(
+    {
+        Release.V1_33: 13,
+        Release.V1_34: 12,
+        Release.V1_35: 9,
+        Release.V1_36: 5,
+        Release.V1_37: 1,
+        Release.V1_38: 0,
+    }
+)
+"""The newest patch of each minor release known here: what the minor alone means.
+
+1.33 ended in June 2026; no rule below differs between its patches.
+"""
+PATCHES_BEFORE_THEY_COUNTED: Final[Patches] = MappingProxyType(
+    {
+        Release.V1_33: 0,
+        Release.V1_34: 0,
+        Release.V1_35: 0,
+        Release.V1_36: 2,
+        Release.V1_37: 0,
+    }
+)
+"""What a minor release alone meant to Stellwerk before it knew patch releases."""
+
 RELEASES: Final = tuple(str(release) for release in Release)
-RECORDED: Final = Release.V1_36
+RECORDED: Final = PatchRelease(Release.V1_36, 2)
 """The release of decisions that say none: of cases, of journals, of converted configurations."""
 
 
-def release_named(text: str) -> Release:
-    """The release with this name, such as 1.37.
+def release_named(text: str, patches: Patches = NEWEST_PATCHES) -> PatchRelease:
+    """The release with this name: 1.36.2 is just that, and 1.36 its newest patch of `patches`.
 
     Raises:
         ConfigurationError: there is none, or Stellwerk does not know it.
     """
-    for release in Release:
-        if str(release) == text:
-            return release
-    raise ConfigurationError(
-        f"{text!r} is none of the releases that decisions can follow: {', '.join(RELEASES)}"
-    )
+    found = _NAME.fullmatch(text)
+    if found is None or f"1.{found[1]}" not in RELEASES:
+        raise ConfigurationError(
+            f"{text!r} is none of the releases that decisions can follow: {', '.join(RELEASES)}"
+        )
+    release = Release(int(found[1]))
+    if found[2] is None:
+        return PatchRelease(release, patches.get(release, NEWEST_PATCHES[release]))
+    named = PatchRelease(release, int(found[2]))
+    newest = PatchRelease(release, NEWEST_PATCHES[release])
+    if named > newest:
+        raise ConfigurationError(
+            f"{text!r} is later than {newest}, the newest patch release of {release} that "
+            f"Stellwerk knows; {str(release)!r} means {newest}"
+        )
+    return named
+
+
+def patches_text(patches: Patches) -> str:
+    """The patch releases as one text: 1.36.5,1.37.1."""
+    return ",".join(str(PatchRelease(*each)) for each in sorted(patches.items()))
+
+
+def patches_of(text: str) -> Patches:
+    """The patch releases of such a text; releases that are not known here are left out.
+
+    Empty: those of a Stellwerk that knew no patch releases.
+
+    Raises:
+        ConfigurationError: the text has another form.
+    """
+    if not text:
+        return PATCHES_BEFORE_THEY_COUNTED
+    patches: dict[Release, int] = {}
+    for each in text.split(","):
+        found = _NAME.fullmatch(each)
+        if found is None or found[2] is None:
+            raise ConfigurationError(f"{each!r} is no patch release such as {RECORDED}")
+        if f"1.{found[1]}" in RELEASES:
+            release = Release(int(found[1]))
+            patches[release] = min(int(found[2]), NEWEST_PATCHES[release])
+    return MappingProxyType(patches)
 
 
 def server_version(document: JsonObject) -> str:
@@ -79,7 +159,7 @@ def server_version(document: JsonObject) -> str:
     return f"{git_version}{_EMULATING}{int(emulated[1])}"
 
 
-def release_of_server(version: str) -> Release | None:
+def release_of_server(version: str) -> PatchRelease | None:
     """The release to follow beside a server of this `server_version`: the nearest that is known.
 
     A server that emulates a release is followed as that one. None: the text names no version of
@@ -88,7 +168,14 @@ def release_of_server(version: str) -> Release | None:
     found = _EMULATED.search(version) or _GIT_VERSION.match(version)
     if found is None:
         return None
-    return Release(min(max(int(found[1]), min(Release)), max(Release)))
+    minor = int(found[1])
+    if minor < min(Release):
+        return PatchRelease(min(Release), 0)
+    release = Release(min(minor, max(Release)))
+    newest = NEWEST_PATCHES[release]
+    if minor > release or found[2] is None:
+        return PatchRelease(release, newest)
+    return PatchRelease(release, min(int(found[2]), newest))
 
 
 # --- feature gates ------------------------------------------------------------------------------
@@ -391,7 +478,7 @@ class ReleaseRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A rule, its sort, and the release or the gate with which it begins."""
+    """A rule, its sort, and the releases or the gate with which it begins."""
 
     rule: ReleaseRule
     sort: Sort
@@ -399,6 +486,33 @@ class Row:
     gate: str = ""
     """Where one turns it on or off, its states go before `since`."""
     source: str = ""
+    picks: Patches = field(default_factory=dict)
+    """The patch of each minor release before `since` that has it already."""
+    faulty_since: Release | None = None
+    """Of a regression: the minor release that brought it. Those before have the rule."""
+
+    def holds_in(self, version: PatchRelease) -> bool:
+        """Whether a patch release has the rule, whatever the gates."""
+        if self.faulty_since is not None and version.release < self.faulty_since:
+            return True
+        picked = self.picks.get(version.release)
+        return version.release >= self.since or (picked is not None and version.patch >= picked)
+
+    def known_to(self, patches: Patches) -> bool:
+        """Whether one of these patch releases, or one before them, has the rule."""
+        return any(
+            self.holds_in(PatchRelease(release, patch))
+            for release, patch in patches.items()
+            if self.faulty_since is None or release >= self.faulty_since
+        )
+
+    @property
+    def begins(self) -> str:
+        """The gate or the releases with which the rule begins, as documents name them."""
+        if self.gate:
+            return f"gate {self.gate}"
+        picked = (str(PatchRelease(*each)) for each in sorted(self.picks.items()))
+        return ", ".join((*picked, str(self.since)))
 
 
 ROWS: Final = (
@@ -416,7 +530,7 @@ ROWS: Final = (
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),
     Row(ReleaseRule.READ_LIST_ATTRIBUTES, Sort.MEND, source="#139395"),
-    Row(ReleaseRule.GIVE_COUNTERS_BACK, Sort.MEND, source="#140431"),
+    Row(ReleaseRule.GIVE_COUNTERS_BACK, Sort.MEND, source="#140431", picks={Release.V1_36: 3}),
     Row(ReleaseRule.SHARES_HAVE_PAID, Sort.MEND, source="#140437"),
     Row(ReleaseRule.DISTINCT_OVER_ALL, Sort.MEND, source="#140600"),
     Row(ReleaseRule.ALL_MEANS_ALL, Sort.MEND, source="#140769"),
@@ -436,23 +550,51 @@ ROWS: Final = (
 class Compatibility:
     """A release to decide as, and what that means."""
 
-    release: Release
+    version: PatchRelease
     rules: frozenset[ReleaseRule]
     gates: FeatureGates = NO_GATES
     """As the user has set them."""
+    patches: Patches = field(default_factory=lambda: NEWEST_PATCHES, hash=False)
+    """What a minor release means in profiles; journals of older versions have those of then."""
+
+    @property
+    def release(self) -> Release:
+        """The minor release."""
+        return self.version.release
 
     @classmethod
-    def with_release(cls, release: Release, gates: FeatureGates = NO_GATES) -> Self:
-        """Decide as a release that a user named, with the faults that it had."""
-        return cls(release, frozenset(_rules(release, gates)), gates)
+    def with_release(
+        cls,
+        version: PatchRelease | Release,
+        gates: FeatureGates = NO_GATES,
+        patches: Patches = NEWEST_PATCHES,
+    ) -> Self:
+        """Decide as a release that a user named, with the faults that it had.
+
+        A minor release means its newest patch.
+        """
+        version = _patch_release(version, patches)
+        return cls(version, frozenset(_rules(version, gates)), gates, patches)
 
     @classmethod
-    def with_server(cls, release: Release, gates: FeatureGates = NO_GATES) -> Self:
-        """Decide as the server's release, but without faults that later releases repaired."""
+    def with_server(
+        cls,
+        version: PatchRelease | Release,
+        gates: FeatureGates = NO_GATES,
+        patches: Patches = NEWEST_PATCHES,
+    ) -> Self:
+        """Decide as the server's release, but without faults that later releases repaired.
+
+        Later are the releases up to `patches`.
+        """
+        version = _patch_release(version, patches)
         mends = {
-            row.rule for row in ROWS if row.sort is Sort.MEND and gates.given.get(row.gate, True)
+            row.rule
+            for row in ROWS
+            if row.sort is Sort.MEND
+            if row.known_to(patches) and gates.given.get(row.gate, True)
         }
-        return cls(release, frozenset(mends.union(_rules(release, gates))), gates)
+        return cls(version, frozenset(mends.union(_rules(version, gates))), gates, patches)
 
     def __contains__(self, rule: ReleaseRule) -> bool:
         return rule in self.rules
@@ -461,13 +603,20 @@ class Compatibility:
         """The meaning of a profile's `compatibility` where this is the meaning of `auto`."""
         if setting == AUTO:
             return self
-        return Compatibility.with_release(release_named(setting), self.gates)
+        named = release_named(setting, self.patches)
+        return Compatibility.with_release(named, self.gates, self.patches)
 
 
-def _rules(release: Release, gates: FeatureGates) -> Iterable[ReleaseRule]:
-    enabled = gates.enabled(release)
+def _patch_release(version: PatchRelease | Release, patches: Patches) -> PatchRelease:
+    if isinstance(version, PatchRelease):
+        return version
+    return PatchRelease(version, patches[version])
+
+
+def _rules(version: PatchRelease, gates: FeatureGates) -> Iterable[ReleaseRule]:
+    enabled = gates.enabled(version.release)
     for row in ROWS:
-        if row.gate in enabled if row.gate else release >= row.since:
+        if row.gate in enabled if row.gate else row.holds_in(version):
             yield row.rule
 
 

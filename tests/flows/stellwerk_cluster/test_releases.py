@@ -687,7 +687,7 @@ def test_a_data_directory_is_moved_without_groups(tmp_path: Path) -> None:
 
 def test_a_data_directory_of_1_37_keeps_its_groups_in_1_38_and_back(tmp_path: Path) -> None:
     """As an API server converts what is stored: the version is another, the uid stays."""
-    uids = set()
+    uids = set[str]()
     for release, version in (("1.37", "v1beta1"), ("1.38", "v1"), ("1.37", "v1beta1")):
         (tmp_path / "release").write_text(f"{release}\n")
         directory = DataDirectory(tmp_path)
