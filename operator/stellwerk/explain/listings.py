@@ -50,7 +50,6 @@ from stellwerk.models.answers.listings import (
 )
 from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import is_label_value, is_qualified_name
 from stellwerk.models.node import NodeInfo
@@ -653,8 +652,7 @@ def _newest_slices(world: World) -> list[Slice]:
 
 def _taint_rules(world: World) -> TaintRules:
     """The DeviceTaintRules as they are now, where the release has them."""
-    are_watched = ReleaseRule.DEVICE_TAINT_RULES in world.profiles.compatibility
-    rules = TaintRules(world.objects, are_watched=are_watched)
+    rules = TaintRules(world.objects, world.profiles.compatibility)
     rules.refresh()
     return rules
 

@@ -474,6 +474,19 @@ class ReleaseRule(StrEnum):
     REFUSE_STRANGE_AMOUNTS = "Amounts that no integer holds, and negative ones, are refused"
     FRACTIONAL_RANGES = "Ranges of capacity are compared in thousandths"
     COUNTERS_ON_THEIR_NODES = "Slices with counters belong to their nodes"
+    COUNT_FOR_EMPTY_SELECTORS = (
+        "A spread constraint with an empty labelSelector counts every pod of the namespace"
+    )
+    READ_NAMESPACES_ONCE = (
+        "A pending pod's namespaceSelector is compared with the namespaces' own labels alone"
+    )
+    EMPTY_BUDGETS_COUNT = (
+        "A PodDisruptionBudget with an empty selector counts every pod of its namespace"
+    )
+    ABSENT_SELECTOR_TAINTS_NOTHING = "A DeviceTaintRule without deviceSelector taints no device"
+    SHARED_IS_NOT_FREE = "A device of which a share is in use is given to no claim exclusively"
+    ALL_REFUSES_ITS_NODE = "All refuses the node whose pool is incomplete or invalid, and no other"
+    CAPACITIES_HAVE_TWO_NAMES = "A capacity is meant by its short name and by its driver's, alike"
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,6 +555,31 @@ ROWS: Final = (
         source="#140161",
     ),
     Row(ReleaseRule.COUNTERS_ON_THEIR_NODES, Sort.MEND, source="GatherPools, buildPool"),
+    # Pods of running profiles would be refused: it does not come to an older server by `auto`.
+    Row(
+        ReleaseRule.COUNT_FOR_EMPTY_SELECTORS,
+        Sort.BEHAVIOUR,
+        since=Release.V1_38,
+        source="#141340",
+    ),
+    Row(
+        ReleaseRule.READ_NAMESPACES_ONCE,
+        Sort.MEND,
+        since=Release.V1_38,
+        source="#141563",
+        faulty_since=Release.V1_34,
+    ),
+    Row(ReleaseRule.EMPTY_BUDGETS_COUNT, Sort.MEND, since=Release.V1_38, source="#141785"),
+    Row(
+        ReleaseRule.ABSENT_SELECTOR_TAINTS_NOTHING,
+        Sort.MEND,
+        since=Release.V1_38,
+        source="#141648",
+        picks={Release.V1_37: 1},
+    ),
+    Row(ReleaseRule.SHARED_IS_NOT_FREE, Sort.MEND, since=Release.V1_38, source="#140798"),
+    Row(ReleaseRule.ALL_REFUSES_ITS_NODE, Sort.MEND, since=Release.V1_38, source="#141898"),
+    Row(ReleaseRule.CAPACITIES_HAVE_TWO_NAMES, Sort.MEND, since=Release.V1_38, source="#142202"),
 )
 """Every rule once."""
 
