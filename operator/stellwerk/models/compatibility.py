@@ -266,18 +266,23 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             Gate("InPlacePodLevelResourcesVerticalScaling", (_alpha(35), _beta(36))),
             Gate("InPlacePodVerticalScalingSchedulerPreemption", (_alpha(37),), Effect.LEFT_OUT),
             # Devices.
-            Gate(_DEVICES, (_beta(33, on=False), _ga(34, locked=False), _ga(35)), Effect.SETTING),
+            Gate(
+                _DEVICES,
+                (_beta(33, on=False), _ga(34, locked=False), _ga(35)),
+                Effect.SETTING,
+                until=Release.V1_37,
+            ),
             Gate(
                 "DRADeviceTaintRules",
-                (_alpha(35), _beta(36, on=False), _ga(37, locked=False)),
+                (_alpha(35), _beta(36, on=False), _ga(37, locked=False), _ga(38)),
                 Effect.RULE,
             ),
-            Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False))),
+            Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False), _ga(38))),
             Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37))),
             Gate("DRAPrioritizedList", (_alpha(33), _beta(34), _ga(36, locked=False), _ga(37))),
             Gate("DRAResourceClaimDeviceStatus", (_beta(33), _ga(37))),
-            Gate("DRAConsumableCapacity", (_alpha(34), _beta(36))),
-            Gate("DRADeviceBindingConditions", (_alpha(34), _beta(36))),
+            Gate("DRAConsumableCapacity", (_alpha(34), _beta(36), _ga(38, locked=False))),
+            Gate("DRADeviceBindingConditions", (_alpha(34), _beta(36), _ga(38, locked=False))),
             Gate("DRAPartitionableDevices", (_alpha(33), _beta(36))),
             Gate("DRASchedulerFilterTimeout", (_beta(34),)),
             Gate("DRAFractionalCapacityRange", (_beta(37),), Effect.RULE),
@@ -295,7 +300,11 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             Gate("DRADeviceCompatibilityGroups", (_alpha(37),), Effect.LEFT_OUT),
             Gate("DRAListTypeAttributes", (_alpha(36),), Effect.LEFT_OUT),
             # Groups of pods.
-            Gate(_WORKLOAD, (_alpha(35), _beta(37, on=False)), Effect.SETTING),
+            Gate(
+                _WORKLOAD,
+                (_alpha(35), _beta(37, on=False), _ga(38, locked=False)),
+                Effect.SETTING,
+            ),
             Gate("GangScheduling", (_alpha(35),), Effect.SETTING, (_WORKLOAD,), Release.V1_36),
             Gate(
                 "WorkloadAwarePreemption",
@@ -304,13 +313,18 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
                 ("GangScheduling",),
                 Release.V1_36,
             ),
-            Gate(_TOPOLOGY, (_alpha(36),), Effect.SETTING, (_WORKLOAD,)),
-            Gate("CompositePodGroup", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD, _TOPOLOGY)),
+            Gate(_TOPOLOGY, (_alpha(36), _beta(38, on=False)), Effect.SETTING, (_WORKLOAD,)),
+            Gate(
+                "CompositePodGroup",
+                (_alpha(37), _beta(38, on=False)),
+                Effect.LEFT_OUT,
+                (_WORKLOAD, _TOPOLOGY),
+            ),
             Gate("PodGroupPreemptionPolicy", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD,)),
             Gate("WorkloadWithJob", (_alpha(36),), Effect.NONE, (_WORKLOAD,)),
             # Queue and speed.
             Gate("SchedulerQueueingHints", (_beta(33), _ga(34)), until=Release.V1_36),
-            Gate("SchedulerPreQueueingHints", (_alpha(37),)),
+            Gate("SchedulerPreQueueingHints", (_alpha(37), _beta(38))),
             Gate("InterPodAffinityHostnameFastPath", (_alpha(37),)),
             Gate("OpportunisticBatching", (_beta(35),)),
             Gate("SchedulerAsyncAPICalls", (_beta(34, on=False),)),
@@ -327,6 +341,14 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             Gate("EtcdRangeStream", (_beta(37),)),
             Gate("WatchListCompression", (_beta(37),)),
             Gate("ConcurrentWatchObjectDecode", (_beta(33, on=False), _beta(37))),
+            Gate("ManagedFieldsOptOut", (_alpha(38),)),
+            # Gone in 1.38.
+            Gate("PodSchedulingReadiness", (_ga(33),), until=Release.V1_37),
+            Gate("MatchLabelKeysInPodAffinity", (_ga(33),), until=Release.V1_37),
+            Gate("SeparateTaintEvictionController", (_beta(33), _ga(34)), until=Release.V1_37),
+            Gate("CustomResourceFieldSelectors", (_ga(33),), until=Release.V1_37),
+            Gate("CRDValidationRatcheting", (_ga(33),), until=Release.V1_37),
+            Gate("KubeletTracing", (_beta(33), _ga(34)), until=Release.V1_37),
         )
     }
 )
