@@ -9,7 +9,7 @@ placement is best, follows from scores and then from the labels' values, never f
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberResult,
     Quorum,
+    Refusals,
     Steps,
     capacity,
     is_about_spec,
@@ -102,6 +103,8 @@ class GroupDecision:
     """The preemption that makes room; None: none does, or none has to."""
     says_victims: bool = False
     """The message says that there are victims."""
+    refused_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The plugins that refused each member in any placement and any order, by its uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     """
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
-    context = GroupContext(world, profile, obstacle, _quorum(profile, request))
+    refusals = Refusals()
+    context = GroupContext(world, profile, obstacle, _quorum(profile, request), refusals)
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
@@ -136,6 +140,7 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         if decision.placed or decision.attempt.broken:
             return decision
     assert decision is not None  # noqa: S101 there is always a level
+    decision.refused_by = refusals.by_uid
     found = yield from preempt(context, request, _placed_on_fork)
     once = ReleaseRule.GROUP_PREEMPTS_ONCE in profile.compatibility
     if once:
@@ -222,6 +227,8 @@ def _best_of(context: GroupContext, request: GroupRequest, found: Domains) -> De
             return replace(_decision(request, attempt, found), attempts=attempts)
     best = choice.best()
     if best is None:
+        if context.refusals is not None and attempts < len(found.placements):
+            context.refusals.include_untried()
         return replace(_decision(request, choice.closest, found), attempts=attempts)
     attempt = yield from place(context, best.members, best.placement, best.nodes)
     decision = replace(_decision(request, attempt, found), attempts=attempts)
@@ -287,33 +294,38 @@ def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
 def member_failures(decision: GroupDecision) -> dict[str, Failure]:
     """The failure of each member of a group that is not placed, by uid.
 
-    It is the member's own, or else that of the group. Of members that are alike, one waits for
-    events in place of all: a change that may help it brings the others along.
+    It is the member's own, or else that of the group, with the plugins that refused the member in
+    any attempt. Of members that are alike, one waits for events in place of all: a change that may
+    help it brings the others along.
     """
     attempt = decision.attempt
     as_group = decision.same_for_all or decision.preemption is not None
     message = decision.message if as_group else WAITING_FOR_OTHERS
     of_group = Failure(message, decision.rejected_by, rejected=True)
-    failures = {pod.uid: of_group for pod in decision.request.members}
-    awake: set[Hashable] = set()
-    for result in attempt.results:
-        failures[result.pod.uid] = _woken_once(result, awake) or of_group
+    failures = {each.pod.uid: each.failure or of_group for each in attempt.results}
+    failures |= {pod.uid: of_group for pod in decision.request.members if pod.uid not in failures}
     if attempt.broken:
         others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
         return {uid: others if each.rejected else each for uid, each in failures.items()}
+    # Those that the attempt looked at come first, in its order.
+    pods = {each.pod.uid: each.pod for each in attempt.results}
+    pods |= {pod.uid: pod for pod in decision.request.members}
+    refusals = [
+        (uid, failure.unschedulable_plugins | decision.refused_by.get(uid, frozenset()))
+        for uid, failure in failures.items()
+        if failure.rejected and (failure is not of_group or uid in decision.refused_by)
+    ]
+    awake: dict[Hashable, list[frozenset[str]]] = {}
+    # A member that more plugins refused waits for the events of one like it with fewer, too.
+    for uid, plugins in sorted(refusals, key=lambda each: -len(each[1] - {GANG_SCHEDULING})):
+        pod = pods[uid]
+        alike = awake.setdefault((pod.spec, pod.label_set, pod.node_names), [])
+        waits = plugins - {GANG_SCHEDULING}
+        sleeps = any(waits <= others for others in alike) and not pod.volumes
+        alike.append(waits)
+        own = frozenset({GANG_SCHEDULING}) if sleeps else plugins
+        failures[uid] = replace(failures[uid], unschedulable_plugins=own)
     return failures
-
-
-def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
-    """A member's own failure; events wake the first of those that are alike, and no other."""
-    failure, pod = result.failure, result.pod
-    if failure is None or not failure.rejected:
-        return failure
-    likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)
-    if likeness not in awake or pod.volumes:
-        awake.add(likeness)
-        return failure
-    return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
 
 
 class RemainingMembers:

@@ -1083,3 +1083,101 @@ def test_a_group_evicts_only_those_whom_its_profile_lets_it_evict() -> None:
 
     args = {"victims": "SameNamespace"}
     story(play, pluginConfig=[{"name": "DefaultPreemption", "args": args}])
+
+
+# --- what wakes a group --------------------------------------------------------------------------
+
+BLOCKED = {"taints": [{"key": "blocked", "effect": "NoSchedule"}]}
+
+
+SSD = {"nodeSelector": {"disk": "ssd"}}
+
+
+def rack(name: str, cpu: str, disk: str = "ssd", **spec: Any) -> JsonObject:
+    return make_node(name, cpu=cpu, labels={"rack": name, "disk": disk}, **spec)
+
+
+def changed(node: JsonObject) -> JsonObject:
+    return {**node, "metadata": {**node["metadata"], "resourceVersion": "99"}}
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37", "1.38"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            [rack("a", "1"), rack("b", "2", "hdd")],
+            rack("b", "2"),
+            id="a node gets a label in the placement that took none of them",
+        ),
+        pytest.param(
+            [rack("a", "1"), rack("b", "2", **BLOCKED)],
+            rack("b", "2"),
+            id="a taint goes in the placement that took none of them",
+        ),
+        pytest.param(
+            [rack("a", "1"), rack("b", "2", "hdd")],
+            rack("a", "2"),
+            id="a node grows in the placement that took one of them",
+        ),
+        pytest.param(
+            [rack("a", "1", "hdd"), rack("b", "1", "hdd"), rack("c", "1")],
+            rack("c", "2"),
+            id="a node grows in the placement that was tried last",
+        ),
+    ],
+)
+def test_a_group_is_woken_by_the_plugins_that_refused_its_members_in_any_placement(
+    release: str, before: list[JsonObject], after: JsonObject
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(*before, make_group("g", 2, schedulingConstraints=constrained_to("rack")))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", **SSD) for n in range(2)))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 0
+        world.operator.handlers.on_node("MODIFIED", changed(after))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 2
+
+    story(play, compatibility=release)
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37", "1.38"])
+def test_a_group_that_was_stopped_in_vain_is_woken_by_what_helps_the_member_that_was_refused(
+    release: str,
+) -> None:
+    """The attempt ends at the second member: the third is never asked what refuses it."""
+
+    async def play(world: InProcess) -> None:
+        node = make_node("n", cpu="9", **BLOCKED)
+        tolerant = {"tolerations": [{"operator": "Exists"}]}
+        world.apply(node, make_group("g", 3))
+        world.apply(make_member("p0", "g", cpu="1", **tolerant))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in (1, 2)))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1", "p2") == 0
+        grown = make_node("n", cpu="10", **BLOCKED)
+        world.operator.handlers.on_node("MODIFIED", changed(grown))
+        await asyncio.sleep(20)
+        # More room helps nobody whom a taint keeps away: the group rests.
+        attempts = world.queue.entries["uid-default-p1"].attempts
+        world.operator.handlers.on_node("MODIFIED", changed(make_node("n", cpu="10")))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1", "p2") == 3
+        assert attempts == 1
+
+    story(play, compatibility=release)
+
+
+def test_one_of_members_that_are_alike_is_woken_and_brings_the_others() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(rack("a", "1"), rack("b", "2", "hdd"))
+        world.apply(make_group("g", 3, schedulingConstraints=constrained_to("rack")))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", **SSD) for n in range(3)))
+        await asyncio.sleep(20)
+        entries = [world.queue.entries[f"uid-default-p{n}"] for n in range(3)]
+        refused = [each.unschedulable_plugins - {"GangScheduling"} for each in entries]
+        assert sum(map(bool, refused)) == 1
+        assert {"NodeResourcesFit", "NodeAffinity"} <= frozenset[str]().union(*refused)
+
+    story(play)
