@@ -483,6 +483,14 @@ class ReleaseRule(StrEnum):
     GROUP_PREEMPTS_ONCE = (
         "A group is placed once without its victims, which return while its members stay there"
     )
+    ONGOING_GROUP_PREEMPTION = (
+        "A group evicts no others while its victims are terminating on its members' nodes"
+    )
+    REMAINDER_STAYS_A_GROUP = (
+        "Members that are left when their group is placed are tried again with it, not alone"
+    )
+    NOMINATED_PLACEMENT_FIRST = "A group tries the placement of its nominated nodes first"
+    POD_HAS_ONE_GROUP = 'Members of a group that is missing wait for "pod\'s pod group"'
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
@@ -561,6 +569,20 @@ ROWS: Final = (
     Row(ReleaseRule.GATES_SPEAK_AS_UPSTREAM, Sort.BEHAVIOUR, source="preEnqueue"),
     Row(ReleaseRule.STOP_IN_VAIN, Sort.BEHAVIOUR, source="PlacementFeasible"),
     Row(ReleaseRule.GROUP_PREEMPTS_ONCE, Sort.BEHAVIOUR, source="PodGroupPostFilter, #139980"),
+    Row(ReleaseRule.ONGOING_GROUP_PREEMPTION, Sort.BEHAVIOUR, source="#140641"),
+    Row(
+        ReleaseRule.REMAINDER_STAYS_A_GROUP,
+        Sort.BEHAVIOUR,
+        Release.V1_38,
+        source="schedule_one_podgroup.go",
+    ),
+    Row(
+        ReleaseRule.NOMINATED_PLACEMENT_FIRST,
+        Sort.MEND,
+        Release.V1_38,
+        source="#139472",
+    ),
+    Row(ReleaseRule.POD_HAS_ONE_GROUP, Sort.BEHAVIOUR, Release.V1_38, source="preEnqueue"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),
