@@ -90,6 +90,35 @@ def test_a_percentage_above_100_is_remarked_upon() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("plugins", "gangs", "remarked"),
+    [
+        pytest.param({"multiPoint": ["TopologyPlacementGenerator"]}, False, True, id="alone"),
+        pytest.param(
+            {"placementGenerate": ["TopologyPlacementGenerator"]}, False, True, id="there"
+        ),
+        pytest.param(
+            {"multiPoint": ["TopologyPlacementGenerator", "GangScheduling"]},
+            False,
+            False,
+            id="with GangScheduling",
+        ),
+        pytest.param({"multiPoint": ["TopologyPlacementGenerator"]}, True, False, id="by a word"),
+        pytest.param({"multiPoint": ["PodGroupPodsCount"]}, False, False, id="no placements"),
+    ],
+)
+def test_placements_of_groups_that_are_not_decided_as_a_whole_are_remarked_upon(
+    plugins: dict[str, list[str]], *, gangs: bool, remarked: bool
+) -> None:
+    """As kube-scheduler 1.36 lists its plugins with two gates on and GangScheduling off."""
+    lists = {
+        point: {"enabled": [{"name": name} for name in names]} for point, names in plugins.items()
+    }
+    found = load({"plugins": lists, "gangScheduling": gangs}).remarks
+    begins = "spec.plugins: TopologyPlacementGenerator has no effect without GangScheduling: "
+    assert [each.startswith(begins) for each in found] == [True] * remarked
+
+
 def test_disabling_an_unknown_plugin_is_only_remarked_upon() -> None:
     loaded = load({"plugins": {"score": {"disabled": [{"name": "ImageLocalty"}, {"name": "*"}]}}})
     assert loaded.remarks == (
