@@ -68,7 +68,13 @@ def test_groups_are_counted_and_their_members_explained(
     assert main(["simulate", "--replay", gangs]) == 0
     printed = capsys.readouterr()
     assert "of them on groups" in printed.out
-    assert printed.err == "stellwerk: decided as Kubernetes 1.36\n"
+    assert printed.err.splitlines() == [
+        "stellwerk: decided as Kubernetes 1.36.2",
+        (
+            "stellwerk: as the recorder of the journal knew them, 1.36 means 1.36.2, 1.37 means "
+            "1.37.0, auto is without 6 repairs that came later"
+        ),
+    ]
     assert main(["simulate", "--replay", gangs, "--until", "mixed-3"]) == 0
     assert "default/mixed-3 is bound on n" in capsys.readouterr().out
 

@@ -517,6 +517,9 @@ class ReleaseRule(StrEnum):
     SHARED_IS_NOT_FREE = "A device of which a share is in use is given to no claim exclusively"
     ALL_REFUSES_ITS_NODE = "All refuses the node whose pool is incomplete or invalid, and no other"
     CAPACITIES_HAVE_TWO_NAMES = "A capacity is meant by its short name and by its driver's, alike"
+    OFFER_WITHOUT_VICTIMS = (
+        "Extenders that preempt are offered nodes that they alone refuse, without victims"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,6 +627,7 @@ ROWS: Final = (
     Row(ReleaseRule.SHARED_IS_NOT_FREE, Sort.MEND, since=Release.V1_38, source="#140798"),
     Row(ReleaseRule.ALL_REFUSES_ITS_NODE, Sort.MEND, since=Release.V1_38, source="#141898"),
     Row(ReleaseRule.CAPACITIES_HAVE_TWO_NAMES, Sort.MEND, since=Release.V1_38, source="#142202"),
+    Row(ReleaseRule.OFFER_WITHOUT_VICTIMS, Sort.MEND, since=Release.V1_38, source="#135486"),
 )
 """Every rule once."""
 
@@ -687,6 +691,19 @@ class Compatibility:
             return self
         named = release_named(setting, self.patches)
         return Compatibility.with_release(named, self.gates, self.patches)
+
+
+def older_meanings(patches: Patches) -> list[str]:
+    """What the newest patch releases of then mean otherwise than those of today, one by one."""
+    found: list[str] = []
+    for release, patch in sorted(patches.items()):
+        then = PatchRelease(release, patch)
+        if set(_rules(then, NO_GATES)) != Compatibility.with_release(release).rules:
+            found.append(f"{release} means {then}")
+    later = [row for row in ROWS if row.sort is Sort.MEND and not row.known_to(patches)]
+    if later:
+        found.append(f"auto is without {len(later)} repairs that came later")
+    return found
 
 
 def _patch_release(version: PatchRelease | Release, patches: Patches) -> PatchRelease:

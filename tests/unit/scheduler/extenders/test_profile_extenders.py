@@ -389,6 +389,83 @@ async def test_an_extender_cannot_name_victims_that_are_not_there(
     assert not [request for request in world.client.requests if request[0] == "DELETE"]
 
 
+PREEMPTING: JsonObject = {**FILTER, "preemptVerb": "preempt"}
+
+
+async def licensed(
+    world: InProcess, extenders: Sequence[JsonObject], **spec: Any
+) -> tuple[str, str]:
+    """A pod that fits on n1 beside others, which an extender refuses; its condition then."""
+    world.apply(make_node("n1", cpu="4"), profile(*extenders, **spec))
+    for name in ("holder", "other"):
+        world.apply(make_pod(name, cpu="1", node_name="n1", priority=0))
+    world.apply(pod(cpu="1", priority=100))
+    await eventually(lambda: world.condition("p"))
+    await quiet()
+    return world.condition("p") or ("", "")
+
+
+def deleted(world: InProcess) -> list[str]:
+    return [
+        path.rsplit("/", 1)[1] for method, path, *_ in world.client.requests if method == "DELETE"
+    ]
+
+
+async def test_an_extender_names_the_victims_where_it_alone_refuses_a_node(
+    world: InProcess, first: FakeExtender, second: FakeExtender
+) -> None:
+    refuses = rejecting({"n1": "no license"})
+    first.answers |= {
+        "filter": refuses,
+        "preempt": lambda body: {"nodeNameToMetaVictims": body["NodeNameToMetaVictims"]},
+    }
+    named = {"n1": {"pods": [{"uid": "uid-default-holder"}]}}
+    second.answers["preempt"] = {"nodeNameToMetaVictims": named}
+    extenders = [
+        {**PREEMPTING, "urlPrefix": first.url},
+        {"preemptVerb": "preempt", "nodeCacheCapable": True, "urlPrefix": second.url},
+    ]
+    await licensed(world, extenders)
+    [offered] = [call.json["NodeNameToMetaVictims"] for call in second.calls]
+    assert offered == {"n1": {"Pods": [], "NumPDBViolations": 0}}
+    assert deleted(world) == ["holder"]
+
+
+@pytest.mark.parametrize(
+    ("extender", "spec", "message"),
+    [
+        pytest.param(
+            PREEMPTING,
+            {},
+            "preemption: no candidate node for preemption",
+            id="no extender has named one",
+        ),
+        pytest.param(
+            FILTER,
+            {},
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+            id="no extender preempts",
+        ),
+        pytest.param(
+            PREEMPTING,
+            {"compatibility": "1.36.2"},
+            'preemption: expected at least one victim pod on node "n1"',
+            id="as 1.36.2, where it is an error",
+        ),
+    ],
+)
+async def test_a_node_without_victims_is_no_candidate_in_the_end(
+    world: InProcess, first: FakeExtender, extender: JsonObject, spec: JsonObject, message: str
+) -> None:
+    first.answers |= {
+        "filter": rejecting({"n1": "no license"}),
+        "preempt": lambda body: {"nodeNameToMetaVictims": body["NodeNameToMetaVictims"]},
+    }
+    condition = await licensed(world, [{**extender, "urlPrefix": first.url}], **spec)
+    assert message in condition[1]
+    assert deleted(world) == []
+
+
 async def test_the_nominated_node_is_offered_alone_first(
     world: InProcess, first: FakeExtender
 ) -> None:
