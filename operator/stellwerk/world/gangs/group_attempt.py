@@ -47,7 +47,7 @@ class GroupContext:
     quorum: "Quorum | None" = None
     """An attempt ends when this cannot be reached any more; None: every member is tried."""
     refusals: "Refusals | None" = None
-    """Where refusals are noted; None: attempts on a fork, which wake nobody."""
+    """Where refusals are noted; None: attempts on a fork, which wake no pod."""
 
 
 @dataclass(frozen=True, slots=True)
