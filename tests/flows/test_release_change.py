@@ -314,7 +314,7 @@ async def test_groups_go_on_when_the_cluster_becomes_1_38_and_back(
             # The condition is written in the version that is read now.
             await until(is_placed)
         assert found(cluster, "podgroups", "first", GROUP)["metadata"]["uid"] == uid
-        await cluster.stop()
+    await cluster.stop()
     directory.close()
     changes = [each.getMessage() for each in caplog.records if "is watched in" in each.getMessage()]
     expected = ["PodGroup is watched in version v1, no longer in v1beta1"] if served else []

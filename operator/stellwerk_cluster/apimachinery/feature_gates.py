@@ -13,6 +13,7 @@ from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, exists
 
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
+COMPOSITE: Final = "CompositePodGroup"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 PREEMPTION: Final = "WorkloadAwarePreemption"
 PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
@@ -43,6 +44,7 @@ GATES: Final = (
     Gate(GENERIC_WORKLOAD, beta="1.37", ga="1.38", on="1.38"),
     Gate(GANG_SCHEDULING, GENERIC_WORKLOAD, until="1.36"),
     Gate(TOPOLOGY, GENERIC_WORKLOAD, beta="1.38"),
+    Gate(COMPOSITE, TOPOLOGY, since="1.38", beta="1.38"),
     Gate(PREEMPTION, GANG_SCHEDULING, until="1.36"),
     Gate(CLAIMS, GENERIC_WORKLOAD, beta="1.37"),
     Gate(JOBS, GENERIC_WORKLOAD),

@@ -366,6 +366,108 @@ def test_gates_that_went_are_unknown() -> None:
         feature_gates("PodGroupPreemptionPolicy=true")
 
 
+# Groups of groups.
+
+REFERENCE = {"workloadName": "w", "templateName": "t"}
+TREE = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": REFERENCE}
+
+
+def parent(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {**TREE, **spec}}
+
+
+@pytest.fixture(scope="module")
+def trees() -> Iterator[str]:
+    gates = "CompositePodGroup=true,TopologyAwareWorkloadScheduling=true"
+    with served(cluster_of("1.38", gates)) as cluster:
+        yield cluster.url
+
+
+def test_groups_of_groups_are_off_unless_their_gate_and_their_version_are_on(
+    newest: str, trees: str
+) -> None:
+    path = place("v1beta1", "compositepodgroups")
+    assert ask(newest, "GET", path)[0] == 404
+    status, made = ask(trees, "POST", path, parent("root"))
+    assert (status, made["metadata"]["generation"], made["spec"]["priority"]) == (201, 1, 0)
+    assert made["metadata"]["finalizers"] == ["scheduling.k8s.io/compositepodgroup-protection"]
+    child = group("child", parentCompositePodGroupName="root", workloadRef=REFERENCE)
+    assert ask(trees, "POST", place("v1"), child)[0] == 201
+    assert ask(newest, "POST", place("v1"), child)[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        pytest.param({}, "", id="whole"),
+        pytest.param({"parentCompositePodGroupName": "above"}, "", id="within another"),
+        pytest.param({"workloadRef": None}, "spec.workloadRef: Required", id="without a workload"),
+        pytest.param(
+            {"schedulingPolicy": {"gang": {"minGroupCount": 0}}}, "minGroupCount", id="of none"
+        ),
+        pytest.param({"schedulingPolicy": {}}, "spec.schedulingPolicy", id="without a policy"),
+        pytest.param(
+            {"schedulingPolicy": {"basic": {}, "gang": {"minGroupCount": 1}}},
+            "spec.schedulingPolicy",
+            id="with two",
+        ),
+        pytest.param({"disruptionMode": {"all": {}, "single": {}}}, "disruptionMode", id="modes"),
+        pytest.param({"preemptionPolicy": "Never"}, "preemptionPolicy", id="another gate's"),
+    ],
+)
+def test_a_group_of_groups_is_judged(trees: str, spec: dict[str, Any], error: str) -> None:
+    path = f"{place('v1beta1', 'compositepodgroups')}?dryRun=All"
+    status, answer = ask(trees, "POST", path, parent("judged", **spec))
+    assert status == (422 if error else 201), answer
+    assert error in answer.get("message", "")
+
+
+@pytest.mark.parametrize(
+    ("after", "error"),
+    [
+        pytest.param({"schedulingPolicy": {"gang": {"minGroupCount": 1}}}, "", id="minGroupCount"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, "cannot be cleared", id="the policy"),
+        pytest.param({"parentCompositePodGroupName": "p"}, "immutable", id="the parent"),
+        pytest.param({"disruptionMode": {"all": {}}}, "immutable", id="the mode"),
+    ],
+)
+def test_of_a_group_of_groups_only_min_group_count_changes(
+    trees: str, after: dict[str, Any], error: str, request: pytest.FixtureRequest
+) -> None:
+    name = f"c-{request.node.callspec.id.replace(' ', '-').lower()}"
+    assert ask(trees, "POST", place("v1beta1", "compositepodgroups"), parent(name))[0] == 201
+    path = place("v1beta1", "compositepodgroups", name)
+    status, answer = ask(trees, "PUT", path, parent(name, **after))
+    assert status == (422 if error else 200), answer
+    assert error in answer.get("message", "")
+    if not error:
+        assert answer["metadata"]["generation"] == 2
+        now = "2026-01-01T00:00:00Z"
+        said = {"type": "CompositePodGroupInitiallyScheduled", "status": "True"}
+        condition = {**said, "reason": "Scheduled", "message": "", "lastTransitionTime": now}
+        patch = {"status": {"conditions": [condition]}}
+        media = "application/merge-patch+json"
+        status, answer = ask(trees, "PATCH", f"{path}/status", patch, media)
+        assert (status, answer["status"]["conditions"]) == (200, [condition])
+
+
+def test_templates_of_trees_are_refused_with_and_without_their_gate(new: str, trees: str) -> None:
+    templates = {"podGroupTemplates": [{"name": "t", **GANG}], "compositePodGroupTemplates": [{}]}
+    body = {"metadata": {"name": "tree"}, "spec": templates}
+    for url in (new, trees):
+        status, answer = ask(url, "POST", place("v1beta1", "workloads"), body)
+        assert status == 422
+        assert "spec.compositePodGroupTemplates: Forbidden" in answer["message"]
+
+
+def test_a_child_of_a_tree_names_its_workload(trees: str) -> None:
+    status, answer = ask(
+        trees, "POST", place("v1"), group("orphan", parentCompositePodGroupName="root")
+    )
+    assert status == 422
+    assert "spec.workloadRef: Required value" in answer["message"]
+
+
 # Devices.
 
 CLASS = {"metadata": {"name": "c"}, "spec": {}}
