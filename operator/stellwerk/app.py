@@ -417,8 +417,8 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
         logger.warning("the API server has no version of Kubernetes: %s", git_version)
     for problem in gates.problems(version.release):
         logger.error("--feature-gates, with Kubernetes %s: %s", version.release, problem)
-    for name in gates.left_out(version.release):
-        logger.warning("feature gate %s has no effect: Stellwerk leaves it out", name)
+    for message in gates.without_effect(version.release):
+        logger.warning("%s", message)
     return Compatibility.with_server(version, gates)
 
 

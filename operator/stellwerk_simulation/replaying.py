@@ -312,7 +312,9 @@ class Replay:
             state = decision.search.found.state
             self._assumed[entry.uid] = _Assumption(profile.framework, state, bound)
             explanations.records.keep(decision, entry.attempts, now.monotonic())
-        elif effects.evict is not None:
+            return
+        explanations.records.keep_refusals(decision, now.monotonic())
+        if effects.evict is not None:
             explanations.evictions.keep(decision, rfc3339(now.now()), now.monotonic())
 
     def _taken_up(self, uid: str) -> tuple[QueuedPod | None, ServedProfile | None]:

@@ -64,6 +64,16 @@ def test_a_decision(release: str, given: JsonObject, expected: Mapping[str, Any]
     assert differences(expected, result) == []
 
 
+@pytest.mark.parametrize("name", ["taint", "constraint"])
+def test_a_repair_of_1_36_3_answers_as_1_37(name: str) -> None:
+    """#140431: the recorded fault is of 1.36.2, and `"1.36"` means a later patch release."""
+    [case] = [each for each in cases("decide") if each["id"] == f"dra-counter-rollback-{name}"]
+    for release in ("1.36.3", "1.36"):
+        rules = Compatibility.with_release(release_named(release))
+        result = decide({"id": "case", **case["given"]}, rules)
+        assert differences(case["expect"], result) == []
+
+
 @pytest.mark.parametrize(("release", "given", "expected"), named(*both_releases("podRequests")))
 def test_requests_of_a_pod(release: str, given: JsonObject, expected: Mapping[str, Any]) -> None:
     compatibility = as_recorded(release)

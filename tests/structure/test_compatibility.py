@@ -31,6 +31,8 @@ EFFECTS = {
     Effect.SETTING: "what is served, and the profile, decide",
     Effect.NONE: "none",
     Effect.LEFT_OUT: "left out",
+    Effect.KEPT_ON: "always on",
+    Effect.BY_FIELDS: "always on, where there are its fields",
 }
 
 
@@ -163,6 +165,18 @@ def test_a_gate_that_is_left_out_is_a_named_difference() -> None:
     left_out = {gate.name for gate in GATES.values() if gate.effect is Effect.LEFT_OUT}
     (row,) = (line for line in page.splitlines() if line.startswith("| alpha gates that are off"))
     assert {name for name in GATES if f"`{name}`" in row} == left_out
+
+
+@pytest.mark.parametrize("effect", [Effect.KEPT_ON, Effect.BY_FIELDS], ids=lambda each: each.name)
+def test_a_gate_that_is_always_on_is_a_named_difference(effect: Effect) -> None:
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    begins = {
+        Effect.KEPT_ON: "| gates that can be turned off",
+        Effect.BY_FIELDS: "| gates whose fields the API server drops",
+    }
+    (row,) = (line for line in page.splitlines() if line.startswith(begins[effect]))
+    kept_on = {gate.name for gate in GATES.values() if gate.effect is effect}
+    assert {name for name in GATES if f"`{name}`" in row} == kept_on
 
 
 def test_a_gate_of_no_effect_that_is_alpha_is_named() -> None:

@@ -12,7 +12,7 @@ releases repair faults, too: a minor release that is named means its newest patc
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum, auto
 from types import MappingProxyType
 from typing import Final, Self, TypeAlias
@@ -200,6 +200,10 @@ class Effect(Enum):
     """No decision depends on it; or it is always on here."""
     LEFT_OUT = auto()
     """Not built: on, it has no effect (docs/differences.md)."""
+    KEPT_ON = auto()
+    """Always on here: off, it has no effect (docs/differences.md)."""
+    BY_FIELDS = auto()
+    """Always on here. The API server drops the fields that it is about where it is off there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +252,38 @@ _WORKLOAD: Final = "GenericWorkload"
 _TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 _DEVICES: Final = "DynamicResourceAllocation"
 
+_KEPT_ON: Final[Mapping[str, Effect]] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "SchedulerQueueingHints",
+            "SchedulerPopFromBackoffQ",
+            "NominatedNodeNameForExpectation",
+            "DRASchedulerFilterTimeout",
+            "InPlacePodVerticalScalingInitContainers",
+            "InPlacePodLevelResourcesVerticalScaling",
+        ),
+        Effect.KEPT_ON,
+    )
+    | dict.fromkeys(
+        (
+            "NodeDeclaredFeatures",
+            "MatchLabelKeysInPodTopologySpread",
+            "MatchLabelKeysInPodTopologySpreadSelectorMerge",
+            "PodLevelResources",
+            "DRADeviceTaints",
+            "DRAPrioritizedList",
+            "DRAConsumableCapacity",
+            "DRADeviceBindingConditions",
+            "DRAPartitionableDevices",
+        ),
+        Effect.BY_FIELDS,
+    )
+)
+"""The gates that are always on here, and why."""
+
 GATES: Final[Mapping[str, Gate]] = MappingProxyType(
     {
-        gate.name: gate
+        gate.name: replace(gate, effect=_KEPT_ON.get(gate.name, gate.effect))
         for gate in (
             # Decisions on pods.
             Gate("StorageCapacityScoring", (_alpha(33), _beta(37)), Effect.RULE),
@@ -278,7 +311,7 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
                 Effect.RULE,
             ),
             Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False), _ga(38))),
-            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37))),
+            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37)), Effect.RULE),
             Gate("DRAPrioritizedList", (_alpha(33), _beta(34), _ga(36, locked=False), _ga(37))),
             Gate("DRAResourceClaimDeviceStatus", (_beta(33), _ga(37))),
             Gate("DRAConsumableCapacity", (_alpha(34), _beta(36), _ga(38, locked=False))),
@@ -442,11 +475,16 @@ class FeatureGates:
                     f"[{' '.join(off)}]"
                 )
 
-    def left_out(self, release: Release) -> Iterator[str]:
-        """The gates that are on and have no effect here, though they have one upstream."""
+    def without_effect(self, release: Release) -> Iterator[str]:
+        """What the user has set of gates that has no effect here, though it has one upstream."""
         for name in sorted(self.enabled(release)):
             if GATES[name].effect is Effect.LEFT_OUT:
-                yield name
+                yield f"feature gate {name} has no effect: Stellwerk leaves it out"
+        for name, wanted in sorted(self._wanted(release).items()):
+            step = GATES[name].at(release)
+            is_kept_on = GATES[name].effect in {Effect.KEPT_ON, Effect.BY_FIELDS}
+            if is_kept_on and not wanted and step is not None and step.on:
+                yield f"feature gate {name}=false has no effect: Stellwerk keeps it on"
 
 
 def _text(value: bool) -> str:  # noqa: FBT001 - a value to be written
@@ -492,6 +530,7 @@ class ReleaseRule(StrEnum):
     NOMINATED_PLACEMENT_FIRST = "A group tries the placement of its nominated nodes first"
     POD_HAS_ONE_GROUP = 'Members of a group that is missing wait for "pod\'s pod group"'
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
+    BACK_EXTENDED_RESOURCES = "DeviceClasses back extended resources"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
     )
@@ -587,6 +626,7 @@ ROWS: Final = (
     ),
     Row(ReleaseRule.POD_HAS_ONE_GROUP, Sort.BEHAVIOUR, Release.V1_38, source="preEnqueue"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
+    Row(ReleaseRule.BACK_EXTENDED_RESOURCES, Sort.BEHAVIOUR, gate="DRAExtendedResource"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),
     Row(ReleaseRule.READ_LIST_ATTRIBUTES, Sort.MEND, source="#139395"),

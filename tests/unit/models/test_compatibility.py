@@ -10,6 +10,7 @@ from stellwerk.models.compatibility import (
     RECORDED,
     ROWS,
     Compatibility,
+    Effect,
     FeatureGates,
     PatchRelease,
     Release,
@@ -295,8 +296,48 @@ def test_gates_are_written_as_they_are_read() -> None:
 
 def test_a_gate_without_effect_is_named_where_it_is_on() -> None:
     gates = FeatureGates.parse("DRADerivedAttributes=true")
-    assert list(gates.left_out(NEW)) == ["DRADerivedAttributes"]
-    assert list(FeatureGates().left_out(NEW)) == []
+    assert list(gates.without_effect(NEW)) == [
+        "feature gate DRADerivedAttributes has no effect: Stellwerk leaves it out"
+    ]
+    for release in Release:
+        assert list(FeatureGates().without_effect(release)) == []
+
+
+def test_a_gate_that_is_kept_on_is_named_where_the_user_turns_it_off() -> None:
+    gates = FeatureGates.parse("SchedulerPopFromBackoffQ=false,DRAExtendedResource=false")
+    assert list(gates.without_effect(OLD)) == [
+        "feature gate SchedulerPopFromBackoffQ=false has no effect: Stellwerk keeps it on"
+    ]
+    of_all = list(FeatureGates.parse("AllBeta=false").without_effect(OLD))
+    assert "feature gate PodLevelResources=false has no effect: Stellwerk keeps it on" in of_all
+    assert not any("DRAExtendedResource" in message for message in of_all)
+
+
+def test_every_gate_that_can_be_turned_off_has_its_effect_or_a_warning() -> None:
+    """No decision depends on the others: they are of speed alone, or of other components."""
+    silent = {
+        gate.name
+        for gate in GATES.values()
+        if gate.effect is Effect.NONE
+        and any((step := gate.at(release)) and step.on and not step.locked for release in Release)
+    }
+    assert silent <= OF_SPEED | OF_OTHERS
+
+
+OF_SPEED = {"OpportunisticBatching", "SchedulerAsyncPreemption", "SchedulerPreQueueingHints"}
+OF_OTHERS = {
+    "PodLevelResourcesFixDefaulting",
+    "PodLevelResourcesFixKubeletQOSClass",
+    "DRAResourceClaimDeviceStatus",
+    "ClearingNominatedNodeNameAfterBinding",
+    "PodTopologyLabelsAdmission",
+    "EtcdRangeStream",
+    "WatchListCompression",
+    "ConcurrentWatchObjectDecode",
+    "KubeletTracing",
+    "SeparateTaintEvictionController",
+}
+"""Of the API server, its storage, the kubelet, and controllers."""
 
 
 def test_every_rule_has_one_row_and_every_gate_is_one() -> None:

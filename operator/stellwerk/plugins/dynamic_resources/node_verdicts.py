@@ -299,7 +299,7 @@ class NodeAllocator:
         self.in_flight = InFlightAllocations(objects)
         self.resource_pools = ResourcePools(objects, snapshot, rules)
         self.allocated = Allocated(objects)
-        self.classes = DeviceClasses(objects)
+        self.classes = DeviceClasses(objects, rules)
         self._known: OrderedDict[RequestKey, AllocationVerdicts] = OrderedDict()
         self._known_bytes = 0
         self._classes_version = 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.cases.decide import decide
-from stellwerk.models.compatibility import Compatibility, Release, release_named
+from stellwerk.models.compatibility import Compatibility, FeatureGates, Release, release_named
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
@@ -513,6 +513,45 @@ def test_an_allocation_names_a_capacity_as_the_device_publishes_it(name: str, as
     assert given["consumedCapacity"] == {name: "8Gi"}
 
 
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        pytest.param(as_release("1.34"), "Insufficient", id="off by default in 1.34"),
+        pytest.param(as_release("1.35"), "Insufficient", id="off by default in 1.35"),
+        pytest.param(Compatibility.with_server(Release.V1_35), "Insufficient", id="auto on 1.35"),
+        pytest.param(as_release("1.36.2"), "", id="on by default in 1.36"),
+        pytest.param(
+            Compatibility.with_release(
+                Release.V1_35, FeatureGates.parse("DRAExtendedResource=true")
+            ),
+            "",
+            id="turned on",
+        ),
+        pytest.param(
+            Compatibility.with_server(
+                Release.V1_36, FeatureGates.parse("DRAExtendedResource=false")
+            ),
+            "Insufficient",
+            id="turned off",
+        ),
+    ],
+)
+@pytest.mark.parametrize("resource", ["deviceclass.resource.kubernetes.io/any", "example.com/gpu"])
+def test_classes_back_extended_resources_where_the_gate_is_on(
+    rules: Compatibility, why: str, resource: str
+) -> None:
+    asks = {"resources": {"requests": {resource: "1"}, "limits": {resource: "1"}}}
+    case = {
+        "nodes": [host("n0")],
+        "pod": make_pod("new", containers=[{"name": "c", **asks}]),
+        "deviceclasses": [
+            {"metadata": {"name": "any"}, "spec": {"extendedResourceName": "example.com/gpu"}}
+        ],
+        "resourceslices": [device_slice({"name": "dev"})],
+    }
+    assert verdicts(case, rules) == {"n0": f"{why} {resource}" if why else ""}
+
+
 @pytest.mark.parametrize("release", ["1.36.2", "1.37.0", "1.38"])
 def test_a_count_beyond_all_devices_falls_through_to_the_next_alternative(release: str) -> None:
     alternatives = [
@@ -522,3 +561,10 @@ def test_a_count_beyond_all_devices_falls_through_to_the_next_alternative(releas
     asks = {"name": "r0", "firstAvailable": alternatives}
     case = claiming(device_slice({"name": "dev"}), asks=asks)
     assert verdicts(case, as_release(release)) == {"n0": ""}
+
+
+def test_too_few_devices_are_no_error_whatever_the_time() -> None:
+    devices = [{"name": f"dev-{number}"} for number in range(20)]
+    profile = {"pluginConfig": [{"name": "DynamicResources", "args": {"filterTimeout": "10ms"}}]}
+    case = claiming(device_slice(*devices), asks=request(count=21), profile=profile)
+    assert verdicts(case, as_release("1.37")) == {"n0": NOT_ALLOCATED}
