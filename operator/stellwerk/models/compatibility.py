@@ -749,7 +749,7 @@ def older_meanings(patches: Patches) -> list[str]:
 def _patch_release(version: PatchRelease | Release, patches: Patches) -> PatchRelease:
     if isinstance(version, PatchRelease):
         return version
-    return PatchRelease(version, patches[version])
+    return PatchRelease(version, patches.get(version, NEWEST_PATCHES[version]))
 
 
 def _rules(version: PatchRelease, gates: FeatureGates) -> Iterable[ReleaseRule]:

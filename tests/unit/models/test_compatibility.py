@@ -173,6 +173,9 @@ def test_minor_releases_and_mends_mean_what_they_meant_to_the_recorder() -> None
     auto = Compatibility.with_server(RECORDED, patches=then)
     assert auto.of("1.36") == Compatibility.with_release(RECORDED, patches=then)
     assert auto.of("1.36.3").rules > auto.of("1.36").rules
+    unknown_then = max(Release)
+    assert auto.of(str(unknown_then)).version == release_named(str(unknown_then))
+    assert Compatibility.with_server(unknown_then, patches=then).release is unknown_then
     in_1_37_0 = Compatibility.with_release(PatchRelease(NEW, 0)).rules
     assert auto.rules & MENDS == in_1_37_0 & MENDS
 
