@@ -22,12 +22,7 @@ from stellwerk.world.gangs.group_decision import (
     try_with_reservation_once_more,
 )
 from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
-from stellwerk.world.gangs.queue_order import (
-    after_attempt,
-    requeue_for_next_cycle,
-    requeue_inadmissible,
-    requeue_untried,
-)
+from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible, requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -66,8 +61,7 @@ class InstantGroups:
             return
         match why_untried(world, taken):
             case None:
-                request = taken.request(world)
-                self._carry_out(taken, finished(answered(decide_group(world, profile, request))))
+                self._attempt(taken)
                 after_attempt(world, members)
             case Untried.PROFILES_DIFFER, message:
                 for each in taken.queued.values():
@@ -77,6 +71,10 @@ class InstantGroups:
                     requeue_untried(world, each)
             case Untried.INADMISSIBLE, _:
                 requeue_inadmissible(world, members, taken.queued.values())
+
+    def _attempt(self, taken: TakenGroup) -> None:
+        deciding = decide_group(self._world, taken.profile, taken.request(self._world))
+        self._carry_out(taken, finished(answered(deciding)))
 
     def _carry_out(self, taken: TakenGroup, decision: GroupDecision) -> None:
         """Bind the members that have a node, and requeue the others with their nominations."""
@@ -111,8 +109,11 @@ class InstantGroups:
                 self._requeue(taken.queued[each.pod.uid], each.failure)
         request = decision.request
         self._cluster.bind_together(bindings, request.needed if request.group.is_gang else 1)
-        requeue_for_next_cycle(self._world, again)
         self._try_remaining(taken, remaining)
+        if again:
+            left = {each.pod.uid: each for each in again}
+            following = TakenGroup(taken.members, taken.profile, left)
+            self._attempt(following)
 
     def _binding(self, taken: TakenGroup, result: MemberResult) -> Binding:
         assert result.assumed is not None  # noqa: S101 the caller looks

@@ -47,7 +47,7 @@ from stellwerk.world.gangs.group_decision import (
 )
 from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
 from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import requeue_for_next_cycle, requeue_untried
+from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -95,8 +95,8 @@ class SubmitGroupResult:
     async def bind_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         """Start the bindings of the members that have a node, and requeue the others.
 
-        Those that are to be tried by themselves are left to the caller; those that the next cycle
-        of the group is to try go back to activeQ.
+        Those that are to be tried once more, by themselves or with their group, are left to the
+        caller.
         """
         results = decision.attempt.results
         taken.remaining = RemainingMembers(decision, taken.profile.compatibility)
@@ -127,7 +127,6 @@ class SubmitGroupResult:
                 permit=permit,
             )
             self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
-        requeue_for_next_cycle(self.world, again)
         self.conditions.scheduled(taken.members.key)
 
     async def requeue_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:

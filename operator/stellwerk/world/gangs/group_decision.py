@@ -357,8 +357,8 @@ def member_failures(decision: GroupDecision) -> dict[str, Failure]:
 class RemainingMembers:
     """The members that are left when enough others have nodes.
 
-    Decided as 1.38, they go back and are tried again as a group, which preempts for them if none of
-    them can be placed. Before, each is tried once more by itself: as a pod of its own it may
+    Decided as 1.38, they are tried again as a group, which preempts for them if none of them can be
+    placed. Before, each is tried once more by itself: as a pod of its own it may
     preempt, as a member it may not. Nothing would come of that where the group has constraints; a
     group that is evicted whole evicts none for a part of it.
     """
@@ -367,7 +367,7 @@ class RemainingMembers:
         group, results = decision.request.group, decision.attempt.results
         goes_back = ReleaseRule.REMAINDER_STAYS_A_GROUP in compatibility
         self.again = [each for each in results if decision.placed and goes_back and _is_left(each)]
-        """Those that go back to activeQ at once, for the next cycle of the group."""
+        """Those for which the group is tried again at once."""
         is_tried = (
             decision.placed
             and not goes_back
