@@ -61,8 +61,7 @@ class InstantGroups:
             return
         match why_untried(world, taken):
             case None:
-                request = taken.request(world)
-                self._carry_out(taken, finished(answered(decide_group(world, profile, request))))
+                self._attempt(taken)
                 after_attempt(world, members)
             case Untried.PROFILES_DIFFER, message:
                 for each in taken.queued.values():
@@ -72,6 +71,10 @@ class InstantGroups:
                     requeue_untried(world, each)
             case Untried.INADMISSIBLE, _:
                 requeue_inadmissible(world, members, taken.queued.values())
+
+    def _attempt(self, taken: TakenGroup) -> None:
+        deciding = decide_group(self._world, taken.profile, taken.request(self._world))
+        self._carry_out(taken, finished(answered(deciding)))
 
     def _carry_out(self, taken: TakenGroup, decision: GroupDecision) -> None:
         """Bind the members that have a node, and requeue the others with their nominations."""
@@ -94,18 +97,23 @@ class InstantGroups:
             self._cluster.evict_for_group(pods, victims)
 
     def _bind(self, taken: TakenGroup, decision: GroupDecision) -> None:
-        remaining = RemainingMembers(decision)
+        remaining = RemainingMembers(decision, taken.profile.compatibility)
+        again = [taken.queued[each.pod.uid] for each in remaining.again]
         taken.members.was_placed, taken.members.room_refused = True, ""
         bindings = []
         for each in decision.attempt.results:
             if each.assumed is not None:
                 self._before_binding(each.pod.uid)
                 bindings.append(self._binding(taken, each))
-            elif each.pod.uid not in remaining.uids:
+            elif each.pod.uid not in remaining.uids and taken.queued[each.pod.uid] not in again:
                 self._requeue(taken.queued[each.pod.uid], each.failure)
         request = decision.request
         self._cluster.bind_together(bindings, request.needed if request.group.is_gang else 1)
         self._try_remaining(taken, remaining)
+        if again:
+            left = {each.pod.uid: each for each in again}
+            following = TakenGroup(taken.members, taken.profile, left)
+            self._attempt(following)
 
     def _binding(self, taken: TakenGroup, result: MemberResult) -> Binding:
         assert result.assumed is not None  # noqa: S101 the caller looks

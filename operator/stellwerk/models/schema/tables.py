@@ -41,7 +41,7 @@ TABLES: Final = (
     "flowcontrol",
 )
 """In the order in which discovery lists the groups."""
-_OWN_WORDS: Final = ("since", "until", "off")
+_OWN_WORDS: Final = ("since", "until", "off", "off_since")
 """Words that a version does not share with the one that its objects are stored in."""
 _BLOCK: Final = re.compile(r"^([^#\s]\S*)(.*)\n((?: .*\n)*)", re.MULTILINE)
 

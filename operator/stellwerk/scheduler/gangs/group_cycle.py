@@ -94,6 +94,7 @@ class GroupCycle:
                 await self.submit.requeue_throttled(taken)
             case None:
                 await self._attempt(taken)
+                await self._try_again(taken)
                 after_attempt(world, members)
             case Untried.PROFILES_DIFFER, message:
                 await self.submit.fail_members(taken, Failure.error(message))
@@ -147,6 +148,26 @@ class GroupCycle:
         if beside is not None:
             for _ in beside.look(request, _decided(taken, decision)):
                 await taken.slices.pass_on()
+
+    async def _try_again(self, taken: GroupInCycle) -> None:
+        """Try the group for the members that it left when it was placed, until none is placed.
+
+        kube-scheduler puts them back into activeQ; here no other pod comes between. It ends: each
+        attempt places a member, or the group is not placed and rests.
+        """
+        while taken.remaining is not None and taken.remaining.again:
+            left = {each.pod.uid: taken.queued[each.pod.uid] for each in taken.remaining.again}
+            failures = {each.pod.uid: each.failure for each in taken.remaining.again}
+            for uid, queued in list(left.items()):
+                if self.world.queue.entries.get(uid) is not queued or queued.newest.terminating:
+                    self.submit.requeue_failed(taken, left.pop(uid), failures[uid])
+            if not left:
+                return
+            now = self.world.clock.monotonic()
+            taken = GroupInCycle(
+                taken.members, taken.profile, left, started_seconds=now, slices=taken.slices
+            )
+            await self._attempt(taken)
 
     def _beside(self, taken: GroupInCycle) -> BesideGroup | None:
         """The shadows that look at the decision, and the World before it."""
