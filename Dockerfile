@@ -1,26 +1,27 @@
-# One base for both stages, by its full version. `make digests` writes its digest beside it.
+# The base that the image is built in, by its full version. `make digests` writes its digest beside it.
 ARG BASE=python:3.12.12-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /src
-# The virtual environment is the image's content; it holds no pip, the base's own fills it.
-RUN python -m venv --without-pip /opt/stellwerk
-COPY requirements.lock ./
-RUN python -m pip --python /opt/stellwerk install --no-cache-dir --require-hashes --only-binary :all: \
-    --requirement requirements.lock
-COPY requirements-dev.lock ./
-RUN python -m pip install --no-cache-dir --require-hashes --only-binary :all: --requirement requirements-dev.lock
+# Two virtual environments without a pip of their own; the base's fills them. The first is the image's content,
+# with a copy of the interpreter in place of a link; the second builds the package.
+RUN python -m venv --without-pip --copies /opt/stellwerk && python -m venv --without-pip /opt/build
+COPY requirements.lock requirements-build.lock ./
+RUN python -m pip --python /opt/stellwerk install --no-cache-dir --no-compile --require-hashes --only-binary :all: \
+        --requirement requirements.lock \
+    && python -m pip --python /opt/build install --no-cache-dir --require-hashes --only-binary :all: \
+        --requirement requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
-RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
-    && python -m pip --python /opt/stellwerk install --no-cache-dir --no-deps --no-index /wheels/*.whl \
-    && python -m compileall -q /opt/stellwerk
+RUN /opt/build/bin/python -m hatchling build --target wheel --directory /wheels \
+    && python -m pip --python /opt/stellwerk install --no-cache-dir --no-compile --no-deps --no-index /wheels/*.whl
+COPY image image
+RUN /opt/stellwerk/bin/python image/collect.py /image
 
-FROM ${BASE}
-# What installs packages is not needed to run, and would be of use to an intruder.
-RUN python -m pip uninstall --yes --root-user-action ignore pip
-COPY --from=build /opt/stellwerk /opt/stellwerk
-ENV PATH=/opt/stellwerk/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Nothing but what that script collects: no shell, no package manager, no other program.
+FROM scratch
+COPY --from=build /image /
+ENV PATH=/opt/stellwerk/bin:/usr/local/bin PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="Stellwerk" \
       org.opencontainers.image.description="A Kubernetes scheduler that decides as kube-scheduler does, and explains why" \

@@ -168,6 +168,7 @@ lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements-dev.lock --output-file requirements-build.lock requirements-build.in
 	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
 
 SUPPLY := build/supply
@@ -256,7 +257,12 @@ image: ## the image for amd64 and arm64, as an OCI archive with its own SBOM and
 		echo "the base of the image has no digest: make digests writes it, UNPINNED=1 builds without" >&2; exit 2; }
 	@docker buildx build --platform linux/amd64,linux/arm64 --sbom true --provenance mode=max \
 		--output type=oci,dest=build/stellwerk-image.tar .
-	@docker buildx build --load --tag stellwerk:smoke . && docker run --rm stellwerk:smoke version
+	@docker buildx build --load --tag stellwerk:smoke . && docker run --rm stellwerk:smoke version --client
+
+# Root on Debian with debootstrap, buildah and runc; .ci/run installs them. Tests without them are skipped, with the reason.
+.PHONY: image-test
+image-test: $(READY) ## build the image of a Debian base, look into it, and run it as the Deployment does (about five minutes)
+	@$(BIN)/pytest --quiet -rs --durations=5 -m image tests/image
 
 .PHONY: provenance
 provenance: ## who made the files in dist/, and of what: a statement that the workflow signs

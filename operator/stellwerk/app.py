@@ -538,7 +538,11 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             metrics=metrics,
             jitter=random.random,
             on_signal=ending.on_signal,
-            options=OperatorOptions(fast_lane=options.fast_lane, own_kinds=operator.inputs),
+            options=OperatorOptions(
+                fast_lane=options.fast_lane,
+                own_kinds=operator.inputs,
+                identity=leadership.identity,
+            ),
             redelivery=operator.redelivery,
         )
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)

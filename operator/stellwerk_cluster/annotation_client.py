@@ -1,6 +1,6 @@
 """The client behind `stellwerk cluster fail` and its like: it patches one annotation.
 
-`node_flags` imports it late: what it needs of TLS and HTTP would slow the start of every command.
+These commands import it late: what it needs of TLS and HTTP would slow the start of every command.
 Invariant: the kubeconfig that the running cluster wrote is all that is known of it.
 """
 

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
-from stellwerk.models.yaml_file import read_objects
+from stellwerk.models.yaml_file import read_objects, read_one_yaml
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import (
     NODE_RESTRICTION,
@@ -46,7 +46,10 @@ from stellwerk_cluster.apimachinery.releases import (
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import read_fault_table
+from stellwerk_cluster.hollow.device_descriptions import read_description
+from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_cluster.hollow.lifecycle import parse_stages
 from stellwerk_cluster.kubeconfig import CONTEXT, KubeconfigFile
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.field_manager import as_applied
@@ -186,6 +189,23 @@ def api_features(
         return ApiFeatures(admitting, on, release, runtime_config(runtime, versions))
     except ValueError as error:
         raise ConfigurationError(f"--runtime-config: {error}") from error
+
+
+def kubelet_options(
+    stages: Path | None, configuration: Path | None, devices: Iterable[str] = ()
+) -> KubeletOptions:
+    """The content of the files of `--stages`, `--kubelet-config` and `--devices`.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or says what it may not.
+    """
+    return KubeletOptions(
+        stages=() if stages is None else tuple(parse_stages(read_one_yaml(stages), str(stages))),
+        configuration=None
+        if configuration is None
+        else parse_configuration(read_one_yaml(configuration), str(configuration)),
+        devices=tuple(map(read_description, devices)),
+    )
 
 
 async def serve_cluster(

@@ -5,9 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 import yaml
-import zstandard
 
 from stellwerk.cli import main
+from stellwerk.journal.zstandard import framing
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
@@ -18,7 +18,7 @@ HEAD = ["H", {"format": 2, "startedAt": "2026-01-01T00:00:00Z"}]
 def written(directory: Path, *lines: object) -> str:
     file = directory / "journal"
     text = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    file.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
+    file.write_bytes(framing()(text))
     return str(file)
 
 

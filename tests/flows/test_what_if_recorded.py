@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-import zstandard
 
 from stellwerk.cli import main
 from stellwerk.journal.entries import (
@@ -18,6 +17,7 @@ from stellwerk.journal.entries import (
     encode,
 )
 from stellwerk.journal.reader import open_journal
+from stellwerk.journal.zstandard import framing
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
 
@@ -98,7 +98,7 @@ def from_outside(file: Path) -> Path:
     """The same recording without what was decided, as `stellwerk record` makes one."""
     kept = (Head, WatchEvent, SnapshotWritten, InitialState)
     lines = [encode(each) for each in open_journal(EMBEDDED) if isinstance(each, kept)]
-    file.write_bytes(zstandard.compress(b"".join(lines)))
+    file.write_bytes(framing()(b"".join(lines)))
     return file
 
 

@@ -152,7 +152,12 @@ def test_the_pod_runs_stellwerk_without_privileges() -> None:
     (container,) = pod["containers"]
     assert container["args"][0] == "run"
     assert pod["serviceAccountName"] == "stellwerk"
-    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

@@ -24,7 +24,6 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 import yaml
-import zstandard
 from aiohttp import web
 from typing_extensions import override
 
@@ -35,6 +34,7 @@ from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.journal.decoding import JournalError, decode
 from stellwerk.journal.reader import Journal
+from stellwerk.journal.zstandard import ZstdDecompressor
 from stellwerk.listening import json_within
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.yaml_file import read_objects
@@ -42,9 +42,9 @@ from stellwerk.page.supposition_form import supposition
 from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk.serving.self_signed import self_signed
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.protobuf import MEDIA_TYPE, write_body
+from stellwerk_cluster.apimachinery.selectors import parse_labels
 from stellwerk_cluster.apimachinery.structural import matches, pattern_error
 from stellwerk_cluster.apiserver.listing import ContinueToken, read_token, write_token
 from stellwerk_cluster.apiserver.request_info import parse_path, path_parts
@@ -167,7 +167,7 @@ def _readers(directory: Path) -> dict[str, Target]:
         file.read_bytes() for file in (_REPOSITORY / "tests/data/recordings").glob("*.journal")
     ]
     small = min(recordings, key=len)
-    inflated = zstandard.ZstdDecompressor().decompressobj().decompress(small)
+    inflated = ZstdDecompressor().decompress(small)
     cuts = [small[:at] for at in range(len(small))]
     written = directory / "input"
 

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.schema.types import types
+from stellwerk.models.schema.types import types
 
 MARK = "marked-secret"
 KINDS = (

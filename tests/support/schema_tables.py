@@ -11,12 +11,12 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.decoder import plain_go_type
+from stellwerk.models.schema.decoder import plain_go_type
 from tests.support.go_structs import POINTER, GoField, GoProgram
 from tests.support.go_walk import GoWalk
 from tests.support.repository import ROOT
 
-FOLDER: Final = ROOT / "operator/stellwerk_cluster/schema"
+FOLDER: Final = ROOT / "operator/stellwerk/models/schema"
 _LINE: Final = re.compile(r"  (\w+) (\S+)( #[\d.]+)?(.*?)( \| .*)?")
 _GO: Final = re.compile(r" go=\S+")
 

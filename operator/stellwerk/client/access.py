@@ -13,6 +13,7 @@ import base64
 import binascii
 import logging
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -24,10 +25,11 @@ from typing_extensions import override
 from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.destinations import EVERYWHERE, Destinations, cluster_domain
+from stellwerk.models.user_files import NO_HOME, expanded
 from stellwerk.models.yaml_file import DEEPEST_OF_A_FILE, check_depth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from stellwerk.clock import Clock
     from stellwerk.models.destinations import UrlPrefix
@@ -215,8 +217,8 @@ class Kubeconfig(Source):
 
     def _files(self) -> list[Path]:
         """A path that exists may hold colons; one that does not is a list, as in $KUBECONFIG."""
-        whole = Path(self._paths).expanduser()
-        listed = [Path(path).expanduser() for path in self._paths.split(os.pathsep) if path]
+        whole = expanded(self._paths)
+        listed = [expanded(path) for path in self._paths.split(os.pathsep) if path]
         present = [whole] if whole.is_file() else [path for path in listed if path.exists()]
         if not present:
             raise ConfigurationError(
@@ -264,8 +266,9 @@ class Kubeconfig(Source):
         )
 
     async def _with_provider(self) -> Access:
-        from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 see above
-        from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415 see above
+        with _some_home():
+            from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 see above
+            from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415 see above
 
         # What the loader logs it also raises, and a start-up mistake is one line.
         logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
@@ -393,6 +396,23 @@ def _authorization(user: _Entry) -> str | None:
     if name and password:
         return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode('ascii')}"
     return None
+
+
+@contextmanager
+def _some_home() -> Iterator[None]:
+    """Give the process a home inside the block if its user has none.
+
+    kubernetes_asyncio asks for the home when it is imported, and raises without one. Only the
+    import needs it: a credential plugin, which inherits the environment, would try to write there.
+    """
+    if expanded("~") != NO_HOME:
+        yield
+        return
+    os.environ["HOME"] = str(NO_HOME)
+    try:
+        yield
+    finally:
+        del os.environ["HOME"]
 
 
 def _file(path: str | None) -> Path | None:

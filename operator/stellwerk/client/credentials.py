@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -27,6 +26,7 @@ from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.user_files import expanded
 
 if TYPE_CHECKING:
     import ssl
@@ -239,7 +239,7 @@ def context_namespace(
         ConfigurationError: a kubeconfig or context was named and cannot be used.
     """
     paths = kubeconfig or environ.get("KUBECONFIG")
-    if paths is None and context is None and not Path(_DEFAULT_KUBECONFIG).expanduser().exists():
+    if paths is None and context is None and not expanded(_DEFAULT_KUBECONFIG).exists():
         return "default"
     return Kubeconfig(paths or _DEFAULT_KUBECONFIG, context, SystemClock()).context_namespace()
 

@@ -36,6 +36,11 @@ def fence_for(options: LeaderElectionOptions, clock: Clock) -> Fence:
     return Fence(clock.monotonic, guarding=True, margin_seconds=options.margin_seconds)
 
 
+def process_identity() -> str:
+    """Return a name for this process that no other has: of its host, as kube-scheduler's."""
+    return f"{socket.gethostname()}_{uuid4()}"
+
+
 class Leadership:
     """One process's part in the election, from its first list to its end."""
 
@@ -43,6 +48,8 @@ class Leadership:
         """Stand for nothing yet; without an elector the process leads from the start."""
         self._elector = elector
         self._fence = fence
+        self.identity = process_identity()
+        """The holder in the lease, and the name of this process for kopf."""
         self.published: Callable[[], Mapping[str, str]] = dict
         """The annotations of the lease while this process holds it."""
         self.leading = asyncio.Event()
@@ -78,7 +85,7 @@ class Leadership:
                 leadership._annotations,
             ),
             options,
-            f"{socket.gethostname()}_{uuid4()}",
+            leadership.identity,
             fence=fence,
             clock=clock,
             metrics=metrics,

@@ -5,6 +5,7 @@ ArgumentTypeError of one line.
 """
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -140,6 +141,31 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "for as long as it runs (default: %(default)s)",
     )
     add_force_argument(parser)
+
+
+def add_device_flag(parser: argparse.ArgumentParser) -> None:
+    """The flag that gives hollow nodes devices."""
+    parser.add_argument(
+        "--devices",
+        metavar="NAME|FILE",
+        action="append",
+        default=[],
+        help="devices of all nodes: gpus, gpu-partitions, nics, or a file; may be given more than "
+        "once (docs/devices.md)",
+    )
+
+
+def check_embedded_cluster() -> None:
+    """Refuse to go on in an installation without the embedded cluster.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if find_spec("stellwerk_cluster") is None:
+        raise ConfigurationError(
+            "this installation has no embedded cluster, and the image has none either: run this "
+            "command on your own machine, with the package of the same version"
+        )
 
 
 def kubeconfig_file(options: argparse.Namespace) -> "KubeconfigFile":

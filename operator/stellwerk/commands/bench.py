@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from stellwerk.commands.arguments import at_least_one, seconds
+from stellwerk.commands.arguments import at_least_one, check_embedded_cluster, seconds
 from stellwerk.commands.confirmation import is_confirmed
 from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.errors import ApiError, ConfigurationError, NotFound, SchedulerError
@@ -145,6 +145,8 @@ def run(options: argparse.Namespace) -> int:
     if not named and (options.scheduler or options.clean):
         option = "--scheduler" if options.scheduler else "--clean"
         raise ConfigurationError(f"{option} needs a cluster: name one by --kubeconfig or --context")
+    if not named:
+        check_embedded_cluster()
     most = options.nodes * _PODS_PER_NODE
     if options.pods > most:
         raise ConfigurationError(

@@ -8,7 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.arguments import add_cluster_arguments, add_release_flags, kubeconfig_file
+from stellwerk.commands.arguments import (
+    add_cluster_arguments,
+    add_device_flag,
+    add_release_flags,
+    check_embedded_cluster,
+    kubeconfig_file,
+)
+from stellwerk.errors import ConfigurationError
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "serve an embedded cluster on this machine"
@@ -20,6 +27,15 @@ EXAMPLES: Final = (
     "cluster restore node-1",
     "cluster pod web-0 --exit-code 137",
 )
+_MACHINE: Final = "stellwerk.dev/machine"
+_END_NOW: Final = "stellwerk.dev/end-now"
+_STATES: Final = {"fail": "failed", "cut-off": "cut-off", "restore": None}
+_TEXTS: Final = {
+    "fail": "switch the machine of a node off: its lease runs out, its containers are lost",
+    "cut-off": "cut a node off: its lease runs out, its containers run on",
+    "restore": "let a node that failed or was cut off be heard of again",
+}
+_EXIT_CODES: Final = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,9 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="*, none, or names as in kube-controller-manager; -name leaves one out (default: *)",
     )
     _add_access(parser)
-    from stellwerk_cluster.node_flags import add_node_flags  # noqa: PLC0415
-
-    add_node_flags(parser)
+    _add_nodes(parser)
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -85,14 +99,70 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Arguments for nodes, and the commands that make nodes and pods of a running cluster fail.
+
+    These commands change annotations, which the hollow kubelets follow.
+    """
+    parser.add_argument(
+        "--stages",
+        metavar="FILE",
+        type=Path,
+        help="how pods live and end (docs/hollow-nodes.md)",
+    )
+    parser.add_argument(
+        "--kubelet-config",
+        metavar="FILE",
+        type=Path,
+        help="a KubeletConfiguration: eviction thresholds and what is reserved, of all nodes",
+    )
+    add_device_flag(parser)
+    commands = parser.add_subparsers(title="commands on a running cluster", metavar="COMMAND")
+    for name, text in _TEXTS.items():
+        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
+        command.add_argument("node", help="name of the node")
+        command.set_defaults(command=_change_machine, incident=name)
+    pod = commands.add_parser("pod", help="let the containers of a running pod end")
+    pod.add_argument("pod", help="name of the pod")
+    pod.add_argument("-n", "--namespace", default="default", help="(default: %(default)s)")
+    pod.add_argument("--exit-code", type=int, default=1, help="(default: %(default)s)")
+    pod.set_defaults(command=_end_pod)
+
+
+def _change_machine(options: argparse.Namespace) -> int:
+    check_embedded_cluster()
+    from stellwerk_cluster.annotation_client import annotate  # noqa: PLC0415  (it loads TLS)
+
+    state = _STATES[options.incident]
+    annotate(options.kubeconfig, f"/api/v1/nodes/{options.node}", _MACHINE, state)
+    print(f"node/{options.node}: {state or 'heard of again'}")
+    return 0
+
+
+def _end_pod(options: argparse.Namespace) -> int:
+    if not 0 <= options.exit_code < _EXIT_CODES:
+        raise ConfigurationError(f"--exit-code {options.exit_code}: not between 0 and 255")
+    check_embedded_cluster()
+    from stellwerk_cluster.annotation_client import annotate  # noqa: PLC0415  (it loads TLS)
+
+    path = f"/api/v1/namespaces/{options.namespace}/pods/{options.pod}"
+    annotate(options.kubeconfig, path, _END_NOW, str(options.exit_code))
+    print(f"pod/{options.pod}: its containers end with exit code {options.exit_code}")
+    return 0
+
+
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
+    check_embedded_cluster()
     collect_seldom()
     import uvloop  # noqa: PLC0415
 
     from stellwerk_cluster.access_flags import AccessFlags  # noqa: PLC0415
-    from stellwerk_cluster.command import api_features, serve_cluster  # noqa: PLC0415
-    from stellwerk_cluster.node_flags import kubelet_options  # noqa: PLC0415
+    from stellwerk_cluster.command import (  # noqa: PLC0415
+        api_features,
+        kubelet_options,
+        serve_cluster,
+    )
 
     features = api_features(
         options.enable_admission_plugins,

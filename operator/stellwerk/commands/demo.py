@@ -6,6 +6,8 @@ The command line calls it. Invariant: it logs warnings only, since its output is
 import argparse
 from typing import Final
 
+from stellwerk.commands.arguments import check_embedded_cluster
+
 HELP: Final = "run the examples of the Kubernetes documentation on an embedded cluster"
 EXAMPLES: Final = (
     "demo",
@@ -23,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the demo."""
+    check_embedded_cluster()
     from stellwerk.waiting_line import waiting_for  # noqa: PLC0415
 
     with waiting_for("loading the cluster and its scheduler"):

@@ -182,12 +182,14 @@ def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
 
 def _selector(text: str) -> LabelSelector:
     """A label selector, as kubectl takes it."""
-    from stellwerk_cluster.apimachinery.failures import StatusError  # noqa: PLC0415
-    from stellwerk_cluster.apimachinery.label_selectors import parse_labels  # noqa: PLC0415
+    from stellwerk.models.label_selectors import (  # noqa: PLC0415
+        LabelSelectorError,
+        parse_selector_text,
+    )
 
     try:
-        return parse_labels(text)
-    except StatusError as error:
+        return parse_selector_text(text)
+    except LabelSelectorError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

@@ -50,9 +50,9 @@ def check(
         ConfigurationError: one that was written is of a kind that is not used, or has an unknown
             field; `at` begins the message.
     """
-    from stellwerk_cluster.apimachinery.kinds import built_in_kinds  # noqa: PLC0415 large tables
+    from stellwerk.models.schema.tables import object_types  # noqa: PLC0415 large tables
 
-    known = {each.kind for each in built_in_kinds()}
+    known = {each.kind for each in object_types()}
     unused: Counter[str] = Counter()
     for obj in objects:
         kind, metadata = str(obj.get("kind") or ""), obj.get("metadata")
@@ -74,12 +74,12 @@ def check_fields(at: str, obj: JsonObject) -> None:
     Raises:
         ConfigurationError: there is one, or a value is of another type than its field.
     """
-    from stellwerk_cluster.apimachinery.decoder import decode  # noqa: PLC0415 large tables
-    from stellwerk_cluster.apimachinery.kinds import built_in_kinds  # noqa: PLC0415 as above
-    from stellwerk_cluster.apimachinery.mismatches import MismatchError  # noqa: PLC0415 as above
+    from stellwerk.models.schema.decoder import decode  # noqa: PLC0415 large tables
+    from stellwerk.models.schema.mismatches import MismatchError  # noqa: PLC0415 as above
+    from stellwerk.models.schema.tables import object_types  # noqa: PLC0415 as above
 
     group = str(obj.get("apiVersion") or "").rpartition("/")[0]
-    rows = [each for each in built_in_kinds() if each.kind == obj.get("kind")]
+    rows = [each for each in object_types() if each.kind == obj.get("kind")]
     rows.sort(key=lambda each: each.group != group)
     if not rows:
         if obj.get("kind") == PROFILE:

@@ -8,7 +8,9 @@ from typing import Final
 
 from stellwerk.commands.arguments import (
     add_cluster_arguments,
+    add_device_flag,
     add_release_flags,
+    check_embedded_cluster,
     kubeconfig_file,
     port_number,
 )
@@ -37,14 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the scheduler, on 127.0.0.1 (default: a free one)",
     )
     add_release_flags(parser)
-    from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
-
     add_device_flag(parser)
     parser.set_defaults(log_level="warning")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
+    check_embedded_cluster()
     collect_seldom()
     from stellwerk.waiting_line import waiting_for  # noqa: PLC0415
 

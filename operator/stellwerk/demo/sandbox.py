@@ -27,9 +27,8 @@ from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
 from stellwerk.waiting_line import waiting_for
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.command import ApiFeatures, open_cluster
+from stellwerk_cluster.command import ApiFeatures, kubelet_options, open_cluster
 from stellwerk_cluster.kubeconfig import CONTEXT, KubeconfigFile
-from stellwerk_cluster.node_flags import kubelet_options
 
 _NAMESPACE: Final = "stellwerk"
 _LEASE: Final = "stellwerk"

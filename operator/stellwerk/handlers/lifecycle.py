@@ -13,13 +13,14 @@ import signal
 import threading
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import kopf
 from typing_extensions import override
 
+from stellwerk.client.leadership import process_identity
 from stellwerk.errors import SchedulerError, in_words
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
 from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
@@ -76,6 +77,9 @@ class OperatorOptions:
     """How often everything is listed on kopf's own path."""
     own_kinds: OwnKinds | None = None
     """The kinds that plugins want watched, now and later."""
+    identity: str = field(default_factory=process_identity)
+    """The name of this process for kopf, which asks for the user's name if there is none. A user
+    who is but a number has no name."""
 
 
 class Backoffs:
@@ -225,7 +229,7 @@ async def run_operator(
     sessions, settings = Sessions(credentials), build_settings(options.watched, jitter)
 
     async def spawn(registry: kopf.OperatorRegistry, **extra: Any) -> list[asyncio.Task[Any]]:
-        tasks = await _spawn(registry, settings, **extra)
+        tasks = await _spawn(registry, settings, options.identity, **extra)
         _replace_signal_handlers(on_signal)
         return tasks
 
@@ -236,10 +240,10 @@ async def run_operator(
         lane = _fast_lane(options, registry, deliveries, availability, client, metrics, jitter)
         if lane is not None:
             stack.enter_context(lane.installed())
-            feed = lane.find_kinds(settings)
             # Not in a task of its own: the lane looks for kinds with what kopf sets here.
             tasks = await spawn(registry, insights=lane.insights)
-            watches = run_kopf(tasks)
+            # Coroutines are made when nothing can fail any more that would leave them unawaited.
+            watches, feed = run_kopf(tasks), lane.find_kinds(settings)
         else:
             resync = Resync(client, availability, period_seconds=options.resync_seconds)
             feed = resync.run(deliveries)
@@ -301,10 +305,15 @@ def _fast_lane(
 
 
 async def _spawn(
-    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, **extra: Any
+    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, identity: str, **extra: Any
 ) -> list[asyncio.Task[Any]]:
     tasks = await kopf.spawn_tasks(
-        registry=registry, settings=settings, clusterwide=True, standalone=True, **extra
+        registry=registry,
+        settings=settings,
+        identity=identity,  # type: ignore[arg-type] # a NewType that kopf keeps private
+        clusterwide=True,
+        standalone=True,
+        **extra,
     )
     return list(tasks)
 

@@ -11,8 +11,10 @@ from typing import IO, Final
 from stellwerk.journal.decoding import JournalError, decode
 from stellwerk.journal.entries import Entry, Head, InitialState
 
-_CHUNK_BYTES: Final = 1 << 10
-"""The part that is inflated at once: at its best zstd makes 32 MiB of it."""
+_CHUNK_BYTES: Final = 1 << 16
+"""Bytes of a file that are read at once."""
+_PIECE_BYTES: Final = 1 << 20
+"""Bytes of text per step of the decoder: a chunk may hold gigabytes, compressed at its best."""
 _LONGEST_LINE: Final = 16 << 20
 """Bytes; objects of the API are at most a few MiB."""
 _MOST_EXPANSION: Final = 1000
@@ -34,12 +36,14 @@ def is_journal(start: bytes) -> bool:
     """Whether a file that begins so is a journal, be it one that was cut in its first block."""
     if not start.startswith(_MAGIC):
         return False
-    import zstandard  # noqa: PLC0415 what writes or reads no journal never needs it
+    from stellwerk.journal.zstandard import (  # noqa: PLC0415 for journals alone
+        ZstdDecompressor,
+        ZstdError,
+    )
 
     try:
-        with zstandard.ZstdDecompressor().stream_reader(start) as inflating:
-            text = inflating.read(len(_HEAD))
-    except zstandard.ZstdError:
+        text = ZstdDecompressor().decompress(start, len(_HEAD))
+    except ZstdError:
         return False
     return _HEAD.startswith(text)
 
@@ -141,15 +145,19 @@ class Journal:
 
     def _inflated(self, file: IO[bytes], part: Path) -> Iterator[bytes]:
         """The text, block by block; `damage` is set where a block does not end or is not whole."""
-        import zstandard  # noqa: PLC0415 what writes or reads no journal never needs it
+        from stellwerk.journal.zstandard import (  # noqa: PLC0415 for journals alone
+            ZstdDecompressor,
+            ZstdError,
+        )
 
-        inflating = zstandard.ZstdDecompressor().decompressobj()
+        inflating = ZstdDecompressor()
         begun = False
         while chunk := file.read(_CHUNK_BYTES):
-            while chunk:
+            # The decoder keeps what is left of a chunk, and asks for more when it has none.
+            while chunk or not inflating.needs_input:
                 try:
-                    yield inflating.decompress(chunk)
-                except zstandard.ZstdError as error:
+                    yield inflating.decompress(chunk, _PIECE_BYTES)
+                except ZstdError as error:
                     if not self.entries_read:
                         raise JournalError(f"{part}: not a journal: {error}") from error
                     self.damage = f"{part}: {error}"
@@ -157,6 +165,6 @@ class Journal:
                 begun, chunk = not inflating.eof, b""
                 if inflating.eof:
                     chunk = inflating.unused_data
-                    inflating = zstandard.ZstdDecompressor().decompressobj()
+                    inflating = ZstdDecompressor()
         if begun:
             self.damage = f"{part}: ends in the middle of a block"

@@ -250,11 +250,11 @@ class _Part:
     """One file of a journal: blocks that stand for themselves, so that a cut costs the last one."""
 
     def __init__(self, file: Path, head: Head, *, force: bool = False) -> None:
-        import zstandard  # noqa: PLC0415 an operator that does not record never needs it
+        from stellwerk.journal.zstandard import framing  # noqa: PLC0415 for journals alone
 
         self.head = head
         self._file: IO[bytes] = os.fdopen(opened_anew(file, force=force), "wb", buffering=0)
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self._framed = framing(_LEVEL)
         self._lines: list[bytes] = []
         self._waiting_bytes = 0
         self.bytes_written = 0
@@ -269,7 +269,7 @@ class _Part:
 
     def flush(self) -> None:
         if self._lines:
-            block = self._compressor.compress(b"".join(self._lines))
+            block = self._framed(b"".join(self._lines))
             self._lines, self._waiting_bytes = [], 0
             self.bytes_written += len(block)
             left = memoryview(block)

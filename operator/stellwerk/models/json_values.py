@@ -8,6 +8,8 @@ is parsed, where it costs that object, and never later, where it would cost a sc
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+JsonValue: TypeAlias = Any
+"""Any JSON value: schemas check it when it comes in, not the type checker."""
 JsonObject: TypeAlias = dict[str, Any]
 """An object as the API sends it; parsers do not change it."""
 

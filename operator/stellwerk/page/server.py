@@ -8,6 +8,8 @@ refused, and never overwritten.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 import secrets
@@ -21,6 +23,7 @@ from aiohttp import web
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError, cannot_listen
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
+from stellwerk.models.user_files import expanded
 from stellwerk.page.answers import Answers
 from stellwerk.page.request_guard import KEY, RequestGuard, add_headers
 from stellwerk.page.supposition_form import MOST_BYTES
@@ -36,10 +39,16 @@ if TYPE_CHECKING:
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 _PRIVATE: Final = 0o600
+_NO_PLACE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""The errors of a folder that the user may not write to."""
+
+logger = logging.getLogger(__name__)
 
 
 def kept_key(port: int) -> str:
-    """The key of the page on a port: that of before, or a new one, which is kept.
+    """Return the key of the page on a port: that of before, or a new one, which is kept.
+
+    A user without a folder to write to, as one has in a container, gets a new key at each start.
 
     Raises:
         ConfigurationError: the file is not private, is no key, or cannot be written.
@@ -52,13 +61,20 @@ def kept_key(port: int) -> str:
         except FileExistsError:
             return _read(file)
     except OSError as error:
+        if error.errno in _NO_PLACE and not os.path.lexists(file):
+            logger.warning(
+                "the page's key is another one at the next start: it cannot be kept in %s: %s",
+                file,
+                error.strerror,
+            )
+            return secrets.token_urlsafe(24)
         raise ConfigurationError(f"the page's key cannot be kept in {file}: {error}") from error
 
 
 def _folder() -> Path:
     """The place of what programs keep for a user."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "stellwerk"
+    return (Path(state) if state.startswith("/") else expanded("~/.local/state")) / "stellwerk"
 
 
 def _written(file: Path) -> str:

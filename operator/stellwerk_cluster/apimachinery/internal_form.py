@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
-from stellwerk_cluster.schema.tables import blocks
-from stellwerk_cluster.schema.types import type_block, types
+from stellwerk.models.schema.tables import blocks
+from stellwerk.models.schema.types import type_block, types
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.schema.types import Field
+    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk.models.schema.types import Field
 
 _HOST_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 """Fields of a pod that the internal form has in the security context."""

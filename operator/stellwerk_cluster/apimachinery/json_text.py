@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonValue
 
 _ENDS_EARLY: Final = "unexpected end of JSON input"
 _TOO_DEEP: Final = "exceeded max depth"

@@ -13,14 +13,14 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.tables import tables, words_of
 from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, RuntimeConfig, exists
-from stellwerk_cluster.schema.tables import stored_block, tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.schema.tables import KindBlock, Tables
+    from stellwerk.models.schema.tables import KindBlock, Tables
 
 ALL_VERBS: Final = (
     "create",
@@ -33,8 +33,6 @@ ALL_VERBS: Final = (
     "watch",
 )
 _VERSION_NAME: Final = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
-_OWN_WORDS: Final = ("since", "until", "off")
-"""Words that a version does not share with the one that its objects are stored in."""
 METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
 
 
@@ -200,15 +198,7 @@ def kinds_of(content: Tables) -> tuple[dict[str, Subresource], tuple[ResourceKin
         for name, words in content.subresources.items()
     }
     blocks = [block for block in content.kinds if block.plural != "*"]
-    return below, tuple(_kind(block, _words(block, blocks), below) for block in blocks)
-
-
-def _words(block: KindBlock, blocks: list[KindBlock]) -> dict[str, str]:
-    """The words of a block; one that is stored in another version has those of that, too."""
-    stored = stored_block(block, blocks)
-    if stored is None:
-        return block.words
-    return {**{w: v for w, v in stored.words.items() if w not in _OWN_WORDS}, **block.words}
+    return below, tuple(_kind(block, words_of(block, blocks), below) for block in blocks)
 
 
 def _kind(block: KindBlock, words: dict[str, str], below: dict[str, Subresource]) -> ResourceKind:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stellwerk.models.schema.types import is_atomic, types
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.schema.types import is_atomic, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
-    from stellwerk_cluster.schema.types import Field
+    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk.models.schema.types import Field
 
 
 class MergeMap:

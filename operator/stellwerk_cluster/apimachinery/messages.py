@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from stellwerk_cluster.schema.types import NumberPath, types
+from stellwerk.models.schema.types import NumberPath, types
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto

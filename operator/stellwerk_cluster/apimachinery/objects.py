@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
-
-JsonValue: TypeAlias = Any
-"""Whatever JSON can hold: checked by the schemas when a request comes in, not by the type
-checker.
-"""
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""

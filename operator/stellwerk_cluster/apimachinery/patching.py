@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.mismatches import json_name
+from stellwerk.models.schema.types import Field, types
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
@@ -17,13 +19,10 @@ from stellwerk_cluster.apimachinery.failures import (
     patch_rejected,
 )
 from stellwerk_cluster.apimachinery.json_patch import json_patch, pointer
-from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import go_text
-from stellwerk_cluster.schema.types import Field, types
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _PREFIX: Final = b"k8s\x00"

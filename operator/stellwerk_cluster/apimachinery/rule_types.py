@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stellwerk.cel.values import Value
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 Converter: TypeAlias = "Callable[[JsonValue], Value]"
 

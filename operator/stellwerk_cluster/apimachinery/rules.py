@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from stellwerk.cel.environment import Program
     from stellwerk.cel.types import Type
     from stellwerk.cel.values import Value
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.rule_types import Converter
 
 RULES: Final = "x-kubernetes-validations"

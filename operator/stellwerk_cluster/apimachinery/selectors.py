@@ -10,17 +10,24 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from stellwerk.models.selectors import EVERYTHING, LabelSelector
-from stellwerk_cluster.apimachinery.failures import StatusError, bad_request
+from stellwerk.models.label_selectors import (
+    COMPARISONS,
+    LabelSelectorError,
+    RequirementCheck,
+    parse_selector_text,
+)
+from stellwerk.models.selectors import EVERYTHING, LabelSelector, parse_integer
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, bad_value
+from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.failures import StatusError
+    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_cluster.apimachinery.failures import FieldError
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+    from stellwerk_cluster.apimachinery.objects import Key
 
 Trigger: TypeAlias = tuple[str, str]
 """A field and the value that everything selected has there."""
@@ -108,6 +115,43 @@ class Selection:
         if self.labels.requirements and not self.labels.matches(entry.labels):
             return False
         return all(field.selects(entry) for field in self.fields)
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """The label selector that a text is.
+
+    Raises:
+        StatusError: it is none (400).
+    """
+    try:
+        return parse_selector_text(text, _CHECK)
+    except LabelSelectorError as error:
+        raise bad_request(str(error)) from None
+
+
+def _key_errors(key: str) -> Iterator[str]:
+    if errors := qualified_name_errors(key):
+        yield _text(bad_value("<nil>", key, "; ".join(errors)))
+
+
+def _value_errors(key: str, operator: str, values: Sequence[str]) -> Iterator[str]:
+    if not values:
+        text = "for 'in', 'notin' operators, values set can't be empty"
+        yield _text(bad_value("values", values, text))
+    for position, value in enumerate(values):
+        if operator in COMPARISONS and parse_integer(value) is None:
+            text = "for 'Gt', 'Lt' operators, the value must be an integer"
+            yield _text(bad_value(f"values[{position}]", value, text))
+    for position, value in enumerate(values):
+        if errors := label_value_errors(value):
+            yield _text(bad_value(f"values[{position}][{key}]", value, "; ".join(errors)))
+
+
+def _text(error: FieldError) -> str:
+    return f"{error.field}: {error.message}"
+
+
+_CHECK: Final = RequirementCheck(_key_errors, _value_errors)
 
 
 def parse_fields(

@@ -22,12 +22,12 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"

@@ -28,20 +28,21 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
-from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.objects import path_of
 from stellwerk_cluster.apimachinery.query import flag, integer, version_error
 from stellwerk_cluster.apimachinery.selectors import (
     FieldSelectorRequirement,
     Selection,
     parse_fields,
+    parse_labels,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stellwerk.models.json_values import JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+    from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.store import Collection, Store
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk.models.schema.types import Field, describe_field, describe_type, types
 from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.openapi_protobuf import (
     MEDIA_TYPE,
@@ -19,7 +20,6 @@ from stellwerk_cluster.apiserver.openapi_protobuf import (
     wants_protobuf,
 )
 from stellwerk_cluster.apiserver.responses import etag, no_page, tagged_answer
-from stellwerk_cluster.schema.types import Field, describe_field, describe_type, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
+from stellwerk.models.schema.decoder import zero
+from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.conversion import is_converted
-from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import expired
 from stellwerk_cluster.apimachinery.objects import with_value
 from stellwerk_cluster.registry.entries import (
@@ -28,7 +29,6 @@ from stellwerk_cluster.registry.entries import (
     event_line,
 )
 from stellwerk_cluster.registry.watchers import Watcher
-from stellwerk_cluster.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

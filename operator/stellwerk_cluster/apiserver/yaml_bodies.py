@@ -16,7 +16,7 @@ from yaml.composer import Composer
 from stellwerk.models.yaml_file import check_depth
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonValue
 
 _MOST_FREE_PARTS: Final = 100_000
 _MOST_TIMES: Final = 10

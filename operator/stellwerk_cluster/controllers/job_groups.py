@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of
-from stellwerk_cluster.schema.types import types
 from stellwerk_cluster.validation.jobs import runs_all_at_once
 from stellwerk_cluster.validation.scheduling import POD_GROUPS, WORKLOADS
 

@@ -11,11 +11,11 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stellwerk_cluster.schema.types import leads_to, type_block, types
+from stellwerk.models.schema.types import leads_to, type_block, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.schema.types import Field
+    from stellwerk.models.schema.types import Field
 
 
 class TypeDefaults(NamedTuple):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apimachinery.decoder import decode
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_request, bad_value, invalid_as
-from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.identity.attributes import Attributes

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.decoder import decode
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_request,
@@ -18,7 +19,6 @@ from stellwerk_cluster.apimachinery.failures import (
     not_found,
 )
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
-from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.apimachinery.users import authenticated
 from stellwerk_cluster.identity.service_tokens import ISSUER, TokenError, TokenSpec

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
+from stellwerk.models.schema.decoder import empty_field
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.conversion import for_storage, from_storage
-from stellwerk_cluster.apimachinery.decoder import empty_field
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_value,
@@ -29,14 +29,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
-from stellwerk_cluster.apimachinery.objects import (
-    EMPTY,
-    JsonValue,
-    Key,
-    is_terminating,
-    timestamp,
-    with_value,
-)
+from stellwerk_cluster.apimachinery.objects import EMPTY, Key, is_terminating, timestamp, with_value
 from stellwerk_cluster.apimachinery.strategy import Reader
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
@@ -73,7 +66,7 @@ if TYPE_CHECKING:
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.strategy import KindStrategy
     from stellwerk_cluster.registry.store import Store

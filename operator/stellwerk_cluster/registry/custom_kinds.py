@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.decoder import decode
+from stellwerk.models.schema.decoder import decode
 from stellwerk_cluster.apimachinery.failures import FieldError
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
 from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_type

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError, json_name
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.conversion import to_storage
-from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.failures import bad_request
-from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
 from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
     from stellwerk_cluster.registry.write_options import WriteOptions
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk.models.schema.decoder import zero
 from stellwerk_cluster.apimachinery.comparison import compare
 from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
-from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, internal
 from stellwerk_cluster.apimachinery.field_sets import difference
 from stellwerk_cluster.apimachinery.merge_types import MergeType, built_in_merge_type, same_shape
@@ -45,10 +45,9 @@ from stellwerk_cluster.registry.managed_fields import (
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.field_sets import FieldSet
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue
     from stellwerk_cluster.apimachinery.strategy import KindStrategy
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
 

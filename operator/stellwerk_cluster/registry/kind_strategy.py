@@ -11,10 +11,10 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.models.schema.tables import stored_block, tables
 from stellwerk_cluster.apimachinery.names import label_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.defaults.declared import fill_defaults, has_defaults
-from stellwerk_cluster.schema.tables import stored_block, tables
 from stellwerk_cluster.validation.declarative import change_errors, declared_errors, has_rules
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk_cluster.apimachinery.decoder import decode
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_value,
     invalid_as,
     unsupported_patch,
 )
-from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH, as_patched, patched
 from stellwerk_cluster.apimachinery.selectors import selector_text
@@ -28,9 +28,9 @@ from stellwerk_cluster.registry.write_rules import (
 )
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+    from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.write_options import WriteOptions
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from stellwerk.models.schema.mismatches import json_name
 from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     bad_value,
@@ -15,14 +16,13 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid,
     not_found,
 )
-from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.registry.write_rules import check_body_name, check_version
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+    from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.write_options import WriteOptions

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk.models.json_values import JsonValue
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     StatusError,
@@ -22,14 +23,14 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     modified_meanwhile,
 )
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text
+from stellwerk_cluster.apimachinery.objects import Key, go_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+    from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.entries import Entry
 
 

@@ -28,7 +28,7 @@ from stellwerk_cluster.apimachinery.names import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonValue
 
 NEGATIVE: Final = "must be greater than or equal to 0"
 IMMUTABLE: Final = "field is immutable"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.mismatches import json_name
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -16,7 +17,6 @@ from stellwerk_cluster.apimachinery.failures import (
     too_long,
 )
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
-from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import config_key, immutable
 

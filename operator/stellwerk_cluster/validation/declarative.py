@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from stellwerk.models.schema.types import leads_to, type_block, types
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -19,7 +20,6 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
-from stellwerk_cluster.schema.types import leads_to, type_block, types
 from stellwerk_cluster.validation.checks import (
     immutable,
     label,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.schema.types import Field
+    from stellwerk.models.schema.types import Field
 
     Check: TypeAlias = Callable[[Any, str, JsonObject], Iterable[FieldError]]
     """(value, its field, the object that has it) → what is wrong with the value."""

@@ -41,8 +41,7 @@ from stellwerk_cluster.validation.scheduling import condition_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 MOST_DEVICES: Final = 128
 _MOST_ADVANCED: Final = 64

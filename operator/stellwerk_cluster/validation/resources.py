@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

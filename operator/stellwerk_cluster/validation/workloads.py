@@ -17,7 +17,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.names import annotation_errors, labels_errors
-from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, labels_of
+from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of
 from stellwerk_cluster.validation.checks import int_or_percent_errors, not_negative
 from stellwerk_cluster.validation.placement import label_selector_errors
 from stellwerk_cluster.validation.pod_warnings import template_warnings
@@ -26,7 +26,7 @@ from stellwerk_cluster.validation.pods import pod_annotation_errors, template_er
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.models.json_values import JsonObject, JsonValue
 
 _TEMPLATE: Final = "spec.template"
 _STATEFUL_FREE: Final = (

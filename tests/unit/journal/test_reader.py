@@ -4,7 +4,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import Journal, open_journal, part_before
 from stellwerk.journal.writer import JournalOptions, JournalWriter
+from stellwerk.journal.zstandard import framing
 from tests.support.recorded_runs import on_a_device
 
 HEAD = Head("test", "2026-01-01T00:00:00Z")
@@ -57,10 +57,10 @@ def test_a_journal_that_is_cut_off_is_read_up_to_there(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     file = tmp_path_factory.mktemp("j") / "j"
-    compressor = zstandard.ZstdCompressor(write_checksum=True)
+    compress = framing()
     entries: list[Entry] = [pod(number) for number in range(30)]
-    blocks = [compressor.compress(encode(HEAD))]
-    blocks += [compressor.compress(encode(entry)) for entry in entries]
+    blocks = [compress(encode(HEAD))]
+    blocks += [compress(encode(entry)) for entry in entries]
     whole = b"".join(blocks)
     cut = data.draw(st.integers(len(blocks[0]), len(whole)))
     file.write_bytes(whole[:cut])
@@ -159,13 +159,8 @@ def test_no_file(tmp_path: Path) -> None:
 def test_a_small_file_does_not_become_a_large_journal(
     tmp_path: Path, text: bytes, said: str
 ) -> None:
-    file, compressor = tmp_path / "j", zstandard.ZstdCompressor()
-    with file.open("wb") as out:
-        out.write(compressor.compress(encode(HEAD)))
-        endless = compressor.compressobj()
-        for _ in range(80):
-            out.write(endless.compress(text))
-        out.write(endless.flush())
+    file, compress = tmp_path / "j", framing()
+    file.write_bytes(compress(encode(HEAD)) + compress(text * 80))
     with pytest.raises(JournalError, match=said):
         for _ in open_journal(file):
             pass

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from stellwerk.journal.entries import Head, encode
 from stellwerk.journal.reader import open_journal, part_before
 from stellwerk.journal.writer import JournalOptions, JournalWriter
+from stellwerk.journal.zstandard import framing
 from tests.support.findings import hold
 
 HEAD = Head("test", "2026-01-01T00:00:00Z")
@@ -20,7 +20,7 @@ def write_journal(file: Path) -> None:
 
 
 def journal() -> bytes:
-    return zstandard.compress(encode(HEAD))
+    return framing()(encode(HEAD))
 
 
 @pytest.mark.parametrize("is_earlier", [False, True], ids=["", "as the part before"])
@@ -28,7 +28,7 @@ def journal() -> bytes:
     "content",
     [
         pytest.param(NOTES, id="notes"),
-        pytest.param(zstandard.compress(NOTES), id="notes, compressed as a journal is"),
+        pytest.param(framing()(NOTES), id="notes, compressed as a journal is"),
         pytest.param(journal()[:4] + NOTES, id="nothing but the magic number"),
     ],
 )
@@ -52,7 +52,7 @@ def test_another_file_stays_as_it_is(tmp_path: Path, content: bytes, *, is_earli
         pytest.param(journal() * 3, id="a journal"),
         pytest.param(journal()[:10], id="a journal that was cut in its first block"),
         pytest.param(
-            zstandard.compress(encode(Head("1", "x", part=7)) + os.urandom(1 << 19))[: 1 << 18],
+            framing()(encode(Head("1", "x", part=7)) + os.urandom(1 << 19))[: 1 << 18],
             id="a journal whose first block is long",
         ),
     ],

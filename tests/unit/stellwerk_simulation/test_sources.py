@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zstandard import ZstdCompressor
 
 from stellwerk.cli import main
 from stellwerk.errors import ConfigurationError
 from stellwerk.journal.entries import Entry, Head, WatchEvent, encode
+from stellwerk.journal.zstandard import framing
 from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation.sources import read_recording
 from tests.support.builders import make_node, make_pod
@@ -24,7 +24,7 @@ def seen(seconds: float, obj: JsonObject, event_type: str | None = "ADDED") -> W
 def recording(path: Path, *events: WatchEvent) -> Path:
     file = path / "x.journal"
     entries: list[Entry] = [Head("test", "2026-01-01T00:00:00Z"), *events]
-    file.write_bytes(ZstdCompressor().compress(b"".join(encode(entry) for entry in entries)))
+    file.write_bytes(framing()(b"".join(encode(entry) for entry in entries)))
     return file
 
 

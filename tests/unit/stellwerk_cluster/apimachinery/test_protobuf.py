@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk_cluster.apimachinery.decoder import decode
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.messages import (
     field_numbers,
     message_class,
@@ -15,7 +16,6 @@ from stellwerk_cluster.apimachinery.protobuf import (
     read_message,
     write_body,
 )
-from stellwerk_cluster.schema.types import types
 
 POD: dict[str, Any] = {
     "kind": "Pod",

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from stellwerk_cluster.apimachinery.conversion import stored_field_path
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable
-from stellwerk_cluster.apimachinery.label_selectors import parse_labels
-from stellwerk_cluster.apimachinery.selectors import parse_fields
+from stellwerk_cluster.apimachinery.selectors import parse_fields, parse_labels
 
 PODS = KindTable().resource("pods")
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models.schema.decoder import decode
 from stellwerk_cluster.apimachinery.conversion import from_storage, to_storage
-from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.registry.kind_strategy import strategy_of
 

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_cluster.command import open_cluster
+from stellwerk_cluster.command import kubelet_options, open_cluster
 from stellwerk_cluster.hollow.device_descriptions import (
     READY,
     parse_description,
     read_description,
 )
-from stellwerk_cluster.node_flags import kubelet_options
 
 
 def published(**fields: Any) -> Any:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk_cluster.apimachinery.mismatches import MismatchError
-from stellwerk_cluster.apimachinery.objects import JsonValue
-from stellwerk_cluster.apimachinery.scalars import scalar
-from stellwerk_cluster.schema.types import types
+from stellwerk.models.json_values import JsonValue
+from stellwerk.models.schema.mismatches import MismatchError
+from stellwerk.models.schema.scalars import scalar
+from stellwerk.models.schema.types import types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk_cluster.schema.tables import blocks, parse_line
+from stellwerk.models.schema.tables import blocks, parse_line
 
 NumberPath: TypeAlias = tuple[int, ...]
 """The number of a field; with the numbers of the messages around it if JSON writes those inline."""

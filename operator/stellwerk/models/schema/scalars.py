@@ -13,9 +13,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
+from stellwerk.models.json_values import JsonValue
 from stellwerk.models.quantity import canonical_quantity
-from stellwerk_cluster.apimachinery.mismatches import DecodeError, MismatchError
-from stellwerk_cluster.apimachinery.objects import JsonValue, parse_timestamp
+from stellwerk.models.schema.mismatches import DecodeError, MismatchError
 
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
@@ -156,7 +156,7 @@ def _decode_micro_time(value: JsonValue, path: str) -> JsonValue:
 def _parsed_time(text: str, *, with_fraction: bool = False) -> datetime:
     _check_time(text, with_fraction=with_fraction)
     try:
-        return parse_timestamp(text).astimezone(UTC)
+        return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):  # a year that the calendar here does not have
         message = f'parsing time "{text}": year out of range'
         raise DecodeError(message) from None

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from stellwerk_cluster.apimachinery.decoder import decode
-from stellwerk_cluster.apimachinery.mismatches import DecodeError
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
 from tests.support.odd_requests import GOOD_BODIES, POD, altered
 
 _QUANTITY = (

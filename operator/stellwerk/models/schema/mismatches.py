@@ -13,7 +13,7 @@ import orjson
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk.models.json_values import JsonValue
 
 _JSON_NAMES: Final[dict[type, str]] = {
     str: "string",

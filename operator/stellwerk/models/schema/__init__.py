@@ -45,6 +45,6 @@ words and rules it shares. The words of the fields come before these functions; 
 names one for changes alone, and `declared` stands where no other rule does. A `column` of `kubectl
 get` is one of the shared ones or described: see `apiserver.tables`.
 
-Read by `apimachinery` and the rooms above it. Invariant: every type and field stands in exactly one
-file.
+Read by the embedded cluster, and by commands that check the fields of manifests. Invariant: every
+type and field stands in exactly one file.
 """

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.models.quantity import canonical_quantity, parse_quantity
-from stellwerk_cluster.apimachinery.decoder import decode, zero
-from stellwerk_cluster.apimachinery.mismatches import DecodeError
-from stellwerk_cluster.schema.types import types
+from stellwerk.models.schema.decoder import decode, zero
+from stellwerk.models.schema.mismatches import DecodeError
+from stellwerk.models.schema.types import types
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.apimachinery.feature_gates import GANGS
-from stellwerk_cluster.apimachinery.kinds import KindTable
-from stellwerk_cluster.apiserver.openapi import OpenApi
-from stellwerk_cluster.registry.custom_kinds import CustomKinds
-from stellwerk_cluster.schema.tables import blocks
-from stellwerk_cluster.schema.types import (
+from stellwerk.models.schema.tables import blocks
+from stellwerk.models.schema.types import (
     ANY_TYPE,
     describe_field,
     describe_type,
     type_block,
     types,
 )
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
+from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apiserver.openapi import OpenApi
+from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 
 def served_schemas() -> dict[str, JsonObject]:

@@ -1,22 +1,21 @@
 """Label selectors as requests write them: `app=web,tier in (a, b),!canary`.
 
-Called once per list, watch or deletecollection. Invariant: a text is a selector, or is refused at
-the word that the API server's parser (labels.Parse, v1.36) names.
+Called by the embedded API for each list, watch and deletecollection, and by commands for `-l`.
+Invariant: a text is a selector, or is refused at the word that the API server's parser
+(labels.Parse, v1.36) names.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.selectors import LabelSelector, Requirement
-from stellwerk_cluster.apimachinery.failures import bad_request, bad_value
-from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
+from stellwerk.models.name_syntax import is_label_value, is_qualified_name
+from stellwerk.models.selectors import LabelSelector, Requirement, parse_integer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from stellwerk_cluster.apimachinery.failures import FieldError
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _WORD: Final = re.compile(r"[ \t\r\n]*(==|!=|=|!|,|\(|\)|<|>|[^ \t\r\n=!,()<>]+)")
 _END: Final = ""
@@ -31,41 +30,39 @@ _OPERATORS: Final = {
     "<": "Lt",
 }
 _NAMES: Final = "in, notin, =, ==, !=, gt, lt"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+COMPARISONS: Final = ("<", ">")
+"""The operators whose value is an integer."""
 
 
-class _ParseError(ValueError):
+class LabelSelectorError(ValueError):
     """A text that is no selector, with what the parser says."""
 
 
-def parse_labels(text: str) -> LabelSelector:
-    """The selector that a text is.
+def parse_selector_text(text: str, check: RequirementCheck | None = None) -> LabelSelector:
+    """Return the selector that a text is.
 
     Raises:
-        StatusError: it is none (400).
+        LabelSelectorError: it is none.
     """
-    try:
-        return LabelSelector(tuple(_requirements(_Words(text))))
-    except _ParseError as error:
-        raise bad_request(str(error)) from None
+    return LabelSelector(tuple(_requirements(_Words(text), check or _PLAIN)))
 
 
-def _requirements(words: _Words) -> Iterator[Requirement]:
+def _requirements(words: _Words, check: RequirementCheck) -> Iterator[Requirement]:
     while words.peek() != _END:
         if words.peek() in _SYMBOLS and words.peek() != "!":
-            raise _ParseError(
+            raise LabelSelectorError(
                 f"found '{words.peek()}', expected: !, identifier, or 'end of string'"
             )
         try:
-            yield _requirement(words)
-        except _ParseError as error:
+            yield _requirement(words, check)
+        except LabelSelectorError as error:
             message = f"unable to parse requirement: {error}"
-            raise _ParseError(message) from None
+            raise LabelSelectorError(message) from None
         separator = words.take()
         if separator not in (",", _END):
-            raise _ParseError(f"found '{separator}', expected: ',' or 'end of string'")
+            raise LabelSelectorError(f"found '{separator}', expected: ',' or 'end of string'")
         if separator == "," and words.peek() in _SYMBOLS - {"!"}:
-            raise _ParseError(f"found '{words.peek()}', expected: identifier after ','")
+            raise LabelSelectorError(f"found '{words.peek()}', expected: identifier after ','")
 
 
 class _Words:
@@ -90,23 +87,23 @@ class _Words:
         return word
 
 
-def _requirement(words: _Words) -> Requirement:
+def _requirement(words: _Words, check: RequirementCheck) -> Requirement:
     negated = words.peek() == "!"
     if negated:
         words.take()
     key = words.take()
     if key in _SYMBOLS:
-        raise _ParseError(f"found '{key}', expected: identifier")
-    _check(_key_errors(key, "<nil>"))
+        raise LabelSelectorError(f"found '{key}', expected: identifier")
+    _check(check.key_errors(key))
     if negated:
         return Requirement(key, "DoesNotExist")
     if words.peek() in (",", _END):
         return Requirement(key, "Exists")
     operator = words.take()
     if operator not in _OPERATORS:
-        raise _ParseError(f"found '{operator}', expected: {_NAMES}")
+        raise LabelSelectorError(f"found '{operator}', expected: {_NAMES}")
     values = _values(words) if operator in ("in", "notin") else {_exact_value(words)}
-    _check(_value_errors(key, operator, sorted(values)))
+    _check(check.value_errors(key, operator, sorted(values)))
     return Requirement(key, _OPERATORS[operator], frozenset(values))
 
 
@@ -115,20 +112,20 @@ def _exact_value(words: _Words) -> str:
         return ""
     value = words.take()
     if value in _SYMBOLS:
-        raise _ParseError(f"found '{value}', expected: identifier")
+        raise LabelSelectorError(f"found '{value}', expected: identifier")
     return value
 
 
 def _values(words: _Words) -> set[str]:
     opening = words.take()
     if opening != "(":
-        raise _ParseError(f"found '{opening}' expected: '('")
+        raise LabelSelectorError(f"found '{opening}' expected: '('")
     first = words.peek()
     if first == ")":
         words.take()
         return set()
     if first in _SYMBOLS and first != ",":
-        raise _ParseError(f"found '{first}', expected: ',', ')' or identifier")
+        raise LabelSelectorError(f"found '{first}', expected: ',', ')' or identifier")
     found = _identifiers(words)
     words.take()
     return found
@@ -149,40 +146,44 @@ def _identifiers(words: _Words) -> set[str]:
                 words.take()
                 found.add("")
         elif word in _SYMBOLS:
-            raise _ParseError(f"found '{word}', expected: ',', or identifier")
+            raise LabelSelectorError(f"found '{word}', expected: ',', or identifier")
         else:
             found.add(word)
             if following == ")":
                 return found
             if following != ",":
-                raise _ParseError(f"found '{following}', expected: ',' or ')'")
+                raise LabelSelectorError(f"found '{following}', expected: ',' or ')'")
 
 
-def _key_errors(key: str, field: str) -> Iterator[FieldError]:
-    errors = qualified_name_errors(key)
-    if errors:
-        yield bad_value(field, key, "; ".join(errors))
-
-
-def _value_errors(key: str, operator: str, values: list[str]) -> Iterator[FieldError]:
-    if not values:
-        text = "for 'in', 'notin' operators, values set can't be empty"
-        yield bad_value("values", values, text)
-    for position, value in enumerate(values):
-        if operator in ("<", ">") and not _is_integer(value):
-            text = "for 'Gt', 'Lt' operators, the value must be an integer"
-            yield bad_value(f"values[{position}]", value, text)
-    for position, value in enumerate(values):
-        errors = label_value_errors(value)
-        if errors:
-            yield bad_value(f"values[{position}][{key}]", value, "; ".join(errors))
-
-
-def _is_integer(text: str) -> bool:
-    return _INTEGER.fullmatch(text) is not None and -(1 << 63) <= int(text) < 1 << 63
-
-
-def _check(errors: Iterable[FieldError]) -> None:
-    texts = [f"{each.field}: {each.message}" for each in errors]
+def _check(errors: Iterable[str]) -> None:
+    texts = list(errors)
     if texts:
-        raise _ParseError(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+        raise LabelSelectorError(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+
+
+def key_errors(key: str) -> Iterator[str]:
+    """Yield what is wrong with the key of a requirement."""
+    if not is_qualified_name(key):
+        yield f'"{key}" is no label key'
+
+
+def value_errors(key: str, operator: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the values of a requirement."""
+    if not values:
+        yield f"{key} {operator}: the set of values is empty"
+    for value in values:
+        if operator in COMPARISONS and parse_integer(value) is None:
+            yield f'{key} {operator}: "{value}" is no integer'
+        elif not is_label_value(value):
+            yield f'{key} {operator}: "{value}" is no label value'
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementCheck:
+    """What a parser says of keys and values that no label may have."""
+
+    key_errors: Callable[[str], Iterable[str]] = key_errors
+    value_errors: Callable[[str, str, Sequence[str]], Iterable[str]] = value_errors
+
+
+_PLAIN: Final = RequirementCheck()

@@ -8,7 +8,7 @@ import pytest
 from stellwerk.cli import build_parser, main
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.node_flags import kubelet_options
+from stellwerk_cluster.command import kubelet_options
 from tests.support.node_driver import hollow_pod
 
 

@@ -1,6 +1,7 @@
 """The tables as blocks of lines: types by their names, kinds in their order, and what kinds share.
 
-Called by `types`, `apimachinery.kinds`, `apimachinery.strategy` and `apiserver.columns`. Invariant:
+Called by `types`, by commands that check manifests, and by `kinds`, `strategy` and `columns` of the
+embedded cluster. Invariant:
 the block of a type is found in one table only, and its lines are not read until they are asked for.
 """
 
@@ -40,6 +41,8 @@ TABLES: Final = (
     "flowcontrol",
 )
 """In the order in which discovery lists the groups."""
+_OWN_WORDS: Final = ("since", "until", "off")
+"""Words that a version does not share with the one that its objects are stored in."""
 _BLOCK: Final = re.compile(r"^([^#\s]\S*)(.*)\n((?: .*\n)*)", re.MULTILINE)
 
 
@@ -48,6 +51,14 @@ class Block(NamedTuple):
 
     head: str
     lines: str
+
+
+class ObjectType(NamedTuple):
+    """One kind of stored objects, and the type in the tables that its objects have."""
+
+    group: str
+    kind: str
+    type_name: str
 
 
 class TableLine(NamedTuple):
@@ -86,7 +97,7 @@ class Tables:
 @cache
 def tables() -> Tables:
     """The blocks of all tables."""
-    directory = resources.files("stellwerk_cluster.schema")
+    directory = resources.files("stellwerk.models.schema")
     texts = (directory.joinpath(f"{table}.txt").read_text("utf-8") for table in TABLES)
     return parse_tables("".join(texts))
 
@@ -105,6 +116,28 @@ def stored_block(block: KindBlock, among: Iterable[KindBlock]) -> KindBlock | No
         if (each.api_version, each.plural) == (f"{group}/{version}", block.plural):
             return each
     raise ValueError(f"{block.plural}: no version {version}")
+
+
+def words_of(block: KindBlock, among: Iterable[KindBlock]) -> dict[str, str]:
+    """The words of a block; one that is stored in another version has those of that as well."""
+    stored = stored_block(block, among)
+    if stored is None:
+        return block.words
+    return {**{w: v for w, v in stored.words.items() if w not in _OWN_WORDS}, **block.words}
+
+
+@cache
+def object_types() -> tuple[ObjectType, ...]:
+    """The kinds whose objects are stored, with their types, in the order of the tables."""
+    blocks_of_kinds = [block for block in tables().kinds if block.plural != "*"]
+    found = [(block, words_of(block, blocks_of_kinds)) for block in blocks_of_kinds]
+    return tuple(
+        ObjectType(
+            block.api_version.rpartition("/")[0], block.kind, words.get("schema", block.kind)
+        )
+        for block, words in found
+        if "computed" not in words
+    )
 
 
 def blocks() -> dict[str, Block]:
