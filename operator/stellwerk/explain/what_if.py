@@ -29,13 +29,14 @@ from stellwerk.models.answers.what_if import (
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, parse_node
+from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, cordoned, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.supposed_nodes import suppose_node
 from stellwerk.world.world import World, offline_profile
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _add_nodes(world: World, supposed: Supposition) -> Iterator[None]:
             raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
         for number in range(supposed.count):
             name = node.name if supposed.count == 1 else f"{node.name}-{number + 1}"
-            world.cache.set_node(_renamed(node, name, world))
+            suppose_node(world, _renamed(node, name, world))
             if next(numbers) % _NODES_OF_A_STEP == 0:
                 world.cache.update_snapshot()
                 yield
@@ -317,7 +318,7 @@ class _Drains:
                 for pod in world.cache.pods_on(node.name).values()
                 if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
             )
-            world.cache.set_node(replace(node, unschedulable=True))
+            world.cache.set_node(cordoned(node))
         found.sort(key=lambda pod: (-pod.priority, pod.key))
         self._on_nodes = {pod.uid: pod for pod in found if self._budgets.of(pod)}
         """Pods with a budget that are on their nodes still, by uid."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.defaults.pod_strategy import default_pod_spec
+from stellwerk.models.schema.defaults import default_template
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
-
-
-def default_template(owner: JsonObject) -> None:
-    """Fill in the template of pods that an object has, or the jobs that it makes."""
-    holder = owner.get("spec") or owner
-    job = (holder.get("jobTemplate") or EMPTY).get("spec")
-    template = (holder if job is None else job).get("template")
-    if template:
-        default_pod_spec(template["spec"])
 
 
 def default_job(job: JsonObject) -> None:
@@ -65,22 +55,6 @@ def default_deployment(deployment: JsonObject) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxUnavailable", "25%")
         rolling.setdefault("maxSurge", "25%")
-
-
-def default_replica_set(replica_set: JsonObject) -> None:
-    """Without pods so far."""
-    default_template(replica_set)
-    replica_set["status"] = {"replicas": 0, **replica_set["status"]}
-
-
-def default_replication_controller(controller: JsonObject) -> None:
-    """Pods are selected by the labels of the template."""
-    default_replica_set(controller)
-    spec = controller["spec"]
-    labels = ((spec.get("template") or EMPTY).get("metadata") or EMPTY).get("labels")
-    if labels:
-        spec.setdefault("selector", labels)
-        controller["metadata"].setdefault("labels", labels)
 
 
 def default_stateful_set(stateful_set: JsonObject) -> None:

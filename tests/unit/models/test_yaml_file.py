@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_one_yaml, read_yaml
+from stellwerk.models.yaml_file import read_objects, read_one_yaml, read_yaml
 
 
 def test_every_document_is_read(tmp_path: Path) -> None:
@@ -46,3 +46,67 @@ def test_one_document_is_expected(tmp_path: Path) -> None:
     file.write_text("a: 1\n---\nb: 2")
     with pytest.raises(ConfigurationError, match="2 documents, one is expected"):
         read_one_yaml(file)
+
+
+def test_the_scalar_equals_is_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("args: [=, a]")
+    assert read_yaml(file) == [{"args": ["=", "a"]}]
+    assert read_objects(file) == [{"args": ["=", "a"]}]
+
+
+DUMP = """{
+    "kind": "NodeList",
+    "apiVersion": "v1",
+    "items": [{"metadata": {"name": "n"}}]
+}
+{"kind": "EventList", "apiVersion": "v1", "items": null}
+{"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "p"}}]}
+==== START logs for container c of pod default/p ====
+{"level": "info"}
+}{
+==== END logs for container c of pod default/p ====
+==== START logs for container d of pod default/p ====
+==== END logs for container d of pod default/p ====
+"""
+
+
+@pytest.mark.parametrize("name", ["dump.json", "dump.txt"])
+def test_a_dump_of_a_cluster_is_read_as_one_stream(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(DUMP)
+    assert read_objects(file) == [
+        {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}},
+        {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}},
+    ]
+
+
+def test_an_export_of_the_simulator_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "pods: [{metadata: {name: p}}]\nnodes: [{metadata: {name: n}}]\npvs: []\n"
+        "schedulerConfig: {apiVersion: kubescheduler.config.k8s.io/v1}\n"
+    )
+    kinds = [obj["kind"] for obj in read_objects(file)]
+    assert kinds == ["Pod", "Node", "KubeSchedulerConfiguration"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "- workloadTemplate:\n  - {opcode: a, nodeTemplatePath: config/node-default.yaml}\n",
+            "a configuration of scheduler_perf, .* here config/node-default.yaml",
+        ),
+        ("replicas: {{ .Values.replicas }}\n", "a template"),
+        ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", "a template"),
+        ("- a\n- b\n", "a document is no object"),
+        ('{"a": 1}\n{"b": \n', "not YAML"),
+    ],
+)
+def test_a_refusal_says_what_a_file_is(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        read_objects(file)
+    assert "\n" not in str(caught.value)

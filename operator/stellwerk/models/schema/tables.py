@@ -56,9 +56,10 @@ class Block(NamedTuple):
 class ObjectType(NamedTuple):
     """One kind of stored objects, and the type in the tables that its objects have."""
 
-    group: str
+    api_version: str
     kind: str
     type_name: str
+    namespaced: bool
 
 
 class TableLine(NamedTuple):
@@ -133,7 +134,10 @@ def object_types() -> tuple[ObjectType, ...]:
     found = [(block, words_of(block, blocks_of_kinds)) for block in blocks_of_kinds]
     return tuple(
         ObjectType(
-            block.api_version.rpartition("/")[0], block.kind, words.get("schema", block.kind)
+            block.api_version,
+            block.kind,
+            words.get("schema", block.kind),
+            words.get("namespaced") != "no",
         )
         for block, words in found
         if "computed" not in words
