@@ -120,7 +120,7 @@ def test_kinds_are_told_by_their_group() -> None:
 ---
 {apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: c}, spec: {rollbackTo: {}}}
 ---
-{apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: d}, spec: {minMember: 2}}
+{apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: d}}
 ---
 {apiVersion: v1, kind: Deployment, metadata: {name: e}, spec: {}}
 ---
