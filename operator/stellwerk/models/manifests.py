@@ -1,6 +1,6 @@
 """Manifests of users as the API server would store them: kinds, fields, names and defaults.
 
-`simulate`, `plan`, `decide` and `what-if` read files with it. Invariant: kinds are told apart by
+`simulate`, `plan`, `decide` and `what-if` read files with it. Invariant: a kind is known by its
 group and name; of the kinds that a command uses, a field that does not exist is refused, as the API
 server refuses it with strict validation, and what is left out has its default; objects of all other
 kinds are there to be counted.

@@ -1,15 +1,19 @@
 """Nodes that are not there yet, with what comes to a cluster together with a node.
 
 What-if and plans of nodes add them to a World of their own. Invariant: a supposed node is as a real
-one would be once its kubelet and its drivers have reported; what nobody can know before that, the
-room for volumes of drivers that publish it, is taken to be enough, and named.
+one would be once its kubelet and its drivers have reported; the room for volumes of drivers that
+publish it, which is unknown before that, is taken to be enough and named.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import parse_label_selector
+from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from stellwerk.world.world import World
 
 _CAPACITY: Final = "CSIStorageCapacity"
@@ -31,6 +35,46 @@ def suppose_node(world: World, node: NodeInfo) -> list[str]:
             world.objects.set(_CAPACITY, _capacity(name, node))
             assumed.append(name)
     return assumed
+
+
+def daemon_pods(world: World) -> Iterator[PodInfo | None]:
+    """One pod of each DaemonSet that new nodes would get a pod of; None for each node looked at.
+
+    A scheduler does not know DaemonSets, but their pods. A pod names its node in place of the
+    affinity that its DaemonSet has: where that seems to keep it from most of the nodes that its
+    selector and tolerations allow, new nodes are taken not to get one.
+    """
+    found: dict[tuple[str, str, str], PodInfo] = {}
+    on_nodes: dict[tuple[str, str, str], int] = {}
+    nodes = list(world.cache.nodes())
+    for node in nodes:
+        for pod in world.cache.pods_on(node.name).values():
+            if pod.owner is not None and pod.owner[0].rpartition(" ")[2] == DAEMON_SET:
+                on_nodes[pod.owner] = on_nodes.get(pod.owner, 0) + 1
+                found.setdefault(pod.owner, pod)
+        yield None
+    for owner, pod in found.items():
+        if 2 * on_nodes[owner] >= sum(_chooses(pod, node) for node in nodes):
+            yield pod
+
+
+def suppose_daemon_pods(world: World, node: NodeInfo, pods: Iterable[PodInfo]) -> Sequence[PodInfo]:
+    """Put the pods of DaemonSets on a supposed node that chooses them; returns them."""
+    placed = []
+    for pod in pods:
+        if _chooses(pod, node):
+            there = pod.with_node(node.name)
+            there.uid = there.name = f"{pod.owner[1] if pod.owner else pod.name}-{node.name}"
+            world.cache.set_pod(there)
+            placed.append(there)
+    return placed
+
+
+def _chooses(pod: PodInfo, node: NodeInfo) -> bool:
+    """Whether a DaemonSet's pod may be on a node by its selector and its tolerations."""
+    if not pod.spec.node_selector.items() <= node.labels.items():
+        return False
+    return not untolerated(node.taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
 
 
 def _publishes_capacity(world: World, storage_class: JsonObject) -> bool:

@@ -53,7 +53,7 @@ class Block(NamedTuple):
     lines: str
 
 
-class ObjectType(NamedTuple):
+class StoredType(NamedTuple):
     """One kind of stored objects, and the type in the tables that its objects have."""
 
     api_version: str
@@ -128,12 +128,12 @@ def words_of(block: KindBlock, among: Iterable[KindBlock]) -> dict[str, str]:
 
 
 @cache
-def object_types() -> tuple[ObjectType, ...]:
+def object_types() -> tuple[StoredType, ...]:
     """The kinds whose objects are stored, with their types, in the order of the tables."""
     blocks_of_kinds = [block for block in tables().kinds if block.plural != "*"]
     found = [(block, words_of(block, blocks_of_kinds)) for block in blocks_of_kinds]
     return tuple(
-        ObjectType(
+        StoredType(
             block.api_version,
             block.kind,
             words.get("schema", block.kind),
