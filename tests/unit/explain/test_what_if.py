@@ -373,7 +373,7 @@ def test_a_supposed_node_that_is_cordoned_has_the_taint_of_cordoning() -> None:
 
 
 def test_a_supposed_pod_has_the_defaults_of_the_api() -> None:
-    manifest = {
+    manifest: JsonObject = {
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1000"}}}]},
     }

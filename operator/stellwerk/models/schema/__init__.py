@@ -41,8 +41,8 @@ namespaced kind with every verb, no subresources and the field selectors of all 
 words with the names of the fields of `kinds.ResourceKind`; what a write of it goes through, behind
 `rules`, in words with the names of the fields of `strategy.KindStrategy`, and functions by their
 names inside `stellwerk_cluster`; a default without a dot is a function of `defaults` here, which
-commands call for manifests as well. `stored=v1` makes a view of the same kind in that version, whose
-words and rules it shares. The words of the fields come before these functions; `change`
+commands call for manifests as well. `stored=v1` makes a view of the same kind in that version,
+whose words and rules it shares. The words of the fields come before these functions; `change`
 names one for changes alone, and `declared` stands where no other rule does. A `column` of `kubectl
 get` is one of the shared ones or described: see `apiserver.tables`.
 
