@@ -123,11 +123,11 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
         raise ConfigurationError(
             "the file is empty: expected a KubeSchedulerConfiguration or Policy"
         )
-    found, others, policies = _configurations(documents)
+    found, others = _configurations(documents)
     conversions = []
-    for place, document in found:
+    for place, document, policies in found:
         try:
-            policy = _policy_of(document, read_file) or policies.get(_policy_map(document))
+            policy = _policy_of(document, read_file) or policies
             converted = convert(document, policy)
         except ConfigurationError as error:
             raise ConfigurationError(f"{place}{error}") from error
@@ -147,42 +147,76 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
 
 def _configurations(
     documents: list[Any],
-) -> tuple[list[tuple[str, Any]], list[str], dict[str, Mapping[str, Any]]]:
-    """The configurations of a file, with what messages on each begin with.
+) -> tuple[list[tuple[str, Any, Mapping[str, Any] | None]], list[str]]:
+    """The configurations of a file: what messages on each begin with, and the policy it names.
 
-    Also the kinds of the objects beside them, and the policies in ConfigMaps that a configuration
-    of the file names, by the name of the ConfigMap.
+    Also the kinds of the objects beside them. A policy in a ConfigMap that a configuration of the
+    file names, by the name of the ConfigMap or by that of a file in the same one, goes with it.
 
     Raises:
         ConfigurationError: the file has other objects alone.
     """
-    found: list[tuple[str, Any]] = []
-    others: list[str] = []
-    named = {_policy_map(document) for document in documents} - {""}
-    policies: dict[str, Mapping[str, Any]] = {}
     documents = list(chain.from_iterable(map(_unpacked, documents)))
+    held: list[_Held] = []
+    others: list[str] = []
     for document in documents:
         kind = document.get("kind") if isinstance(document, Mapping) else None
         if kind == "ConfigMap":
-            held = list(_held_by(document))
-            name = str(as_object(document.get("metadata"), "metadata").get("name"))
-            if name in named:
-                for _, policy in held:
-                    policies[name] = policy
-            else:
-                found += held
-            others += [] if held else ["ConfigMap without a configuration"]
-        elif kind is None or kind in _CONVERTIBLE or len(documents) == 1:
-            found.append(("", document))
+            inside = list(_held_by(document))
+            held += inside
+            others += [] if inside else ["ConfigMap without a configuration"]
+        elif kind is None or _is_convertible(document) or len(documents) == 1:
+            held.append(_Held("", "", "", document))
         else:
             others.append(str(kind))
-    if not found:
+    taken: dict[int, Mapping[str, Any]] = {}
+    used: set[int] = set()
+    for index, each in enumerate(held):
+        for other, policy in enumerate(held):
+            if _names(each, policy):
+                taken[index] = policy.document
+                used.add(other)
+    if not held:
         kinds = ", ".join(dict.fromkeys(others))
         raise ConfigurationError(
             f"cannot convert {kinds}: expected a KubeSchedulerConfiguration or Policy, or a "
             "ConfigMap that holds one"
         )
-    return found, others, policies
+    kept = [index for index in range(len(held)) if index not in used]
+    return [(held[i].place, held[i].document, taken.get(i)) for i in kept], others
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A document, and where it stands if a ConfigMap holds it."""
+
+    place: str
+    config_map: str
+    key: str
+    document: Any
+
+
+def _names(each: _Held, policy: _Held) -> bool:
+    """Whether a configuration names a policy that a ConfigMap holds."""
+    document = each.document
+    if not policy.config_map or policy.document["kind"] != "Policy":
+        return False
+    if not isinstance(document, Mapping):
+        return False
+    source = as_object(document.get("algorithmSource"), "algorithmSource")
+    named = as_object(source.get("policy"), "algorithmSource.policy")
+    config_map = as_object(named.get("configMap"), "algorithmSource.policy.configMap")
+    if config_map.get("name") == policy.config_map:
+        return True
+    path = policy_source(document)
+    mounted = path is not None and path.rpartition("/")[2] == policy.key
+    return mounted and each.config_map == policy.config_map
+
+
+def _is_convertible(document: Mapping[str, Any]) -> bool:
+    """Whether a document is of a kind that is converted; audit logs have a Policy, too."""
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    return document.get("kind") in _CONVERTIBLE and group in {"", GROUP}
 
 
 def _unpacked(document: Any) -> list[Any]:  # noqa: ANN401 whatever a file holds
@@ -195,31 +229,20 @@ def _unpacked(document: Any) -> list[Any]:  # noqa: ANN401 whatever a file holds
     return [document]
 
 
-def _held_by(config_map: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _held_by(config_map: Mapping[str, Any]) -> Iterator[_Held]:
     """The configurations and policies in the data of a ConfigMap."""
-    name = as_object(config_map.get("metadata"), "metadata").get("name")
+    name = str(as_object(config_map.get("metadata"), "metadata").get("name"))
     for key, text in as_object(config_map.get("data"), "data").items():
         if not isinstance(text, str) or not any(kind in text for kind in _CONVERTIBLE):
             continue
         place = f"ConfigMap {name}, {key}: "
         try:
-            held = _parse(text)
+            found = _parse(text)
         except ConfigurationError as error:
             raise ConfigurationError(f"{place}{error}") from error
-        for document in held:
-            if isinstance(document, Mapping) and document.get("kind") in _CONVERTIBLE:
-                yield place, document
-
-
-def _policy_map(document: object) -> str:
-    """The name of the ConfigMap whose policy a configuration names; empty: it names none."""
-    if not isinstance(document, Mapping) or document.get("kind") != "KubeSchedulerConfiguration":
-        return ""
-    source = as_object(document.get("algorithmSource"), "algorithmSource")
-    policy = as_object(source.get("policy"), "algorithmSource.policy")
-    return str(
-        as_object(policy.get("configMap"), "algorithmSource.policy.configMap").get("name") or ""
-    )
+        for document in found:
+            if isinstance(document, Mapping) and _is_convertible(document):
+                yield _Held(place, name, str(key), document)
 
 
 def _parse(text: str) -> list[Any]:
@@ -261,7 +284,7 @@ def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conver
     if not isinstance(document, Mapping):
         raise ConfigurationError("expected a KubeSchedulerConfiguration or Policy object")
     api_version, kind = str(document.get("apiVersion", "")), document.get("kind")
-    if kind == "Policy":
+    if kind == "Policy" and _is_convertible(document):
         draft = ProfileDraft("default-scheduler")
         apply_policy(document, draft)
         draft.keep_old_weights()

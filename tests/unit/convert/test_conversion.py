@@ -696,6 +696,19 @@ def test_the_policy_of_a_config_map_beside_its_configuration_is_used() -> None:
     [manifest] = converted.manifests
     assert {"name": "VolumeBinding"} in manifest["spec"]["plugins"]["multiPoint"]["disabled"]
     assert not [each for each in converted.warnings if "not part of this file" in each]
+    path = {"path": "/etc/kubernetes/scheduler/policy.yaml"}
+    mounted = config("v1alpha1", schedulerName="mine", algorithmSource={"policy": {"file": path}})
+    data = {"config.yaml": yaml.safe_dump(mounted), "policy.yaml": yaml.safe_dump(TWO_PREDICATES)}
+    beside = convert_text(yaml.safe_dump(config_map("both", **data)))
+    assert beside.manifests == converted.manifests
+
+
+def test_a_policy_of_another_group_is_not_converted() -> None:
+    audit = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": []}
+    with pytest.raises(ConfigurationError, match=r"cannot convert Policy of audit\.k8s\.io/v1"):
+        convert_text(yaml.safe_dump(audit))
+    converted = convert_text(yaml.safe_dump_all([audit, config()]))
+    assert converted.warnings[-1] == "not converted: 1 Policy"
 
 
 @pytest.mark.parametrize("points", [(), ("score",), ("filter",), ("filter", "score")])
