@@ -12,6 +12,7 @@ from typing import Final
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES, MODEL_LABEL, GpuRequest, gpu_request
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import counted
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
@@ -40,18 +41,18 @@ def is_manifest_file(path: Path) -> bool:
     return path.suffix in SUFFIXES or str(path) == STANDARD_INPUT
 
 
-def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
+def nodes_of(objects: Sequence[JsonObject], source: str) -> list[TraceNode]:
     """The nodes among objects, at least one.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
     found = [made(node_of, obj, source) for obj in objects if obj.get("kind") == "Node"]
-    return _each_once(some(found, source, "Node"), source, "Node")
+    return _each_once(some(found, source, f"Node{_beside(objects, found)}"), source, "Node")
 
 
 def pods_of(
-    objects: Iterable[JsonObject], source: str, nodes: Sequence[JsonObject] = ()
+    objects: Sequence[JsonObject], source: str, nodes: Sequence[JsonObject] = ()
 ) -> list[TracePod]:
     """The pods among objects that are not at their end, at least one, in the order of arrival.
 
@@ -62,8 +63,14 @@ def pods_of(
     """
     written = [each for obj in objects for each in _pods_of_written(obj, source, nodes)]
     found = [made(pod_of, obj, source) for obj in written if _is_staying_pod(obj)]
-    found = _each_once(some(found, source, "Pod"), source, "Pod")
+    found = _each_once(some(found, source, f"Pod{_beside(objects, found)}"), source, "Pod")
     return sorted(since_the_first(found), key=_arrival)
+
+
+def _beside(objects: Sequence[JsonObject], found: Sequence[object]) -> str:
+    """What there is where nothing of a kind was found, for the message that says so."""
+    there = "" if found else counted(objects, frozenset())
+    return f" beside {there}" if there else ""
 
 
 def _arrival(pod: TracePod) -> tuple[float, bool, str]:
