@@ -383,3 +383,29 @@ def test_a_supposed_pod_has_the_defaults_of_the_api() -> None:
     manifest["spec"]["contianers"] = []
     with pytest.raises(ConfigurationError, match=r'unknown field "spec\.contianers"'):
         answered(loaded, Supposition(pod=manifest, profile=PROFILE))
+
+
+def test_a_drained_node_has_the_taint_of_cordoning_which_spread_constraints_honour() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
+    pods = []
+    for name in "ab":
+        pod = make_pod(
+            f"x-{name}",
+            cpu="1",
+            node_name=name,
+            labels={"app": "x"},
+            topologySpreadConstraints=[constraint],
+        )
+        pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        pods.append(pod)
+    nodes = [make_node(name, cpu="4") for name in "ab"]
+    loaded = Case({"id": "x", "nodes": nodes, "pods": pods, "pod": make_pod("q")})
+    answer = answered(loaded, Supposition(drain="b", profile=PROFILE))
+    assert answer["placed"] == [{"pod": "default/x-b", "node": "a"}]
