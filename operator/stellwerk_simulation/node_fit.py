@@ -26,6 +26,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group_key import COSCHEDULING_LABEL
 from stellwerk.models.pod_templates import pods_of
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.world.decide import decide
 from stellwerk.world.supposed_nodes import suppose_node
 from stellwerk.world.world import World
@@ -51,6 +52,7 @@ _POD_COUNT: Final = "pods"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_OTHERS: Final = frozenset({"schedulingGroup", "resourceClaims"})
 """What a pod's specification says of its group and its claims."""
+_BESIDE_OTHERS: Final = InterPodAffinity.name
 _RESERVED_PRIORITY: Final = 2_000_001_000
 """The priority of system-node-critical: no planned pod preempts the pods of DaemonSets."""
 _CLAIM: Final = "PersistentVolumeClaim"
@@ -320,7 +322,9 @@ class _Search:
         why = self._why(best, late=late)
         if why:
             bound = self._cheapest(self._kinds_without(why))[1] if self._left() else 0.0
-        return best.counts, why, bound
+        # No pod has a node: none is to be added.
+        counts = best.counts if len(why) < len(pods) else [0] * len(best.counts)
+        return counts, why, bound
 
     def _left(self) -> float:
         """The seconds that are left, at least 0."""
@@ -486,8 +490,14 @@ class _Search:
         fits = tuple(bool(found.fits[rows[shape.name]]) for shape in self._shapes)
         if any(fits):
             return fits, ""
-        reasons = dict(reason_counts(filtering.diagnose(found, pod).statuses))
-        return fits, ", ".join(reasons) or found.pre_filter.message
+        statuses = filtering.diagnose(found, pod).statuses
+        # Only the pod that it wants to be with may be missing, which is placed with it.
+        beside = {
+            name for name, each in zip(rows, statuses, strict=True) if each.plugin == _BESIDE_OTHERS
+        }
+        if beside and found.pre_filter.ok:
+            return tuple(shape.name in beside for shape in self._shapes), ""
+        return fits, ", ".join(dict(reason_counts(statuses))) or found.pre_filter.message
 
     # --- the integer programme ----------------------------------------------------------------
 

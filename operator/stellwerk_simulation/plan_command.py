@@ -284,7 +284,7 @@ def _left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
 def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as above
 
-    if not plan.placed and not plan.homeless:
+    if not (plan.placed or plan.homeless or plan.unplanned):
         return "no pod waits for a node"
     lines = [("shape", "nodes", "price of one", "of all")]
     for shape, count in zip(shapes, plan.counts, strict=True):

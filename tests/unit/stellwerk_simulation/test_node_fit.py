@@ -251,6 +251,24 @@ def test_each_zone_gets_the_nodes_that_constraints_ask_for(
     assert list(found.get("unplanned", {})) == unplanned
 
 
+def test_a_pod_that_wants_to_be_with_another_one_is_placed_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "leader"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    follower = make_pod("a-follower", cpu="4", affinity={"podAffinity": required})
+    leader = make_pod("leader", cpu="6", labels={"app": "leader"})
+    found = planned(tmp_path, capsys, [follower, leader], IN_TWO_ZONES)
+    assert sorted(found["nodes"].values()) == [2]
+    assert found["placed"] == 2
+    alone = planned(tmp_path, capsys, [follower, make_pod("other", cpu="1")], IN_TWO_ZONES)
+    assert list(alone["unplanned"]) == ["default/a-follower"]
+    assert alone["placed"] == 1
+    nothing = planned(tmp_path, capsys, [follower], IN_TWO_ZONES)
+    assert (nothing["nodes"], nothing["placed"], nothing["cost"]) == ({}, 0, 0)
+    assert "pod affinity rules" in nothing["unplanned"]["default/a-follower"]
+
+
 def test_each_new_node_has_the_pods_of_its_daemon_sets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
