@@ -323,7 +323,7 @@ class _Search:
         if why:
             bound = self._cheapest(self._kinds_without(why))[1] if self._left() else 0.0
         # No pod has a node: none is to be added.
-        counts = best.counts if len(why) < len(pods) else [0] * len(best.counts)
+        counts = list(best.counts) if len(why) < len(pods) else [0] * len(best.counts)
         return counts, why, bound
 
     def _left(self) -> float:
