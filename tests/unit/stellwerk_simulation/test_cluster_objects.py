@@ -261,3 +261,32 @@ def test_an_object_that_is_wrong_is_named() -> None:
     cluster_objects = ClusterObjects((named("PriorityClass", "urgent", value="much"),), "x.yaml")
     with pytest.raises(ConfigurationError, match=r"x\.yaml, PriorityClass urgent: .*much"):
         make_world([], profile_of("default", []), 0, ActivePods(), cluster_objects)
+
+
+def bare(name: str, **container: object) -> JsonObject:
+    """A pod as people write it: nothing that the API server fills in."""
+    spec = {"hostNetwork": "ports" in container, "containers": [{"name": "c", **container}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("pods", "count"),
+    [
+        pytest.param([bare("p", resources={"limits": {"cpu": "1000"}})], 0, id="a limit"),
+        pytest.param([bare("p", resources={"limits": {"x.io/gpu": 1}})], 0, id="a device"),
+        pytest.param(
+            [bare(name, ports=[{"containerPort": 80}]) for name in "abc"], 1, id="the host's ports"
+        ),
+        pytest.param([bare("p"), bare("q")], 2, id="nothing"),
+    ],
+)
+def test_pods_have_the_defaults_of_the_api(
+    pods: list[JsonObject], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(tmp_path, make_node("n", cpu="4"), *pods) == 0
+    assert placed(capsys.readouterr().out) == count
+    path = str(tmp_path / "cluster.json")
+    assert main(["decide", path, "-o", "json"]) == 0
+    decisions = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    # Each alone: the others wait.
+    assert sum(bool(each["selected"]) for each in decisions) == (len(pods) if count else 0)
