@@ -115,6 +115,10 @@ class FitAnswer(PortAnswer):
     placed: int
     homeless: Mapping[str, str]
     """Pods that no shape holds even if it is empty, with the reason."""
+    unplanned: Mapping[str, str] | None = None
+    """Pods that found no node beside the others, however many were added, with the reason."""
+    assumed: Sequence[str] | None = None
+    """What the plan takes for granted, or leaves aside, a sentence each."""
     left_out: Mapping[str, str] | None = None
     """Pods for which no node was looked for, with the reason."""
 

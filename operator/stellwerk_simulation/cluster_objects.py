@@ -4,7 +4,6 @@ Simulations and plans of moves load them into their Worlds. Invariant: a kind is
 named by `not_read`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +11,9 @@ from typing import Final, Self
 
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.models.api_kinds import newest_form
+from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject, text_map, text_or_empty
+from stellwerk.models.manifests import counted
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import COSCHEDULING_API, GROUP_KINDS
@@ -39,7 +40,7 @@ _WORKLOAD: Final = "Workload"
 _GROUPS: Final = frozenset({*GROUP_KINDS, _WORKLOAD})
 _GENERATED: Final = "generated"
 _GENERATED_FOR: Final = frozenset({"Pod", "PodGroup"})
-USED: Final = frozenset({"Node", *POD_KINDS, *READ, *_GROUPS})
+USED: Final = frozenset({"Node", DAEMON_SET, *POD_KINDS, *READ, *_GROUPS})
 """The kinds of manifests that are used."""
 _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
 """Kinds that are read, or chosen, in another way."""
@@ -50,11 +51,8 @@ def not_read(objects: Iterable[JsonObject], of_plugins: frozenset[str] = frozens
 
     `of_plugins`: the kinds that plugins of the profiles read.
     """
-    kinds = Counter(
-        str(obj.get("kind") or "object without a kind") for obj in objects if not is_written(obj)
-    )
-    others = sorted(kinds.keys() - READ - _GROUPS - _ELSEWHERE - of_plugins)
-    return ", ".join(f"{kinds[kind]} {kind}" for kind in others)
+    others = (obj for obj in objects if not is_written(obj))
+    return counted(others, READ | _GROUPS | _ELSEWHERE | of_plugins)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from stellwerk_simulation.defrag_command import TABLES, AddOutput, ShowAnswer
 if TYPE_CHECKING:
     from stellwerk_simulation.experiment import Experiment
     from stellwerk_simulation.run_metrics import RunResult
-    from stellwerk_simulation.sources import Check
     from stellwerk_simulation.sweep import Sweep
     from stellwerk_simulation.sweep_results import SweepResults
     from stellwerk_simulation.trace import TracePod
@@ -216,12 +215,11 @@ def run(
     live: LiveObjects,
     replay: Callable[[argparse.Namespace], int],
     show: ShowAnswer,
-    check: "Check",
 ) -> int:
     """Run every profile with every seed, or replay, print a table; returns the exit status.
 
     `live` reads the objects of the cluster that a kubeconfig names; `replay` decides a journal;
-    `show` prints an answer for programs; `check` looks at manifests.
+    `show` prints an answer for programs.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
@@ -232,9 +230,9 @@ def run(
         return replay(options)
     if options.sweep is not None:
         _check_sweep(options)
-        return _sweep(options, show, check)
+        return _sweep(options, show)
     _check(options)
-    experiment = _experiment(options, live, check)
+    experiment = _experiment(options, live)
     for option, value in (("--plot", options.plot), ("--curve", options.curve)):
         if value is not None and not experiment.until_pct:
             raise ConfigurationError(f"{option} shows loads of GPUs, and these pods ask for none")
@@ -247,12 +245,12 @@ def run(
     return 0
 
 
-def _sweep(options: argparse.Namespace, show: ShowAnswer, check: "Check") -> int:
+def _sweep(options: argparse.Namespace, show: ShowAnswer) -> int:
     """Make the runs of a grid that its file of results lacks, and print what all of them show."""
     from stellwerk_simulation.sweep import LOCAL, Sweep, read_grid  # noqa: PLC0415 as below
     from stellwerk_simulation.sweep_results import SweepResults  # noqa: PLC0415
 
-    sweep = Sweep.of(read_grid(options.sweep), check)
+    sweep = Sweep.of(read_grid(options.sweep))
     results = SweepResults(options.results or options.sweep.with_suffix(".sqlite"), sweep.digest)
     try:
         for remark in sweep.remarks:
@@ -320,7 +318,7 @@ def _check_sweep(options: argparse.Namespace) -> None:
         check_writable("--html", options.html, _PAGE_KINDS, [options.sweep])
 
 
-def _experiment(options: argparse.Namespace, live: LiveObjects, check: "Check") -> "Experiment":
+def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
     """The experiment that the options name."""
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.simulation import SimulationOptions  # noqa: PLC0415 as what follows
@@ -332,24 +330,22 @@ def _experiment(options: argparse.Namespace, live: LiveObjects, check: "Check") 
         plan_seconds=float(options.plan_seconds),
     )
     if options.filename:
-        cluster = objects_of(options.filename, check)
+        cluster = objects_of(options.filename)
         experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
     elif _is_live(options):
         cluster = Objects(live(options.kubeconfig, options.context), "the cluster")
         experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
     else:
-        experiment = Experiment.read(
-            options.nodes, options.pods, options.inflate, run_options, check
-        )
+        experiment = Experiment.read(options.nodes, options.pods, options.inflate, run_options)
     if options.typical_pods is not None:
-        experiment = replace(experiment, expected=_typical(options.typical_pods, check))
+        experiment = replace(experiment, expected=_typical(options.typical_pods))
     return experiment
 
 
-def _typical(file: Path, check: "Check") -> "Sequence[TracePod]":
+def _typical(file: Path) -> "Sequence[TracePod]":
     from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
-    return source_of(file, check, "--typical-pods").pods()
+    return source_of(file, "--typical-pods").pods()
 
 
 def _show(

@@ -10,6 +10,7 @@ from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is repeatable
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import cordoned
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.decide import Decision, decide
@@ -49,12 +50,12 @@ class CurrentPlacement:
         return replace(self, world=self.world.fork(Random(seed)))
 
     def cordon(self, node_name: str) -> None:
-        """Let no further pod come to a node."""
+        """Let no further pod come to a node, as `kubectl cordon` does."""
         cache = self.world.cache
         node = cache.node(node_name)
         if node is None:
             raise LookupError(f"there is no node {node_name}")
-        cache.set_node(replace(node, unschedulable=True))
+        cache.set_node(cordoned(node))
         cache.update_snapshot()
 
     def evict(

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.untrusted_text import printable
 
 if TYPE_CHECKING:
     from stellwerk.models.answers.answer import PortAnswer
     from stellwerk_simulation.answers import DefragAnswer
     from stellwerk_simulation.defragmentation import DefragPlan, Goal
-    from stellwerk_simulation.sources import Check
 
 NAME: Final = "defrag"
 HELP: Final = "which few pods to move so that whole nodes or GPUs become free"
@@ -134,7 +134,6 @@ def run(
     live: LiveObjects,
     carry_out: CarryOut,
     show: ShowAnswer,
-    check: "Check",
 ) -> int:
     """Plan, print the plan, and carry it out if that is asked for; returns the exit status.
 
@@ -154,7 +153,7 @@ def run(
     if options.dry_run and not options.apply:
         raise ConfigurationError("--dry-run tries what --apply does: name both")
     goal = _goal(options)
-    objects, source = _objects(options, live, check)
+    objects, source = _objects(options, live)
     pods = pods_of(objects, source)
     profile = profile_of(options.profile, typical_pods(pods), pods)
     placement = placement_of(objects, profile, source)
@@ -182,9 +181,8 @@ def _goal(options: argparse.Namespace) -> "Goal":
     return Goal(matched[1], number, options.gpu_resource)
 
 
-def _objects(
-    options: argparse.Namespace, live: LiveObjects, check: "Check"
-) -> tuple[Sequence[JsonObject], str]:
+def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[JsonObject], str]:
+    from stellwerk_simulation.cluster_objects import not_read  # noqa: PLC0415 as run
     from stellwerk_simulation.sources import objects_of  # noqa: PLC0415 as run
 
     files = [*options.files, *options.filename]
@@ -194,7 +192,9 @@ def _objects(
         return live(options.kubeconfig, options.context), options.kubeconfig or "the cluster"
     if options.apply:
         raise ConfigurationError("--apply evicts pods of a cluster, and not of a file")
-    found = objects_of(files, check)
+    found = objects_of(files)
+    if unread := not_read(found.others):
+        print(printable(f"stellwerk: planned without {unread}"), file=sys.stderr)
     return found.others, found.place
 
 

@@ -40,7 +40,7 @@ from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.run_metrics import RunResult
 from stellwerk_simulation.simulation import Simulation, SimulationOptions
-from stellwerk_simulation.sources import Check, Source, source_of
+from stellwerk_simulation.sources import Source, source_of
 from stellwerk_simulation.trace import TraceNode, TracePod
 
 if TYPE_CHECKING:
@@ -189,17 +189,14 @@ class Experiment:
         pods: Path,
         share: float | None,
         run_options: SimulationOptions | None = None,
-        check: Check | None = None,
     ) -> Self:
         """An experiment over files: CSV as traces are published, manifests, or recordings.
-
-        `check` looks at manifests.
 
         Raises:
             ConfigurationError, JournalError: a file cannot be used.
         """
-        source = source_of(nodes, check, "--nodes")
-        other = source if pods == nodes else source_of(pods, check, "--pods")
+        source = source_of(nodes, "--nodes")
+        other = source if pods == nodes else source_of(pods, "--pods")
         return cls.of(source, other, share, run_options)
 
     @classmethod
@@ -221,8 +218,10 @@ class Experiment:
         places = " and ".join(source.place for source in sources)
         cluster_objects = ClusterObjects.to_begin_with(others, places)
         run_options = run_options or SimulationOptions()
+        of_nodes = nodes.nodes()
+        arriving = pods.pods(of_nodes)
         experiment = cls(
-            nodes.nodes(), pods.pods(), share, run_options, cluster_objects, notes, tuple(others)
+            of_nodes, arriving, share, run_options, cluster_objects, notes, tuple(others)
         )
         experiment.check(f"in {nodes.place}", f"in {pods.place}")
         return experiment

@@ -4,7 +4,7 @@ The command line reads them in place of a trace's CSV. Invariant: every object w
 scheduler parses it; what is wrong is one message with the file and the object.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES, MODEL_LABEL, GpuRequest, gpu_request
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import counted
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
@@ -40,26 +41,40 @@ def is_manifest_file(path: Path) -> bool:
     return path.suffix in SUFFIXES or str(path) == STANDARD_INPUT
 
 
-def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
+def nodes_of(objects: Sequence[JsonObject], source: str) -> list[TraceNode]:
     """The nodes among objects, at least one.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
     found = [made(node_of, obj, source) for obj in objects if obj.get("kind") == "Node"]
-    return _each_once(some(found, source, "Node"), source, "Node")
+    return _each_once(some(found, source, f"Node{_beside(objects, found)}"), source, "Node")
 
 
-def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
+def pods_of(
+    objects: Sequence[JsonObject], source: str, nodes: Sequence[JsonObject] = ()
+) -> list[TracePod]:
     """The pods among objects that are not at their end, at least one, in the order of arrival.
+
+    `nodes`: on which DaemonSets that were written have their pods, which come before all others.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    written = [each for obj in objects for each in _pods_of_written(obj, source)]
+    written = [each for obj in objects for each in _pods_of_written(obj, source, nodes)]
     found = [made(pod_of, obj, source) for obj in written if _is_staying_pod(obj)]
-    found = _each_once(some(found, source, "Pod"), source, "Pod")
-    return sorted(since_the_first(found), key=lambda pod: (pod.arrives_seconds, pod.name))
+    found = _each_once(some(found, source, f"Pod{_beside(objects, found)}"), source, "Pod")
+    return sorted(since_the_first(found), key=_arrival)
+
+
+def _beside(objects: Sequence[JsonObject], found: Sequence[object]) -> str:
+    """What there is where nothing of a kind was found, for the message that says so."""
+    there = "" if found else counted(objects, frozenset())
+    return f" beside {there}" if there else ""
+
+
+def _arrival(pod: TracePod) -> tuple[float, bool, str]:
+    return pod.arrives_seconds, not pod.of_daemon_set, pod.name
 
 
 def any_pod(objects: Iterable[JsonObject]) -> bool:
@@ -67,12 +82,12 @@ def any_pod(objects: Iterable[JsonObject]) -> bool:
     return any(_is_staying_pod(obj) or is_written(obj) for obj in objects)
 
 
-def _pods_of_written(obj: JsonObject, source: str) -> list[JsonObject]:
+def _pods_of_written(obj: JsonObject, source: str, nodes: Sequence[JsonObject]) -> list[JsonObject]:
     """The pods of a controller that was written; any other object as it is."""
     if not is_written(obj):
         return [obj]
     try:
-        found = pods_of_controller(obj, "default", _MOST_PODS)
+        found = pods_of_controller(obj, "default", _MOST_PODS, nodes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"{source}: a {obj.get('kind')} is malformed: {error}") from error
     if len(found) > _MOST_PODS:

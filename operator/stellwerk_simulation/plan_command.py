@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.pod_templates import POD_KINDS
+from stellwerk.models.manifests import admitted, counted, settled
+from stellwerk.models.untrusted_text import printable
 from stellwerk.models.yaml_file import read_objects
 from stellwerk_simulation import defrag_command
 from stellwerk_simulation.defrag_command import TABLES, AddOutput, CarryOut, ShowAnswer
@@ -25,11 +27,11 @@ from stellwerk_simulation.defrag_command import TABLES, AddOutput, CarryOut, Sho
 if TYPE_CHECKING:
     from stellwerk_simulation.answers import FitAnswer
     from stellwerk_simulation.node_fit import FitPlan
-    from stellwerk_simulation.sources import Check
     from stellwerk_simulation.trace import TraceNode, TracePod
 
 
 PENDING: Final = "pending"
+_CLAIM: Final = "PersistentVolumeClaim"
 _SECONDS: Final = 20
 _NAMED: Final = 3
 _DECIMALS: Final = 6
@@ -73,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
         metavar="SECONDS",
         type=_seconds,
         default=float(_SECONDS),
-        help=f"for each search (default: {_SECONDS})",
+        help=f"for the whole search, after which the best plan counts (default: {_SECONDS})",
     )
     add_output(fit)
     text = defrag_command.HELP
@@ -91,27 +93,36 @@ def run(
     live: LiveObjects,
     carry_out: CarryOut,
     show: ShowAnswer,
-    check: "Check",
 ) -> int:
     """Plan, and print the plan; returns the exit status.
 
-    `show` prints an answer for programs, `check` looks at manifests.
+    `show` prints an answer for programs.
 
     Raises:
         ConfigurationError: a file cannot be used, or there is no plan.
     """
     if options.plan == defrag_command.NAME:
-        return defrag_command.run(options, live, carry_out, show, check)
+        return defrag_command.run(options, live, carry_out, show)
     if options.plan == _PROFILE:
-        return _run_profile(options, live, check)
+        return _run_profile(options, live)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
-    from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
+    from stellwerk_simulation.cluster_objects import ClusterObjects  # noqa: PLC0415 as above
+    from stellwerk_simulation.node_fit import Surroundings, fit, nothing_to_do  # noqa: PLC0415
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
     from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
 
-    (pods, left_out), shapes = _pods(options, live, check), _shapes(options.shapes, check)
+    objects, shapes = _objects(options, live), _shapes(options.shapes)
+    pods, left_out = _pods(options, objects)
     profile = profile_of(options.profile, typical_pods(pods), pods)
-    plan = fit(pods, shapes, profile, options.seconds) if pods else nothing_to_do(shapes)
+    is_live = options.pods == PENDING
+    around = Surroundings(
+        ClusterObjects.to_begin_with(objects, _source(options)),
+        [obj for obj in objects if obj.get("kind") == DAEMON_SET],
+        claims_may_lack=not (is_live and any(obj.get("kind") == _CLAIM for obj in objects)),
+    )
+    plan = nothing_to_do(shapes)
+    if pods:
+        plan = fit(pods, shapes, profile, options.seconds, around)
     release = release_of(profile)
     if options.output in TABLES:
         print(_as_text(plan, shapes, left_out))
@@ -121,8 +132,28 @@ def run(
     return 0
 
 
+def _objects(options: argparse.Namespace, live: LiveObjects) -> Sequence[JsonObject]:
+    """The objects among which the pods are; none of a CSV."""
+    from stellwerk_simulation.cluster_objects import USED, not_read  # noqa: PLC0415 as above
+    from stellwerk_simulation.manifests import is_manifest_file  # noqa: PLC0415 as above
+
+    if options.pods == PENDING:
+        return live(options.kubeconfig, options.context)
+    path = Path(options.pods)
+    if not is_manifest_file(path):
+        return ()
+    objects = settled(admitted(f"--for {path}", read_objects(path), USED))
+    if unread := not_read(objects):
+        print(printable(f"stellwerk: planned without {unread}"), file=sys.stderr)
+    return objects
+
+
+def _source(options: argparse.Namespace) -> str:
+    return "the cluster" if options.pods == PENDING else str(options.pods)
+
+
 def _pods(
-    options: argparse.Namespace, live: LiveObjects, check: "Check"
+    options: argparse.Namespace, objects: Sequence[JsonObject]
 ) -> tuple[Sequence["TracePod"], Mapping[str, str]]:
     """The pods to be placed, and why others among those that wait are left out."""
     from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
@@ -132,19 +163,18 @@ def _pods(
     )
     from stellwerk_simulation.trace import read_pods  # noqa: PLC0415 as above
 
-    path = Path(options.pods)
-    if options.pods == PENDING:
-        objects = live(options.kubeconfig, options.context)
-        waiting, left_out = _without_the_untried(_waiting(objects), _served(objects))
-        return (pods_of(waiting, "the cluster") if any_pod(waiting) else []), left_out
-    if is_manifest_file(path):
-        objects = read_objects(path)
-        check(f"--for {path}", objects, frozenset(POD_KINDS))
-        waiting, left_out = _without_the_untried(_waiting(objects), None)
-        if left_out and not any_pod(waiting):
-            return [], left_out
-        return pods_of(waiting, f"{path}, pods without a node"), left_out
-    return read_pods(path), {}
+    if options.pods != PENDING and not is_manifest_file(Path(options.pods)):
+        return read_pods(Path(options.pods)), {}
+    # A DaemonSet's pods come with the new nodes.
+    written = [obj for obj in objects if obj.get("kind") != DAEMON_SET]
+    served = _served(objects) if options.pods == PENDING else None
+    waiting, left_out = _without_the_untried(_waiting(written), served)
+    if not any_pod(waiting) and (options.pods == PENDING or left_out):
+        return [], left_out
+    place = _source(options)
+    return pods_of(
+        waiting, place if options.pods == PENDING else f"{place}, pods without a node"
+    ), left_out
 
 
 def _served(objects: Sequence[JsonObject]) -> AbstractSet[str]:
@@ -190,10 +220,13 @@ def _why_untried(pod: JsonObject, served: AbstractSet[str] | None) -> str:
     return ""
 
 
-def _shapes(path: Path, check: "Check") -> Sequence["TraceNode"]:
+def _shapes(path: Path) -> Sequence["TraceNode"]:
     from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
-    shapes = source_of(path, _only_nodes(check), "--shapes").nodes()
+    source = source_of(path, "--shapes", frozenset({"Node"}))
+    if unread := counted(source.others, frozenset({"Node"})):
+        print(printable(f"stellwerk: {path}: shapes without {unread}"), file=sys.stderr)
+    shapes = source.nodes()
     [(name, number)] = Counter(shape.name for shape in shapes).most_common(1)
     if number > 1:
         raise ConfigurationError(f"{path}: {number} shapes have the name {name}")
@@ -202,10 +235,6 @@ def _shapes(path: Path, check: "Check") -> Sequence["TraceNode"]:
         message = f"{path}, {free[0]}: no hourly price, where other shapes have one"
         raise ConfigurationError(message)
     return shapes
-
-
-def _only_nodes(check: "Check") -> "Check":
-    return lambda at, objects, _: check(at, objects, frozenset({"Node"}))
 
 
 def _seconds(text: str) -> float:
@@ -233,6 +262,8 @@ def _answer(
         bound=round(plan.bound, _DECIMALS),
         placed=plan.placed,
         homeless=plan.homeless,
+        unplanned=plan.unplanned or None,
+        assumed=list(plan.assumed) or None,
         left_out=left_out or None,
     )
 
@@ -253,7 +284,7 @@ def _left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
 def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as above
 
-    if not plan.placed and not plan.homeless:
+    if not (plan.placed or plan.homeless or plan.unplanned):
         return "no pod waits for a node"
     lines = [("shape", "nodes", "price of one", "of all")]
     for shape, count in zip(shapes, plan.counts, strict=True):
@@ -261,18 +292,24 @@ def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
         if count:
             lines.append((shape.name, str(count), f"{price:.2f}", f"{price * count:.2f}"))
     unit = "cost" if any(shape.hourly_price for shape in shapes) else "nodes"
-    pods = "1 pod was" if plan.placed == 1 else f"{plan.placed} pods were"
+    placed = "1 pod was" if plan.placed == 1 else f"{plan.placed} pods were"
     shown = (
-        f"{pods} placed on them in a simulation, which counts no free room of the nodes there are"
+        f"{placed} placed on them in a simulation, which counts no free room of the nodes there are"
     )
     least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
     text = [aligned(lines), f"{shown}; {least}"]
-    if plan.homeless:
-        one = len(plan.homeless) == 1
-        fate = f"{'fits' if one else 'fit'} no shape even if it is empty:"
-        text.append(f"left out: {len(plan.homeless)} {'pod' if one else 'pods'}, which {fate}")
-        text += [f"  {pod}: {why}" for pod, why in islice(plan.homeless.items(), _NAMED)]
-        text += ["  …"] if len(plan.homeless) > _NAMED else []
+    empty, beside = "no shape even if it is empty", "found no node beside the others"
+    for pods_left, one_fate, fate in (
+        (plan.homeless, f"fits {empty}", f"fit {empty}"),
+        (plan.unplanned, beside, beside),
+    ):
+        if pods_left:
+            one = len(pods_left) == 1
+            which = f"{'1 pod' if one else f'{len(pods_left)} pods'}, which"
+            text.append(f"left out: {which} {one_fate if one else fate}:")
+            text += [f"  {pod}: {why}" for pod, why in islice(pods_left.items(), _NAMED)]
+            text += ["  …"] if len(pods_left) > _NAMED else []
+    text += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in plan.assumed]
     return "\n".join(text)
 
 
@@ -308,7 +345,7 @@ def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
 
 
-def _run_profile(options: argparse.Namespace, live: LiveObjects, check: "Check") -> int:
+def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
     """Print the manifest; returns the exit status.
 
     Raises:
@@ -331,7 +368,7 @@ def _run_profile(options: argparse.Namespace, live: LiveObjects, check: "Check")
         near = suggestion(options.name, READY) or f"; ready are {', '.join(READY)}"
         raise ConfigurationError(f"there is no ready profile {options.name}{near}")
     if options.pods is not None:
-        pods = source_of(options.pods, check, "--for").pods()
+        pods = source_of(options.pods, "--for").pods()
     else:
         pods = pods_of(live(options.kubeconfig, options.context), "the cluster")
     typical = typical_pods(pods)

@@ -7,18 +7,20 @@ decisions nothing is left but how long pods ran: where and when they run is deci
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
 from stellwerk.journal.entries import WatchEvent
 from stellwerk.journal.reader import open_journal
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import admitted, settled
 from stellwerk.models.yaml_file import read_objects
+from stellwerk_simulation.cluster import node_manifest
 from stellwerk_simulation.cluster_objects import USED
 from stellwerk_simulation.manifest_errors import made, some
 from stellwerk_simulation.manifests import (
@@ -159,8 +161,8 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def pods(self) -> list[TracePod]:
-        """The pods, at least one.
+    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
+        """The pods, at least one; `nodes`: on which DaemonSets that were written have theirs.
 
         Raises:
             ConfigurationError: there is none, or one is wrong.
@@ -178,8 +180,9 @@ class Objects(Source):
         return nodes_of(self.others, self.place)
 
     @override
-    def pods(self) -> list[TracePod]:
-        return pods_of(self.others, self.place)
+    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
+        manifests = [node.manifest or node_manifest(node) for node in nodes]
+        return pods_of(self.others, self.place, manifests)
 
 
 class _Table(Source):
@@ -194,7 +197,7 @@ class _Table(Source):
         return read_nodes(self._path)
 
     @override
-    def pods(self) -> list[TracePod]:
+    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
         return read_pods(self._path)
 
 
@@ -212,39 +215,29 @@ class _Recording(Source):
         return self._recorded.trace_nodes()
 
     @override
-    def pods(self) -> list[TracePod]:
+    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
         return self._recorded.trace_pods()
 
 
-Check: TypeAlias = Callable[[str, Sequence[JsonObject], AbstractSet[str]], None]
-"""Looks at objects of a file, which begins messages, as objects of these kinds."""
-
-
-def objects_of(files: Sequence[Path], check: Check) -> Objects:
+def objects_of(files: Sequence[Path]) -> Objects:
     """Files of manifests as one cluster.
 
     Raises:
         ConfigurationError: one cannot be read.
     """
-    found = []
-    for file in files:
-        objects = read_objects(file)
-        check(f"-f {file}", objects, USED)
-        found += objects
-    return Objects(found, ", ".join(map(str, files)))
+    found = [obj for file in files for obj in admitted(f"-f {file}", read_objects(file), USED)]
+    return Objects(settled(found), ", ".join(map(str, files)))
 
 
-def source_of(path: Path, check: Check | None = None, at: str = "") -> Source:
-    """A file, by the end of its name; `check` looks at manifests, whose place `at` names.
+def source_of(path: Path, at: str = "", used: AbstractSet[str] = USED) -> Source:
+    """A file, by the end of its name; `at` begins messages on manifests, whose kinds are `used`.
 
     Raises:
         ConfigurationError, JournalError: it cannot be read.
     """
     if is_manifest_file(path):
-        objects = read_objects(path)
-        if check is not None:
-            check(f"{at} {path}", objects, USED)
-        return Objects(objects, str(path))
+        found = admitted(f"{at} {path}".strip(), read_objects(path), used)
+        return Objects(settled(found), str(path))
     return _Recording(path) if path.suffix == SUFFIX else _Table(path)
 
 

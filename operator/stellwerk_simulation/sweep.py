@@ -30,7 +30,7 @@ from stellwerk_simulation.ready_profiles import READY, check_names_a_file, manif
 from stellwerk_simulation.report import Lines, conclusions
 from stellwerk_simulation.run_metrics import RunResult
 from stellwerk_simulation.simulation import SimulationOptions
-from stellwerk_simulation.sources import Check, digest_of, source_of
+from stellwerk_simulation.sources import digest_of, source_of
 from stellwerk_simulation.sweep_results import SweepResults, SweepRun
 
 LOCAL: Final = "processes"
@@ -280,8 +280,8 @@ class Sweep:
     remarks: Sequence[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, grid: Grid, check: Check | None = None) -> "Sweep":
-        """Read the files of a grid; `check` looks at manifests.
+    def of(cls, grid: Grid) -> "Sweep":
+        """Read the files of a grid.
 
         Raises:
             ConfigurationError, JournalError: one of them cannot be used.
@@ -298,12 +298,10 @@ class Sweep:
         remarks: list[str] = []
         runs: list[SweepRun] = []
         for cluster in grid.clusters:
-            read = Experiment.read(
-                cluster.nodes, cluster.pods, cluster.share, cluster.run_options, check
-            )
+            read = Experiment.read(cluster.nodes, cluster.pods, cluster.share, cluster.run_options)
             expected = None
             if cluster.typical_pods is not None:
-                expected = source_of(cluster.typical_pods, check, "typicalPods").pods()
+                expected = source_of(cluster.typical_pods, "typicalPods").pods()
             experiment = replace(read, expected=expected, manifests=manifests)
             found = [*experiment.check_profiles(list(grid.profiles)), *experiment.remarks()]
             remarks += [f"{cluster.name}: {each}" for each in found]

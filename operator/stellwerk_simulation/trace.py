@@ -23,6 +23,10 @@ Row = TypeVar("Row")
 
 _LARGEST_FILE: Final = 1 << 30
 _MOST_DEVICES: Final = 64
+_MAX_SHOWN_COLUMNS: Final = 12
+"""Columns of a foreign trace that a message names: enough to see which file it is."""
+_MAX_SHOWN_NAME: Final = 40
+"""Characters of such a name that are shown."""
 _LONGEST_NAME: Final = 253
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _LARGEST: Final = 1 << 50
@@ -212,7 +216,13 @@ def _check_head(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None
     """Refuse a first line without one of the columns, or with one of them twice."""
     for column in wanted:
         if column not in found:
-            raise ConfigurationError(f"{path}, line 1: there is no column {column}")
+            needed = f"a row needs {', '.join(wanted)}"
+            there = ", ".join(name[:_MAX_SHOWN_NAME] for name in list(found)[:_MAX_SHOWN_COLUMNS])
+            more = ", …" if len(found) > _MAX_SHOWN_COLUMNS else ""
+            raise ConfigurationError(
+                f"{path}, line 1: there is no column {column}; {needed}, as the openb traces have "
+                f"them, and this file has {there or 'none'}{more}"
+            )
     for column, times in Counter(found).items():
         if column and times > 1:
             raise ConfigurationError(f"{path}, line 1: the column {column[:80]} stands there twice")

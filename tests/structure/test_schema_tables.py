@@ -7,10 +7,10 @@ from unittest.mock import Mock
 import pytest
 
 from stellwerk.models.schema.decoder import plain_go_type
+from stellwerk.models.schema.defaults import declared_defaults, has_defaults
 from stellwerk.models.schema.tables import TABLES
 from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.messages import field_numbers
-from stellwerk_cluster.defaults.declared import declared_defaults, has_defaults
 from stellwerk_cluster.validation.declarative import declared_rules, has_rules
 from tests.support import schema_tables
 from tests.support.repository import ROOT

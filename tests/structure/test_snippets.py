@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from stellwerk.commands.manifests import check_fields
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import check_fields
 from stellwerk.models.profile import KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
 from stellwerk_cluster.faults.table import read_fault_table

@@ -4,9 +4,10 @@
 is to be decided, all with the same nodes and other objects; nothing of them is changed.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 import yaml
@@ -14,9 +15,20 @@ import yaml
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.daemon_pods import DAEMON_SET
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import (
+    MAX_DEPTH_OF_A_FILE,
+    TEMPLATE,
+    UserLoader,
+    check_depth,
+    flattened,
+    is_template,
+    json_stream,
+    objects_of_export,
+)
 
 Json = Mapping[str, Any]
 _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
@@ -24,26 +36,26 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
     "Pod": "pods",
     "PriorityClass": "priorityclasses",
 }
-USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, KIND})
+USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND})
 """The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_PODS: Final = 1000
 """Of one controller."""
 
 
-Check = Callable[[Sequence[Json]], None]
-"""Looks at the objects of a cluster."""
+Read: TypeAlias = Callable[[Sequence[JsonObject]], Sequence[JsonObject]]
+"""Makes of the objects in a file those that an API server would have of them."""
 
 
 def read_cases(
-    lines: Iterable[bytes], pod_key: str = "", check: Check = lambda _: None
+    lines: Iterable[bytes], pod_key: str = "", read: Read = list
 ) -> Iterator[tuple[int, Json]]:
     """(line, case) of each case; objects of a cluster are line 1.
 
     Args:
         lines: of the file.
         pod_key: NAMESPACE/NAME of the pod to decide; empty: every pod without a node.
-        check: looks at objects of a cluster.
+        read: admits the objects of a cluster.
 
     Raises:
         ConfigurationError: a line is neither a case nor part of a document; names the line.
@@ -54,7 +66,7 @@ def read_cases(
         return
     if not _is_case_line(first[1]):
         text = b"".join(chain([first[1]], (line for _, line in numbered)))
-        for case in _from_documents(text, first[0], pod_key, check):
+        for case in _from_documents(text, first[0], pod_key, read):
             yield first[0], case
         return
     for number, line in chain([first], numbered):
@@ -85,39 +97,43 @@ def _unwrapped(case: object, number: int) -> Json:
     return case
 
 
-def _from_documents(text: bytes, number: int, pod_key: str, check: Check) -> Iterator[Json]:
+def _from_documents(text: bytes, number: int, pod_key: str, read: Read) -> Iterator[Json]:
     documents = [each for each in _documents(text, number) if each is not None]
-    if documents and not any(isinstance(each, dict) and "kind" in each for each in documents):
+    if documents and not any(
+        isinstance(each, dict) and ("kind" in each or objects_of_export(each)) for each in documents
+    ):
         for document in documents:
             yield _unwrapped(document, number)
         return
-    yield from cases_of(documents, pod_key, check)
+    yield from cases_of(documents, pod_key, read)
 
 
 def _documents(text: bytes, number: int) -> list[Any]:
     try:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError as not_json:
+        if text.lstrip()[:1] == b"{":
+            with contextlib.suppress(ValueError):
+                return json_stream(text.decode("utf-8-sig"))
         try:
             check_depth(text, MAX_DEPTH_OF_A_FILE)
-            return list(yaml.safe_load_all(text))
+            return list(yaml.load_all(text, UserLoader))
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            if is_template(text.decode("utf-8", "replace")):
+                raise ConfigurationError(f"line {number}: {TEMPLATE}") from error
             if text.lstrip()[:1] == b"{":
                 raise ConfigurationError(f"line {number}: not JSON: {not_json}") from error
             reason = " ".join(str(error).split())
             raise ConfigurationError(f"line {number}: neither JSON nor YAML: {reason}") from error
 
 
-def cases_of(
-    documents: Iterable[object], pod_key: str = "", check: Check = lambda _: None
-) -> Iterator[Json]:
+def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) -> Iterator[Json]:
     """A case for each pod to decide among the objects, and lists of objects, of a cluster.
 
     Raises:
         ConfigurationError: something is no object, or there is no pod to decide.
     """
-    objects = list(chain.from_iterable(map(_objects_of, documents)))
-    check(objects)
+    objects = read(list(chain.from_iterable(map(_objects_of, documents))))
     fields: dict[str, list[Json]] = {}
     profiles = ProfileManifests()
     for obj in objects:
@@ -128,9 +144,10 @@ def cases_of(
             fields.setdefault(_FIELD_OF[str(kind)], []).append(obj)
     profiles.choose_by(fields.get("namespaces", ()))
     pods = fields.pop("pods", [])
+    nodes = [dict(node) for node in fields.get("nodes", ())]
     for obj in objects:
-        if is_written(dict(obj)):
-            pods += pods_of(dict(obj), "default", _MOST_PODS)[:_MOST_PODS]
+        if is_written(obj):
+            pods += pods_of(obj, "default", _MOST_PODS, nodes)[:_MOST_PODS]
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
         raise ConfigurationError(f"pod {pod_key} is not there" if pod_key else "no pod is pending")
@@ -144,18 +161,10 @@ def cases_of(
         }
 
 
-def _objects_of(document: object) -> Iterator[Json]:
+def _objects_of(document: object) -> Iterator[JsonObject]:
     if not isinstance(document, dict):
         raise ConfigurationError(f"expected Kubernetes objects, found {type(document).__name__}")
-    items = document.get("items")
-    if not isinstance(items, list):
-        yield document
-        return
-    # Items of a NodeList have no kind of their own.
-    of_list = str(document.get("kind", "")).removesuffix("List")
-    for item in items:
-        for obj in _objects_of(item):
-            yield obj if "kind" in obj else {**obj, "kind": of_list}
+    return flattened("objects", document)
 
 
 def _key(pod: Json) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 import orjson
 import yaml
 
-from stellwerk.cases.case_files import Check, cases_of, read_cases
+from stellwerk.cases.case_files import Read, cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
 from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
 from stellwerk.errors import ConfigurationError, ProfileError
@@ -31,11 +31,11 @@ def decide_lines(
     output: TextIO | None = None,
     pod_key: str = "",
     compatibility: Compatibility = AS_RECORDED,
-    check: Check = lambda _: None,
+    read: Read = list,
 ) -> int:
     """Decide every case of a file ("-": standard input); returns the exit status.
 
-    `check` looks at objects of a cluster.
+    `read` admits the objects of a cluster.
 
     Raises:
         ConfigurationError: the file cannot be read, or a line is no case; names line and field.
@@ -43,7 +43,7 @@ def decide_lines(
     place = "standard input" if path == "-" else path
     with _opened(path) as lines:
         try:
-            for number, case in read_cases(lines, pod_key, check):
+            for number, case in read_cases(lines, pod_key, read):
                 _decide(
                     case,
                     f"{place}, line {number}",

@@ -17,6 +17,7 @@ from stellwerk.commands.arguments import (
 )
 from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
 EXAMPLES: Final = (
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     """Decide, and print a result for each case."""
     from stellwerk.cases.case_files import USED  # noqa: PLC0415 the scheduler
     from stellwerk.cases.command import decide_lines, decide_objects  # noqa: PLC0415 as above
-    from stellwerk.commands.manifests import check  # noqa: PLC0415 as above
+    from stellwerk.commands.manifests import say_unused  # noqa: PLC0415 as above
+    from stellwerk.models.manifests import admitted, settled  # noqa: PLC0415 as above
     from stellwerk.models.yaml_file import read_objects  # noqa: PLC0415 as above
 
     files = [*options.files, *options.filename]
@@ -68,6 +70,12 @@ def run(options: argparse.Namespace) -> int:
     for message in compatibility.gates.without_effect(compatibility.release):
         sys.stderr.write(f"stellwerk: {message}\n")
     form = "table" if options.human else options.output
+
+    def read(place: str, objects: Sequence[JsonObject]) -> list[JsonObject]:
+        found = admitted(place, objects, USED)
+        say_unused(place, found, USED)
+        return settled(found)
+
     if len(files) == 1:
         [file] = files
         place = "standard input" if file == "-" else file
@@ -76,19 +84,19 @@ def run(options: argparse.Namespace) -> int:
             form=form,
             pod_key=pod,
             compatibility=compatibility,
-            check=lambda objects: check(place, [dict(each) for each in objects], USED),
+            read=lambda objects: read(place, objects),
         )
     objects, source = [], ", ".join(files)
     for each in files:
-        found = read_objects(Path(each))
-        check(each, found, USED)
-        objects += found
+        objects += read(each, read_objects(Path(each)))
     if not files:
         from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
         objects = read_live_objects(options.kubeconfig, options.context)
         source = options.kubeconfig or "the cluster"
-    return decide_objects(objects, source, form=form, pod_key=pod, compatibility=compatibility)
+    return decide_objects(
+        settled(objects), source, form=form, pod_key=pod, compatibility=compatibility
+    )
 
 
 def _namespace(options: argparse.Namespace, files: Sequence[str]) -> str:

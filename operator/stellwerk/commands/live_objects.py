@@ -52,6 +52,7 @@ _VERSIONED: Final = {
     "CoschedulingPodGroup": (COSCHEDULING_API, ("v1alpha1",), "podgroups"),
 }
 """Kinds that clusters serve in one of several versions, or not at all."""
+_OF_PLANS: Final = {"DaemonSet": ("apps", ("v1",), "daemonsets")}
 _NONE: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {}
 _INDISPENSABLE: Final = frozenset({"Node", "Pod"})
 
@@ -82,6 +83,24 @@ def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> lis
     from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415 as above
 
     return asyncio.run(with_client(kubeconfig, context, _read_to_simulate))
+
+
+def read_objects_to_plan(kubeconfig: str | None, context: str | None) -> list[JsonObject]:
+    """Every object, and the DaemonSets, whose pods each new node gets.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured.
+        ApiError: a list failed.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415 as above
+
+    return asyncio.run(with_client(kubeconfig, context, _read_to_plan))
+
+
+async def _read_to_plan(client: KubernetesClient) -> list[JsonObject]:
+    return await _read(client, _OF_PLANS)
 
 
 async def _read_to_simulate(client: KubernetesClient) -> list[JsonObject]:

@@ -7,7 +7,7 @@ cluster is done here and in `moving`.
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.commands.live_objects import read_live_objects
+from stellwerk.commands.live_objects import read_live_objects, read_objects_to_plan
 from stellwerk.commands.port_arguments import add_output_arguments
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
-    from stellwerk.commands.manifests import check  # noqa: PLC0415 as what follows
-    from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
+    from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich, as what follows
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    return plan(options, read_live_objects, _carry_out, show_answer, check)
+    live = read_objects_to_plan if options.plan == "fit" else read_live_objects
+    return plan(options, live, _carry_out, show_answer)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

@@ -4,7 +4,6 @@ The command line calls it. Invariant: the simulation's own package does the work
 """
 
 import argparse
-from functools import partial
 from typing import Final
 
 from stellwerk.commands.live_objects import read_objects_to_simulate
@@ -24,13 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
-    from stellwerk.commands.manifests import check  # noqa: PLC0415 as what follows
     from stellwerk.commands.tables import show_answer  # noqa: PLC0415 rich
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    return simulate(
-        options, read_objects_to_simulate, _replay, show_answer, partial(check, counts=False)
-    )
+    return simulate(options, read_objects_to_simulate, _replay, show_answer)
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -418,6 +418,9 @@ def _print_drains(answer: WhatIf, to: Console) -> None:
         drained = answer.drained
         names = drained if isinstance(drained, str) else ", ".join(drained)
         to.print(escape(f"If {names} were drained:"))
+    if answer.daemon_sets:
+        which = ", ".join(answer.daemon_sets)
+        to.print(escape(f"On the added nodes are the pods of the DaemonSets {which}."))
     for pod in answer.lost or ():
         to.print(f"[red]{escape(pod)}[/] is lost: it has no controller that makes it anew")
     for stays in answer.staying or ():

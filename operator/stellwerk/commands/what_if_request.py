@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import yaml
 
-from stellwerk.commands.manifests import check_fields, pods_of, read_manifests
+from stellwerk.commands.manifests import pods_of, read_manifests
 from stellwerk.commands.port_arguments import namespace_of, split_name
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import check_fields
 from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
 

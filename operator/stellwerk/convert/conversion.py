@@ -5,12 +5,16 @@ that comes out passes `parse_spec`, and its built-in plugins' arguments validate
 source is dropped without a warning.
 """
 
+import contextlib
+import json
 import os
 import re
 import sys
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TextIO
 from urllib.parse import unquote
@@ -43,7 +47,16 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import (
+    MAX_DEPTH_OF_A_FILE,
+    SIMULATOR_CONFIG,
+    TEMPLATE,
+    UserLoader,
+    check_depth,
+    is_template,
+    json_stream,
+    objects_of_export,
+)
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 NOT_IN_PROFILES: Final[Mapping[str, str]] = {
@@ -77,6 +90,7 @@ _ARGS_MODELS: Final[Mapping[str, type[plugin_args.PluginArgs]]] = {
     if isinstance(model, type) and issubclass(model, plugin_args.PluginArgs)
 }
 
+_CONVERTIBLE: Final = ("KubeSchedulerConfiguration", "Policy")
 _ELISION: Final = re.compile(r"(?m)^\s*(\.\.\.|…),?\s*$")
 
 
@@ -109,7 +123,21 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
         raise ConfigurationError(
             "the file is empty: expected a KubeSchedulerConfiguration or Policy"
         )
-    conversions = [convert(document, _policy_of(document, read_file)) for document in documents]
+    found, others = _configurations(documents)
+    conversions = []
+    for place, document, policies in found:
+        try:
+            policy = _policy_of(document, read_file) or policies
+            converted = convert(document, policy)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}{error}") from error
+        except ProfileError as error:
+            raise ProfileError(f"{place}{error.field}", error.message) from error
+        warnings = tuple(f"{place}{each}" for each in converted.warnings)
+        conversions.append(replace(converted, warnings=warnings))
+    if others:
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(others).items()))
+        conversions.append(Conversion((), (f"not converted: {counts}",)))
     return Conversion(
         tuple(manifest for each in conversions for manifest in each.manifests),
         tuple(warning for each in conversions for warning in each.warnings),
@@ -117,12 +145,118 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
     )
 
 
+def _configurations(
+    documents: list[Any],
+) -> tuple[list[tuple[str, Any, Mapping[str, Any] | None]], list[str]]:
+    """The configurations of a file: what messages on each begin with, and the policy it names.
+
+    Also the kinds of the objects beside them. A policy in a ConfigMap that a configuration of the
+    file names, by the name of the ConfigMap or by that of a file in the same one, goes with it.
+
+    Raises:
+        ConfigurationError: the file has other objects alone.
+    """
+    documents = list(chain.from_iterable(map(_unpacked, documents)))
+    held: list[_Held] = []
+    others: list[str] = []
+    for document in documents:
+        kind = document.get("kind") if isinstance(document, Mapping) else None
+        if kind == "ConfigMap":
+            inside = list(_held_by(document))
+            held += inside
+            others += [] if inside else ["ConfigMap without a configuration"]
+        elif kind is None or _is_convertible(document) or len(documents) == 1:
+            held.append(_Held("", "", "", document))
+        else:
+            others.append(str(kind))
+    taken: dict[int, Mapping[str, Any]] = {}
+    used: set[int] = set()
+    for index, each in enumerate(held):
+        for other, policy in enumerate(held):
+            if _names(each, policy):
+                taken[index] = policy.document
+                used.add(other)
+    if not held:
+        kinds = ", ".join(dict.fromkeys(others))
+        raise ConfigurationError(
+            f"cannot convert {kinds}: expected a KubeSchedulerConfiguration or Policy, or a "
+            "ConfigMap that holds one"
+        )
+    kept = [index for index in range(len(held)) if index not in used]
+    return [(held[i].place, held[i].document, taken.get(i)) for i in kept], others
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A document, and where it stands if a ConfigMap holds it."""
+
+    place: str
+    config_map: str
+    key: str
+    document: Any
+
+
+def _names(each: _Held, policy: _Held) -> bool:
+    """Whether a configuration names a policy that a ConfigMap holds."""
+    document = each.document
+    if not policy.config_map or policy.document["kind"] != "Policy":
+        return False
+    if not isinstance(document, Mapping):
+        return False
+    source = as_object(document.get("algorithmSource"), "algorithmSource")
+    named = as_object(source.get("policy"), "algorithmSource.policy")
+    config_map = as_object(named.get("configMap"), "algorithmSource.policy.configMap")
+    if config_map.get("name") == policy.config_map:
+        return True
+    path = policy_source(document)
+    mounted = path is not None and path.rpartition("/")[2] == policy.key
+    return mounted and each.config_map == policy.config_map
+
+
+def _is_convertible(document: Mapping[str, Any]) -> bool:
+    """Whether a document is of a kind that is converted; audit logs have a Policy, too."""
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    return document.get("kind") in _CONVERTIBLE and group in {"", GROUP}
+
+
+def _unpacked(document: Any) -> list[Any]:  # noqa: ANN401 whatever a file holds
+    """The items of a List, the configuration in an export of the simulator, or the document."""
+    if isinstance(document, dict) and objects_of_export(document):
+        config = as_object(document.get(SIMULATOR_CONFIG), SIMULATOR_CONFIG)
+        return [{"apiVersion": f"{GROUP}/v1", "kind": _CONVERTIBLE[0], **config}]
+    if isinstance(document, Mapping) and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
+
+
+def _held_by(config_map: Mapping[str, Any]) -> Iterator[_Held]:
+    """The configurations and policies in the data of a ConfigMap."""
+    name = str(as_object(config_map.get("metadata"), "metadata").get("name"))
+    for key, text in as_object(config_map.get("data"), "data").items():
+        if not isinstance(text, str) or not any(kind in text for kind in _CONVERTIBLE):
+            continue
+        place = f"ConfigMap {name}, {key}: "
+        try:
+            found = _parse(text)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}{error}") from error
+        for document in found:
+            if isinstance(document, Mapping) and _is_convertible(document):
+                yield _Held(place, name, str(key), document)
+
+
 def _parse(text: str) -> list[Any]:
+    content = _ELISION.sub("", text)
+    if content.lstrip()[:1] == "{":
+        # JSON may have tabs, which YAML may not.
+        with contextlib.suppress(json.JSONDecodeError, RecursionError):
+            return [document for document in json_stream(content.lstrip("\ufeff")) if document]
     try:
-        content = _ELISION.sub("", text)
         check_depth(content.encode("utf-8", "surrogatepass"), MAX_DEPTH_OF_A_FILE)
-        return [document for document in yaml.safe_load_all(content) if document]
+        return [document for document in yaml.load_all(content, UserLoader) if document]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if is_template(content):
+            raise ConfigurationError(TEMPLATE) from error
         found = " ".join(str(error).split())
         raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
 
@@ -150,7 +284,7 @@ def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conver
     if not isinstance(document, Mapping):
         raise ConfigurationError("expected a KubeSchedulerConfiguration or Policy object")
     api_version, kind = str(document.get("apiVersion", "")), document.get("kind")
-    if kind == "Policy":
+    if kind == "Policy" and _is_convertible(document):
         draft = ProfileDraft("default-scheduler")
         apply_policy(document, draft)
         draft.keep_old_weights()
@@ -196,9 +330,13 @@ def _drafts(
                 f"{source}schedulerName", "required where there are several profiles"
             )
         draft = ProfileDraft("default-scheduler" if name is None else str(name))
+        draft.sources |= {
+            "spec.schedulerName": f"{source}schedulerName",
+            "spec.plugins": f"{source}plugins",
+        }
         if index == 0:
             _warn_of_the_rest(document, version, draft)
-        _percentage(profile, document, draft)
+        _percentage(profile, document, source, draft)
         if version == "v1alpha1":
             _algorithm(document, policy, draft)
         apply_plugins(profile, version, source, draft)
@@ -230,13 +368,14 @@ def _warn_of_the_rest(document: Mapping[str, Any], version: str, draft: ProfileD
 
 
 def _percentage(
-    profile: Mapping[str, Any], document: Mapping[str, Any], draft: ProfileDraft
+    profile: Mapping[str, Any], document: Mapping[str, Any], source: str, draft: ProfileDraft
 ) -> None:
     """Take the profile's percentage, else the configuration's; unset meant adaptive, which is 0."""
-    for source in (profile, document):
-        value = source.get("percentageOfNodesToScore")
+    for holder, place in ((profile, source), (document, "")):
+        value = holder.get("percentageOfNodesToScore")
         if value is not None:
             draft.percentage_of_nodes_to_score = value
+            draft.sources["spec.percentageOfNodesToScore"] = f"{place}percentageOfNodesToScore"
             return
 
 
@@ -245,6 +384,7 @@ def _shared_settings(document: Mapping[str, Any], draft: ProfileDraft) -> None:
     for name in ("podInitialBackoffSeconds", "podMaxBackoffSeconds"):
         if document.get(name) is not None:
             draft.settings[name] = document[name]
+            draft.sources[f"spec.{name}"] = name
     draft.add_extenders(document.get("extenders"))
     if document.get("bindTimeoutSeconds") is not None:
         draft.add_args("VolumeBinding", {"bindTimeoutSeconds": document["bindTimeoutSeconds"]})
@@ -288,7 +428,10 @@ def _finish(drafts: list[ProfileDraft]) -> Conversion:
             )
         taken.add(name)
         manifest = draft.manifest(name)
-        _check(manifest)
+        try:
+            _check(manifest)
+        except ProfileError as error:
+            raise ProfileError(draft.source_of(error.field), error.message) from error
         manifests += [*_moved_into_secrets(manifest), manifest]
     return Conversion(
         tuple(manifests),

@@ -63,6 +63,20 @@ class ProfileDraft:
     """The other fields of the spec."""
 
     warnings: list[str] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    """The field of the source behind a field of the spec, for messages on what is refused."""
+    plugin_sources: dict[str, str] = field(default_factory=dict)
+    """The field of the source that holds a plugin's arguments, or names the plugin."""
+
+    def source_of(self, spec_field: str) -> str:
+        """The field of the source behind a field of the manifest such as `spec.extenders[0].x`.
+
+        A field that follows from nothing in the source is named as it is in the manifest.
+        """
+        behind = max(
+            (each for each in self.sources if spec_field.startswith(each)), key=len, default=""
+        )
+        return self.sources[behind] + spec_field[len(behind) :] if behind else spec_field
 
     def warn(self, source: str, message: str) -> None:
         """Add a warning: something of the source that the profile cannot say."""
@@ -92,6 +106,7 @@ class ProfileDraft:
         """Take the `extenders` of a configuration or Policy, if it has any."""
         listed = as_list(extenders, "extenders")
         if listed:
+            self.sources["spec.extenders"] = "extenders"
             self.settings["extenders"] = [
                 normal_extender(as_object(extender, f"extenders[{index}]"), f"extenders[{index}]")
                 for index, extender in enumerate(listed)
@@ -185,6 +200,10 @@ class ProfileDraft:
             if any(lists.values())
         }
         config = [{"name": name, "args": args} for name, args in self.args.items() if args]
+        for index, each in enumerate(config):
+            if each["name"] in self.plugin_sources:
+                place = self.plugin_sources[str(each["name"])]
+                self.sources[f"spec.pluginConfig[{index}].args"] = place
         weights = {
             name: weight
             for name, weight in self.weights.items()

@@ -116,6 +116,10 @@ _GONE: Final[Mapping[str, str]] = {
 }
 
 _GENERATOR: Final = "TopologyPlacementGenerator"
+COSCHEDULING: Final = "Coscheduling"
+"""The plugin of scheduler-plugins whose groups `gangScheduling` places."""
+_OF_CLIENTS: Final = frozenset({"kubeMaster", "kubeConfigPath"})
+"""Arguments of old versions of that plugin that say how to reach the API server."""
 _GROUP_POINT: Final = "podGroupPostFilter"
 _GROUP_PLUGINS: Final = ("DefaultPreemption", "DynamicResources")
 """What does its work by default there."""
@@ -128,7 +132,7 @@ def apply_plugins(
     profile: Mapping[str, Any], version: str, source: str, draft: ProfileDraft
 ) -> None:
     """Convert plugin lists and arguments of one profile."""
-    args = _args_by_plugin(profile, source)
+    args = _args_by_plugin(profile, source, draft)
     lists = as_object(profile.get("plugins"), f"{source}plugins")
     strategies: list[RequestedStrategy] = []
     for given, entry in lists.items():
@@ -145,8 +149,12 @@ def apply_plugins(
             _enable(plugin, point, f"{place}.enabled[{index}]", strategies, draft)
         for index, plugin in enumerate(as_list(plugin_set.get("disabled"), f"{place}.disabled")):
             _disable(plugin, point, f"{place}.disabled[{index}]", draft)
-    _check_placements(draft, source)
+    named = _enabled_at(lists)
     _score_strategies(strategies, args, version, draft)
+    _take_coscheduling(named, args, draft)
+    _leave_out_unused(named, args, draft)
+    if not draft.settings.get("gangScheduling"):
+        _check_placements(draft, source)
     # NodeLabel adds to the affinity that NodeAffinity's own arguments give.
     for name in sorted(args, key=lambda each: each == "NodeLabel"):
         place, values = args[name]
@@ -155,6 +163,58 @@ def apply_plugins(
     if version in OWN_STRATEGY_VERSIONS and spread.get("defaultConstraints"):
         # Before defaultingType came, constraints that were given were used.
         spread.setdefault("defaultingType", "List")
+
+
+def _enabled_at(lists: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The points at which each plugin is enabled by its name."""
+    found: dict[str, set[str]] = {}
+    for point, entry in lists.items():
+        for plugin in (entry or {}).get("enabled") or ():
+            found.setdefault(str(as_object(plugin, point).get("name", "")), set()).add(point)
+    return found
+
+
+def _take_coscheduling(named: Mapping[str, set[str]], args: Arguments, draft: ProfileDraft) -> None:
+    """Turn the coscheduling plugin into `gangScheduling`, which places the same groups."""
+    place, values = args.pop(COSCHEDULING, (f"plugin {COSCHEDULING}", {}))
+    if COSCHEDULING not in named:
+        if values:
+            draft.warn(place, f"{COSCHEDULING} is not enabled: its arguments have no effect")
+        return
+    draft.settings["gangScheduling"] = True
+    draft.warn(
+        place,
+        f"{COSCHEDULING} becomes gangScheduling, which reads the same PodGroups and labels, but "
+        "decides for a group as a whole: no member holds a node while it waits for the others",
+    )
+    without = sorted(set(values) - {"permitWaitingTimeSeconds", *_OF_CLIENTS})
+    for name in ("permitWaitingTimeSeconds", *without):
+        if name in values:
+            why = "; spec.scheduleTimeoutSeconds of a group counts" if name not in without else ""
+            draft.warn(f"{place}.{name}", f"has no counterpart{why}")
+    queue_sort = draft.plugins.get("queueSort")
+    if queue_sort is not None and not queue_sort.get("enabled"):
+        # The default order was disabled to make room for that of the plugin.
+        del draft.plugins["queueSort"]
+
+
+def _leave_out_unused(named: Mapping[str, set[str]], args: Arguments, draft: ProfileDraft) -> None:
+    """Drop the arguments of plugins that kube-scheduler would not make, so that they do nothing."""
+    for name in list(args):
+        place, values = args[name]
+        is_made = name in named or name in DEFAULT_PLUGINS
+        is_known = not unknown_plugin(name)
+        if is_made or name in _GONE or (is_known and name != "NodeLabel"):
+            continue
+        del args[name]
+        if values:
+            draft.warn(place, f"{name} is not enabled: its arguments have no effect, left out")
+    if "NodeLabel" in args and "filter" not in named["NodeLabel"]:
+        place, values = args["NodeLabel"]
+        filtering = [field for field in ("presentLabels", "absentLabels") if values.get(field)]
+        for field in filtering:
+            draft.warn(f"{place}.{field}", "NodeLabel does not filter here: no effect, left out")
+        args["NodeLabel"] = place, {k: v for k, v in values.items() if k not in filtering}
 
 
 def _point(given: str, version: str) -> str | None:
@@ -209,8 +269,8 @@ def _enable(
         strategies.append(RequestedStrategy(name, weight or 1, place))
     elif name in _GONE:
         draft.warn(place, f"{name} has no counterpart; {_GONE[name]}")
-    elif name == "NodeLabel":
-        return  # its arguments say what it does
+    elif name in {"NodeLabel", COSCHEDULING}:
+        return  # its arguments say what it does, and `_take_coscheduling`
     elif name in _OPTIONAL_NOW:
         if point in ("score", "multiPoint"):
             draft.optional[name] = weight or 1
@@ -223,7 +283,7 @@ def _disable(entry: object, point: str, place: str, draft: ProfileDraft) -> None
     name = str(as_object(entry, place).get("name", ""))
     if name == "NodeResourcesLeastAllocated" and point == "score":
         draft.disable(point, NODE_RESOURCES_FIT)
-    elif name not in (*STRATEGIES, *_GONE, *_OPTIONAL_NOW, *_RENAMED, "NodeLabel"):
+    elif name not in (*STRATEGIES, *_GONE, *_OPTIONAL_NOW, *_RENAMED, "NodeLabel", COSCHEDULING):
         # What is off by default now needs no disabling.
         _warn_of_unknown(name, f"{place}.name", draft)
         draft.disable(point, name)
@@ -253,8 +313,11 @@ def _score_strategies(
     for strategy in strategies:
         if strategy.plugin in args:
             strategy.source, strategy.arguments = args[strategy.plugin]
+    used = {strategy.plugin for strategy in strategies}
     for name in STRATEGIES:
-        args.pop(name, None)
+        place, values = args.pop(name, ("", {}))
+        if values and name not in used:
+            draft.warn(place, f"{name} is not enabled: its arguments have no effect, left out")
     if not strategies:
         return
     draft.score_resources(strategies)
@@ -266,7 +329,7 @@ def _score_strategies(
         draft.enable("score", NODE_RESOURCES_FIT, draft.weights.pop(NODE_RESOURCES_FIT))
 
 
-def _args_by_plugin(profile: Mapping[str, Any], source: str) -> Arguments:
+def _args_by_plugin(profile: Mapping[str, Any], source: str, draft: ProfileDraft) -> Arguments:
     """Return each plugin's arguments with the path they stand at."""
     args: Arguments = {}
     for index, entry in enumerate(as_list(profile.get("pluginConfig"), f"{source}pluginConfig")):
@@ -275,8 +338,12 @@ def _args_by_plugin(profile: Mapping[str, Any], source: str) -> Arguments:
         name = _RENAMED.get(str(config.get("name", "")), str(config.get("name", "")))
         if name in args:
             raise ProfileError(place, f'duplicate plugin "{name}"')
-        given = as_object(config.get("args"), f"{place}.args")
-        args[name] = (f"{place}.args", without_type(given, name))
+        given = config.get("args")
+        if given is not None and not isinstance(given, Mapping) and unknown_plugin(name):
+            draft.warn(f"{place}.args", "must be an object, left out")
+            given = None
+        draft.plugin_sources[name] = f"{place}.args"
+        args[name] = (f"{place}.args", without_type(as_object(given, f"{place}.args"), name))
     return args
 
 
@@ -345,9 +412,11 @@ def _at(holder: object, step: int | str) -> object:
 
 def _normal_args(name: str, args: Mapping[str, Any], place: str, draft: ProfileDraft) -> JsonObject:
     result = deepcopy(dict(args))
-    strategy = as_object(args.get("scoringStrategy"), f"{place}.scoringStrategy")
-    if name == NODE_RESOURCES_FIT and strategy:
-        result["scoringStrategy"] = _normal_strategy(strategy, f"{place}.scoringStrategy", draft)
+    if name == NODE_RESOURCES_FIT and args.get("scoringStrategy"):
+        field = f"{place}.scoringStrategy"
+        result["scoringStrategy"] = _normal_strategy(
+            as_object(args["scoringStrategy"], field), field, draft
+        )
     if name == "NodeResourcesBalancedAllocation" and args.get("resources"):
         resources = as_list(args["resources"], f"{place}.resources")
         result["resources"] = normal_resources(resources, f"{place}.resources")

@@ -6,7 +6,7 @@ the scheduler would, each placed on the fork before the next; nothing reaches th
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -29,13 +29,15 @@ from stellwerk.models.answers.what_if import (
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, parse_node
+from stellwerk.models.manifests import admitted
+from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, cordoned, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.supposed_nodes import daemon_pods, suppose_daemon_pods, suppose_node
 from stellwerk.world.world import World, offline_profile
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def _on_fork(
     max_complexity: int,
     throttled: Throttled,
 ) -> Steps[WhatIf]:
-    yield from _add_nodes(world, supposed)
+    daemon_sets = yield from _add_nodes(world, supposed)
     drained = supposed.drained_nodes
     nodes = yield from _nodes_named(world, drained)
     drains = _Drains(world, nodes)
@@ -124,6 +126,7 @@ def _on_fork(
         lost=drains.lost or None,
         staying=drains.staying or None,
         not_asked=list(answers.not_asked) or None,
+        daemon_sets=daemon_sets or None,
     )
 
 
@@ -232,8 +235,17 @@ def _waiting(live: World) -> list[PodInfo]:
     return [entry.newest for entry in entries]
 
 
-def _add_nodes(world: World, supposed: Supposition) -> Iterator[None]:
+def _add_nodes(world: World, supposed: Supposition) -> Steps[list[str]]:
+    """Add the supposed nodes; returns the DaemonSets whose pods come with them."""
     numbers = itertools.count(1)
+    daemons: list[PodInfo] = []
+    if supposed.add_nodes:
+        for number, pod in enumerate(daemon_pods(world)):
+            if pod is not None:
+                daemons.append(pod)
+            elif number % _NODES_OF_A_STEP == 0:
+                yield
+    come: dict[str, None] = {}
     for index, manifest in enumerate(supposed.add_nodes):
         try:
             node = _parsed(manifest)
@@ -241,10 +253,14 @@ def _add_nodes(world: World, supposed: Supposition) -> Iterator[None]:
             raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
         for number in range(supposed.count):
             name = node.name if supposed.count == 1 else f"{node.name}-{number + 1}"
-            world.cache.set_node(_renamed(node, name, world))
+            added = _renamed(node, name, world)
+            suppose_node(world, added)
+            for pod in suppose_daemon_pods(world, added, daemons):
+                come[f"{pod.namespace}/{pod.owner[1] if pod.owner else pod.name}"] = None
             if next(numbers) % _NODES_OF_A_STEP == 0:
                 world.cache.update_snapshot()
                 yield
+    return list(come)
 
 
 def _parsed(manifest: JsonObject) -> NodeInfo:
@@ -255,14 +271,16 @@ def _parsed(manifest: JsonObject) -> NodeInfo:
     """
     metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
     name = str(metadata.get("name") or metadata.get("generateName") or "new")
-    allocatable = status.get("allocatable") or status.get("capacity") or {}
-    return parse_node(
+    # As the API server fills it in, resource by resource.
+    allocatable = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
+    node = parse_node(
         {
             **manifest,
             "metadata": {**metadata, "name": name, "uid": ""},
             "status": {**status, "allocatable": allocatable},
         }
     )
+    return cordoned(node) if node.unschedulable else node
 
 
 def _renamed(node: NodeInfo, name: str, world: World) -> NodeInfo:
@@ -317,7 +335,7 @@ class _Drains:
                 for pod in world.cache.pods_on(node.name).values()
                 if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
             )
-            world.cache.set_node(replace(node, unschedulable=True))
+            world.cache.set_node(cordoned(node))
         found.sort(key=lambda pod: (-pod.priority, pod.key))
         self._on_nodes = {pod.uid: pod for pod in found if self._budgets.of(pod)}
         """Pods with a budget that are on their nodes still, by uid."""
@@ -382,8 +400,9 @@ def _without_uncordoning(
 
 def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
     try:
-        spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
-        unbound = {**manifest, "spec": spec}
+        [admitted_pod] = admitted("pod", [{**manifest, "kind": "Pod"}], frozenset({"Pod"}))
+        spec = {key: value for key, value in admitted_pod["spec"].items() if key != "nodeName"}
+        unbound = {**admitted_pod, "spec": spec}
         resolve, compatibility = world.priority_classes.resolve, world.profiles.compatibility
         pod = parse_pod(unbound, resolve, max_complexity, compatibility)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -52,6 +52,9 @@ DISK_NAMES: Final = {
 }
 """Kind → the field of the source that names the disk."""
 
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+"""The annotation of a claim whose binding the controller of volumes has completed."""
+
 
 class MonitoredImage(Collection[UsageKey]):
     """The uses of an RBD image with very many monitors, one for each; equal ones are identical."""

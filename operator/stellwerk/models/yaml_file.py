@@ -1,11 +1,14 @@
 """YAML files of users, read whole, and the Kubernetes objects in them.
 
 Commands, simulations and the embedded cluster read manifests, stages and tables of faults with it.
-Invariant: a file that cannot be read is one line that names it, and the line where it is no YAML.
+Objects come as documents, as Lists, as the stream of `kubectl cluster-info dump`, and as an export
+of kube-scheduler-simulator. Invariant: a file that cannot be read is one line that names it, and
+the line where it is no YAML, or says what the file is.
 """
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +34,30 @@ _MAX_LOOKAHEAD: Final = 4096
 """Characters behind the last event in which libyaml can have met its own limit of nesting: it looks
 1,024 characters ahead for the colon of a key.
 """
+TEMPLATE: Final = (
+    "a template ({{ … }}), which is no manifest yet: render it first, as with `helm template`"
+)
+_TEMPLATE_MARKS: Final = ("{{", "{%")
+_BETWEEN: Final = re.compile(
+    r"\s*(?:==== START logs for .*?(?:\n==== END logs for [^\n]*|\Z)\s*)*", re.DOTALL
+)
+"""Space, and the logs of containers, between the objects of `kubectl cluster-info dump`."""
+_SIMULATOR_KINDS: Final = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "pvs": "PersistentVolume",
+    "pvcs": "PersistentVolumeClaim",
+    "storageClasses": "StorageClass",
+    "priorityClasses": "PriorityClass",
+    "namespaces": "Namespace",
+}
+"""The lists in an export of kube-scheduler-simulator, whose objects need not say their kinds."""
+SIMULATOR_CONFIG: Final = "schedulerConfig"
+"""The field of such an export that holds a KubeSchedulerConfiguration."""
+MAX_NAMED_TEMPLATES: Final = 3
+"""Templates of a scheduler_perf configuration that a message names; more make no better line."""
+_PERF_FIELDS: Final = frozenset({"workloadTemplate", "workloads"})
+"""Fields of a test case of kube-scheduler's scheduler_perf."""
 
 
 class NestedTooDeeply(yaml.MarkedYAMLError):
@@ -56,8 +83,8 @@ class _PlainLoader(yaml.SafeLoader):
     """Says in its errors where in a small file they are."""
 
 
-class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads manifests, which may be large."""
+class UserLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads YAML of users, which may be large, as kubectl does."""
 
 
 def scalar_text(_loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
@@ -67,7 +94,12 @@ def scalar_text(_loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (a
 
 for _tag in SIGNS_OF_YAML:
     _PlainLoader.add_constructor(_tag, scalar_text)
-    _FastLoader.add_constructor(_tag, scalar_text)
+    UserLoader.add_constructor(_tag, scalar_text)
+
+
+def is_template(text: str) -> bool:
+    """Whether a text has places that a template engine is to fill in."""
+    return any(mark in text for mark in _TEMPLATE_MARKS)
 
 
 def read_yaml(file: Path) -> list[object]:
@@ -114,9 +146,14 @@ def read_objects(path: Path) -> list[JsonObject]:
     except RecursionError as error:
         raise ConfigurationError(f"{path}: nested too deeply") from error
     except yaml.YAMLError as error:
+        if is_template(content.decode("utf-8", "replace")):
+            raise ConfigurationError(f"{path}: {TEMPLATE}") from error
         raise ConfigurationError(f"{path}{_place(error)}") from error
     return [
-        each for document in documents if document is not None for each in _flat(path, document)
+        each
+        for document in documents
+        if document is not None
+        for each in flattened(str(path), document)
     ]
 
 
@@ -147,12 +184,28 @@ def either(kinds: Sequence[str]) -> str:
 def _documents(path: Path, content: bytes) -> Iterable[Any]:
     text = content.decode("utf-8-sig")
     if path.suffix == ".json":
-        return [json.loads(text)]
+        return json_stream(text)
     if text.lstrip()[:1] == "{":
         with contextlib.suppress(json.JSONDecodeError):
-            return [json.loads(text)]
+            return json_stream(text)
     check_depth(content)
-    return list(yaml.load_all(text, _FastLoader))
+    return list(yaml.load_all(text, UserLoader))
+
+
+def json_stream(text: str) -> list[object]:
+    """The JSON values of a text, one behind the other, without the logs of containers between them.
+
+    Raises:
+        json.JSONDecodeError: a value is no JSON, or there is none.
+    """
+    decoder, found, end = json.JSONDecoder(), list[object](), 0
+    while True:
+        between = _BETWEEN.match(text, end)
+        end = between.end() if between else end
+        if found and end == len(text):
+            return found
+        value, end = decoder.raw_decode(text, end)
+        found.append(value)
 
 
 def check_depth(content: bytes, max_depth: int = MAX_DEPTH) -> None:
@@ -229,14 +282,49 @@ def _place(error: yaml.YAMLError) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
 
 
-def _flat(path: Path, document: object) -> Iterator[JsonObject]:
+def flattened(at: str, document: object) -> Iterator[JsonObject]:
+    """The objects of a document: itself, the items of a List, or the lists of an export."""
+    if isinstance(document, list) and any(
+        isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document
+    ):
+        raise ConfigurationError(f"{at}: {_about_perf(document)}")
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{path}: a document is no object")
-    if isinstance(document.get("items"), list):
+        raise ConfigurationError(f"{at}: a document is no object")
+    if exported := objects_of_export(document):
+        yield from exported
+    elif isinstance(document.get("items"), list):
         kind = str(document.get("kind", "")).removesuffix("List")
+        typed = {"apiVersion": document["apiVersion"]} if kind and "apiVersion" in document else {}
         for item in document["items"]:
             if not isinstance(item, dict):
-                raise ConfigurationError(f"{path}: an item of a List is no object")
-            yield {"kind": kind} | item
+                raise ConfigurationError(f"{at}: an item of a List is no object")
+            yield from flattened(at, {"kind": kind} | typed | item)
+    elif document.get("items", 0) is None and str(document.get("kind", "")).endswith("List"):
+        return
     else:
         yield document
+
+
+def objects_of_export(document: JsonObject) -> list[JsonObject]:
+    """The objects of an export of kube-scheduler-simulator, with kinds; empty: it is none."""
+    known = {*_SIMULATOR_KINDS, SIMULATOR_CONFIG}
+    if "kind" in document or not {"pods", "nodes"} <= document.keys() or document.keys() - known:
+        return []
+    found: list[JsonObject] = []
+    for field, kind in _SIMULATOR_KINDS.items():
+        listed = document.get(field) or ()
+        found += [{"kind": kind} | each for each in listed if isinstance(each, dict)]
+    config = document.get(SIMULATOR_CONFIG)
+    if isinstance(config, dict):
+        found.append({"kind": "KubeSchedulerConfiguration"} | config)
+    return found
+
+
+def _about_perf(cases: list[object]) -> str:
+    """The description of a scheduler_perf configuration, with the manifests that it names."""
+    named = dict.fromkeys(re.findall(r"'(\S+\.yaml)'", repr(cases)))
+    files = f", here {', '.join(list(named)[:MAX_NAMED_TEMPLATES])}" if named else ""
+    return (
+        "a configuration of scheduler_perf, which holds no objects: give the manifests that its "
+        f"templates name{files}"
+    )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.pod_amounts import pod_amounts
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.pods import pod_amounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

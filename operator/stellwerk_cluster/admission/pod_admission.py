@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk.models.pod_amounts import qos_class
 from stellwerk_cluster.admission.limit_ranger import check_limits, give_default_limits
 from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, timestamp
-from stellwerk_cluster.apimachinery.pods import qos_class
 from stellwerk_cluster.apimachinery.releases import KEPT_CLAIM_STATUSES, holds
 from stellwerk_cluster.defaults.pod_strategy import drop_group_of_pod
 from stellwerk_cluster.validation.resources import is_extended

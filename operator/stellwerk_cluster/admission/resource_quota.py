@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.pod_amounts import Amounts, pod_amounts, qos_class
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, key_of
-from stellwerk_cluster.apimachinery.pods import Amounts, is_finished, pod_amounts, qos_class
+from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.validation.quotas import (
     CROSS_NAMESPACE_SCOPE,
     PRIORITY_SCOPE,

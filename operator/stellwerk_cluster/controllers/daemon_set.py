@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.selectors import parse_node_selector
-from stellwerk.models.taints import (
-    NO_EXECUTE,
-    NO_SCHEDULE,
-    parse_taints,
-    parse_tolerations,
-    untolerated,
-)
+from stellwerk.models.daemon_pods import REQUIRED, for_node, wanted_and_allowed
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of, pick
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.controllers.revisions import RevisionHistory
@@ -39,16 +32,6 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
 
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_EVERYWHERE: Final = (
-    ("not-ready", "NoExecute"),
-    ("unreachable", "NoExecute"),
-    ("disk-pressure", "NoSchedule"),
-    ("memory-pressure", "NoSchedule"),
-    ("pid-pressure", "NoSchedule"),
-    ("unschedulable", "NoSchedule"),
-)
-_ON_THE_HOST_NETWORK: Final = ("network-unavailable", "NoSchedule")
 _LONGEST_BACKOFF_SECONDS: Final = 900.0
 _GENERATION_LABEL: Final = "pod-template-generation"
 """The label by which kube-controller-manager takes a pod for up to date, besides the hash."""
@@ -180,14 +163,7 @@ class DaemonSetController(WorkloadController):
             **({_GENERATION_LABEL: generation} if generation else {}),
         }
         pod = self.pod_from_template(workload, generateName=f"{name}-", labels=labels)
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
-        affinity = pod["spec"].get("affinity") or {}
-        node_affinity = {
-            **(affinity.get("nodeAffinity") or {}),
-            REQUIRED: {"nodeSelectorTerms": [term]},
-        }
-        pod["spec"]["affinity"] = {**affinity, "nodeAffinity": node_affinity}
-        pod["spec"]["tolerations"] = with_tolerations(pod["spec"])
+        pod["spec"] = for_node(pod["spec"], node_name)
         self.create_pod(workload, pod)
 
     # The rollout.
@@ -269,39 +245,6 @@ class DaemonSetController(WorkloadController):
                 "observedGeneration": workload["metadata"]["generation"],
             },
         )
-
-
-def with_tolerations(spec: JsonObject) -> list[JsonObject]:
-    """The tolerations of a pod of a DaemonSet: its own, and those that all of them get."""
-    own: list[JsonObject] = list(spec.get("tolerations") or ())
-    wanted = [*_EVERYWHERE, *([_ON_THE_HOST_NETWORK] if spec.get("hostNetwork") else [])]
-    for name, effect in wanted:
-        toleration = {
-            "key": f"node.kubernetes.io/{name}",
-            "operator": "Exists",
-            "effect": effect,
-        }
-        if toleration not in own:
-            own.append(toleration)
-    return own
-
-
-def wanted_and_allowed(node: JsonObject, template: JsonObject) -> tuple[bool, bool]:
-    """(whether the node should get a pod, whether a pod that it has may stay)."""
-    spec, labels = template["spec"], labels_of(node)
-    name = node["metadata"]["name"]
-    if spec.get("nodeName") not in (None, "", name):
-        return False, False
-    if not (spec.get("nodeSelector") or EMPTY).items() <= labels.items():
-        return False, False
-    required = parse_node_selector(pick(spec, ("affinity", "nodeAffinity", REQUIRED)))
-    if required is not None and not required.matches(labels, name):
-        return False, False
-    taints = parse_taints(node["spec"].get("taints"))
-    tolerations = parse_tolerations(with_tolerations(spec))
-    executing = untolerated(taints, tolerations, (NO_EXECUTE,))
-    scheduling = untolerated(taints, tolerations, (NO_SCHEDULE, NO_EXECUTE))
-    return not scheduling, not executing
 
 
 def target_of(pod: JsonObject) -> str:

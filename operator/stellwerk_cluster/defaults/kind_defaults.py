@@ -10,9 +10,9 @@ import base64
 import copy
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.defaults import fill_defaults, label_with_name
 from stellwerk_cluster.apimachinery.feature_gates import VOLUME_LIMITS
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
-from stellwerk_cluster.defaults.declared import fill_defaults
 from stellwerk_cluster.validation.cluster_objects import NAMESPACE_FINALIZER
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _BEHAVIOR: Final[JsonObject] = {
     },
     "scaleDown": {"selectPolicy": "Max", "policies": [_DOUBLED]},
 }
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CPU_PERCENT: Final = 80
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
@@ -51,25 +50,13 @@ def prepare_namespace(namespace: JsonObject, _cluster: Reader) -> None:
     held = given if NAMESPACE_FINALIZER in given else [*given, NAMESPACE_FINALIZER]
     namespace["spec"] = {"finalizers": held}
     namespace["status"] = {"phase": "Active"}
-    _label_with_name(namespace)
+    label_with_name(namespace)
 
 
 def prepare_namespace_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
     """Only the finalize subresource changes the finalizers; the name label always comes back."""
     if subresource != "finalize":
         new["spec"] = old["spec"]
-
-
-def default_namespace(namespace: JsonObject) -> None:
-    """A namespace has its name as a label; a name that the server makes comes too late for it."""
-    if not namespace["metadata"].get("generateName"):
-        _label_with_name(namespace)
-
-
-def _label_with_name(namespace: JsonObject) -> None:
-    metadata = namespace["metadata"]
-    labels = {**(metadata.get("labels") or {}), _NAME_LABEL: metadata.get("name", "")}
-    metadata["labels"] = dict(sorted(labels.items()))
 
 
 def default_secret(secret: JsonObject) -> None:
@@ -112,39 +99,7 @@ def prepare_definition_update(new: JsonObject, _old: JsonObject, subresource: st
     status["storedVersions"] = [*stored, *(name for name in now if name not in stored)] or None
 
 
-def default_slice(slice_: JsonObject) -> None:
-    """Nothing is left open but what a driver leaves open on purpose."""
-    for device in slice_["spec"].get("devices") or ():
-        for attribute in (device.get("attributes") or EMPTY).values():
-            for unset in [name for name, value in attribute.items() if value is None]:
-                del attribute[unset]
-
-
 # --- claims and templates -----------------------------------------------------------------------
-def default_resource_claim(claim: JsonObject) -> None:
-    """One device for each request, and tolerations that compare."""
-    _default_devices(claim["spec"].get("devices") or {})
-
-
-def default_claim_template(template: JsonObject) -> None:
-    """The same for the claims that are made from it."""
-    _default_devices((template["spec"].get("spec") or EMPTY).get("devices") or {})
-
-
-def _default_devices(devices: JsonObject) -> None:
-    for request in devices.get("requests") or ():
-        for choice in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-            if choice is None:
-                continue
-            if not choice.get("allocationMode"):
-                choice["allocationMode"] = "ExactCount"
-            if choice["allocationMode"] == "ExactCount" and not choice.get("count"):
-                choice["count"] = 1
-            for toleration in choice.get("tolerations") or ():
-                if not toleration.get("operator"):
-                    toleration["operator"] = "Equal"
-
-
 def default_limit_range(limit_range: JsonObject) -> None:
     """The most that a container may use is its limit unless it says so, and that its request."""
     for limit in limit_range["spec"].get("limits") or ():
@@ -156,42 +111,6 @@ def default_limit_range(limit_range: JsonObject) -> None:
             limit["default"] = dict(sorted(limits.items()))
         if requests:
             limit["defaultRequest"] = dict(sorted(requests.items()))
-
-
-def default_node(node: JsonObject) -> None:
-    """The capacity is allocatable unless the node says otherwise."""
-    status, spec = node["status"], node["spec"]
-    if status.get("capacity"):
-        allocatable = {**status["capacity"], **(status.get("allocatable") or {})}
-        if allocatable != status.get("allocatable"):
-            node["status"] = {**status, "allocatable": dict(sorted(allocatable.items()))}
-    blocks = spec.get("podCIDRs") or ()
-    if spec.get("podCIDR") and (not blocks or blocks[0] != spec["podCIDR"]):
-        # Clients that know one block alone say which one.
-        spec["podCIDRs"] = [spec["podCIDR"]]
-    elif spec.get("podCIDRs") and not spec.get("podCIDR"):
-        spec["podCIDR"] = spec["podCIDRs"][0]
-
-
-def default_claim(claim: JsonObject) -> None:
-    """Waiting for a volume; both ways to name a source say the same."""
-    spec = claim["spec"]
-    if "dataSource" in spec and "dataSourceRef" not in spec:
-        spec["dataSourceRef"] = dict(spec["dataSource"])
-    elif "dataSource" not in spec and not spec.get("dataSourceRef", EMPTY).get("namespace"):
-        spec.update({"dataSource": dict(spec["dataSourceRef"])} if "dataSourceRef" in spec else {})
-    claim["status"] = {**claim["status"]}
-    claim["status"].setdefault("phase", "Pending")
-
-
-def default_csi_driver(driver: JsonObject) -> None:
-    """The defaults of a driver."""
-    spec = driver["spec"]
-    spec.setdefault("attachRequired", True)
-    for name in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
-        spec.setdefault(name, False)
-    spec.setdefault("volumeLifecycleModes", ["Persistent"])
-    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
 
 
 def prepare_csi_driver(driver: JsonObject, cluster: Reader) -> None:
@@ -225,12 +144,6 @@ def default_role_binding(binding: JsonObject) -> None:
     for subject in binding.get("subjects") or ():
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
             subject["apiGroup"] = _RBAC
-
-
-def default_volume(volume: JsonObject) -> None:
-    """Waiting for its controller."""
-    volume["status"] = {**volume["status"]}
-    volume["status"].setdefault("phase", "Pending")
 
 
 # --- groups -------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.schema.defaults import default_template
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.defaults.pod_strategy import default_pod_spec
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -21,15 +21,6 @@ _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 """The annotation that holds how many templates a DaemonSet has had."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-
-
-def default_template(owner: JsonObject) -> None:
-    """Fill in the template of pods that an object has, or the jobs that it makes."""
-    holder = owner.get("spec") or owner
-    job = (holder.get("jobTemplate") or EMPTY).get("spec")
-    template = (holder if job is None else job).get("template")
-    if template:
-        default_pod_spec(template["spec"])
 
 
 def default_job(job: JsonObject) -> None:
@@ -68,22 +59,6 @@ def default_deployment(deployment: JsonObject) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxUnavailable", "25%")
         rolling.setdefault("maxSurge", "25%")
-
-
-def default_replica_set(replica_set: JsonObject) -> None:
-    """Without pods so far."""
-    default_template(replica_set)
-    replica_set["status"] = {"replicas": 0, **replica_set["status"]}
-
-
-def default_replication_controller(controller: JsonObject) -> None:
-    """Pods are selected by the labels of the template."""
-    default_replica_set(controller)
-    spec = controller["spec"]
-    labels = ((spec.get("template") or EMPTY).get("metadata") or EMPTY).get("labels")
-    if labels:
-        spec.setdefault("selector", labels)
-        controller["metadata"].setdefault("labels", labels)
 
 
 def default_stateful_set(stateful_set: JsonObject) -> None:

@@ -11,10 +11,10 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.models.schema.defaults import filling, function_of, has_defaults
 from stellwerk.models.schema.tables import stored_block, tables
 from stellwerk_cluster.apimachinery.names import label_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.strategy import KindStrategy
-from stellwerk_cluster.defaults.declared import fill_defaults, has_defaults
 from stellwerk_cluster.validation.declarative import change_errors, declared_errors, has_rules
 
 if TYPE_CHECKING:
@@ -66,11 +66,13 @@ def parse_rules(type_name: str, rules: dict[str, str]) -> KindStrategy:
                 facts[word] = True
             case "name_errors":
                 facts[word] = _NAMES[value]
+            case "default" if "." not in value:
+                facts[word] = function_of(value)
             case _:
                 facts[word] = _function(value)
     change = facts.pop("change", None)
     if has_defaults(type_name):
-        facts["default"] = _filling(type_name, facts.get("default"))
+        facts["default"] = filling(type_name, facts.get("default"))
     if has_rules(type_name) or "validate" in facts:
         facts["validate"] = _validating(type_name, facts.get("validate"))
         facts.setdefault("validate_update", _updating(type_name, facts["validate"], change))
@@ -81,19 +83,6 @@ def _function(name: str) -> Callable[..., Any]:
     module, _, function = name.rpartition(".")
     found: Callable[..., Any] = getattr(import_module(f"stellwerk_cluster.{module}"), function)
     return found
-
-
-def _filling(
-    type_name: str, default: Callable[[JsonObject], None] | None
-) -> Callable[[JsonObject], None]:
-    if default is None:
-        return partial(fill_defaults, type_name)
-
-    def fill(obj: JsonObject) -> None:
-        fill_defaults(type_name, obj)
-        default(obj)
-
-    return fill
 
 
 def _validating(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.pod_amounts import qos_class
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -19,7 +20,6 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_diff, internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.pods import qos_class
 from stellwerk_cluster.validation.checks import (
     LARGEST_INT32,
     in_range,

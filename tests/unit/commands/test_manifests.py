@@ -44,7 +44,9 @@ def written(path: Path, *objects: object) -> str:
 def test_every_document_is_used(tmp_path: Path) -> None:
     items = {"apiVersion": "v1", "kind": "List", "items": [POD, POD]}
     file = written(tmp_path / "pods.yaml", POD, None, items)
-    assert read_manifests("--pod", file, POD_KINDS) == [POD, POD, POD]
+    found = read_manifests("--pod", file, POD_KINDS)
+    assert [pod["metadata"]["name"] for pod in found] == ["p", "p", "p"]
+    assert {pod["spec"]["containers"][0]["image"] for pod in found} == {"i"}
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *objects: object) -> None:
@@ -54,14 +56,20 @@ def typed(monkeypatch: pytest.MonkeyPatch, *objects: object) -> None:
 
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     typed(monkeypatch, POD)
-    assert read_manifests("--pod", "-", POD_KINDS) == [POD]
+    [pod] = read_manifests("--pod", "-", POD_KINDS)
+    assert pod["metadata"]["name"] == "p"
 
 
 @pytest.mark.parametrize("kind", sorted({each.kind for each in built_in_kinds()} - set(POD_KINDS)))
-def test_another_kind_is_refused_by_name(kind: str, tmp_path: Path) -> None:
-    file = written(tmp_path / "f.yaml", POD, {"kind": kind, "metadata": {"name": "x"}})
-    with pytest.raises(ConfigurationError, match=f"--pod .*f.yaml: a {kind} is no Pod, Deployment"):
-        read_manifests("--pod", file, POD_KINDS)
+def test_another_kind_is_counted_beside_pods_and_refused_alone(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {"kind": kind, "metadata": {"name": "x"}}
+    [pod] = read_manifests("--pod", written(tmp_path / "f.yaml", POD, other), POD_KINDS)
+    assert pod["metadata"]["name"] == "p"
+    assert f"f.yaml: not used: 1 {kind}\n" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match=f"--pod .*g.yaml: a {kind} is no Pod, Deployment"):
+        read_manifests("--pod", written(tmp_path / "g.yaml", other), POD_KINDS)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +121,8 @@ def test_a_controller_is_asked_for_its_pods(obj: dict[str, Any], names: list[str
     for pod in pods:
         assert pod["metadata"]["namespace"] == "shop"
         assert pod["metadata"]["labels"] == {"app": "web"}
-        assert pod["spec"]["containers"] == CONTAINERS
+        [container] = pod["spec"]["containers"]
+        assert container["resources"] == CONTAINERS[0]["resources"]
 
 
 def test_a_pod_without_a_namespace_is_in_the_one_of_the_context() -> None:
@@ -137,8 +146,8 @@ SIMULATED = cluster_objects.USED - {"CoschedulingPodGroup"}
 COMMANDS = {
     "simulate -f FILE": SIMULATED,
     "simulate --nodes FILE --pods FILE": SIMULATED,
-    "plan fit --for FILE --shapes SHAPES --seconds 0.1": {*POD_KINDS},
-    "plan fit --for PODS --shapes FILE --seconds 0.1": {"Node"},
+    "plan fit --for FILE --shapes SHAPES --seconds 9": SIMULATED,
+    "plan fit --for PODS --shapes FILE --seconds 9": {"Node"},
     "plan defrag FILE --free nodes=1": SIMULATED,
     "decide FILE": USED,
     "decide -f FILE -f SHAPES": USED,
@@ -162,16 +171,29 @@ def minimal(kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_kind_that_a_command_does_not_use_is_refused_by_name(
+def test_kinds_that_a_command_does_not_use_are_counted_in_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kinds = {each.kind for each in built_in_kinds()}
     assert kinds > COMMANDS[command] - {PROFILE}
-    for kind in sorted(kinds - COMMANDS[command]):
-        assert main(line_of(command, tmp_path, minimal(kind))) == 2, kind
-        said = capsys.readouterr().err
-        assert f"f.yaml: a {kind} is not used; " in said
-        assert said.count("\n") == 1
+    unused = sorted(kinds - COMMANDS[command])
+    foreign = [
+        {**minimal("Job"), "apiVersion": "batch.volcano.sh/v1alpha1", "spec": {"tasks": []}},
+        {**minimal("Service"), "apiVersion": "serving.knative.dev/v1", "spec": {"template": {}}},
+    ]
+    objects = [*map(minimal, unused), *foreign]
+    if command.startswith("plan fit --for PODS"):
+        objects.append(NODE)
+    line = line_of(command, tmp_path, *objects)
+    if "plan fit --for FILE" in command:
+        (tmp_path / "f.yaml").write_text(yaml.safe_dump_all([POD, *objects]))
+    main(line)
+    said = capsys.readouterr().err.splitlines()
+    [counted] = [each for each in said if "1 Ingress," in each]
+    assert "1 Job.batch.volcano.sh" in counted
+    assert "1 Service.serving.knative.dev" in counted
+    for kind in unused:
+        assert f"1 {kind}" in counted, kind
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -179,8 +201,36 @@ def test_a_field_that_a_used_kind_does_not_have_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for kind in sorted(COMMANDS[command]):
-        assert main(line_of(command, tmp_path, {**minimal(kind), "sepc": {}})) == 2, kind
+        line = line_of(command, tmp_path, {**minimal(kind), "sepc": {}})
+        assert main(line) == 2, kind
         assert 'f.yaml: unknown field "sepc"' in capsys.readouterr().err, kind
+
+
+def test_kinds_of_another_group_are_not_those_of_kubernetes(tmp_path: Path) -> None:
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"minAvailable": 2},
+    }
+    with pytest.raises(ConfigurationError, match=r"a Job\.batch\.volcano\.sh is no Pod"):
+        read_manifests("--pod", written(tmp_path / "f.yaml", job), POD_KINDS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Node\nmetadata: {name: n}\nspec: {taints: {{ .Values.taints }}}\n",
+        'kind: Node\nmetadata: {name: "{{ .Release.Name }}-n"}\n',
+        'kind: Node\nmetadata: {name: n}\nspec: {unschedulable: "{{ .Values.off }}"}\n',
+        "kind: Node\n{% if x %}\nmetadata: {name: n}\n{% endif %}\n",
+    ],
+)
+def test_a_template_is_called_one(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match="render it first, as with `helm template`"):
+        read_manifests("--add-nodes", str(file), ["Node"])
 
 
 def test_what_was_read_from_a_cluster_is_counted_where_it_is_not_used(

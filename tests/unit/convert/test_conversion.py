@@ -256,12 +256,43 @@ def test_a_file_may_hold_several_configurations() -> None:
                     }
                 ]
             ),
-            "spec.pluginConfig[0].args.hardPodAffinityWeight",
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight",
             id="an argument out of range",
         ),
         pytest.param(
+            config(
+                extenders=[{"urlPrefix": "http://x", "managedResources": [{"name": "shunter"}]}]
+            ),
+            "extenders[0].managedResources[0].name",
+            id="a resource of an extender",
+        ),
+        pytest.param(
+            config(
+                profiles=[
+                    {"pluginConfig": [{"name": "Foreign", "args": {"a": 1}}]},
+                ],
+                percentageOfNodesToScore=-1,
+            ),
+            "percentageOfNodesToScore",
+            id="a percentage of all profiles",
+        ),
+        pytest.param(
+            config(
+                profiles=[
+                    {
+                        "pluginConfig": [
+                            {"name": "Foreign", "args": {"a": 1}},
+                            {"name": "NodeAffinity", "args": {"addedAffinity": 1}},
+                        ]
+                    },
+                ],
+            ),
+            "profiles[0].pluginConfig[1].args.addedAffinity",
+            id="an argument behind those that are left out",
+        ),
+        pytest.param(
             config(extenders=[{"filterVerb": "filter"}]),
-            "spec.extenders[0].urlPrefix",
+            "extenders[0].urlPrefix",
             id="an extender without a URL",
         ),
         pytest.param(
@@ -317,9 +348,9 @@ def test_a_plugin_that_is_not_installed_is_kept_with_a_warning() -> None:
                             "enabled": [{"name": "NodeResourceFit"}, {"name": "ImageLocality"}],
                             "disabled": [{"name": "*"}],
                         },
-                        "permit": {"enabled": [{"name": "Coscheduling"}]},
+                        "permit": {"enabled": [{"name": "GangSchedulin"}]},
                     },
-                    "pluginConfig": [{"name": "Coscheduling", "args": {}}],
+                    "pluginConfig": [{"name": "GangSchedulin", "args": {}}],
                 }
             ],
         }
@@ -624,3 +655,141 @@ def test_a_topology_that_would_be_lost_is_said(names: list[str], *, remarked: bo
     )
     begins = "profiles[0].plugins: TopologyPlacementGenerator has no effect without GangScheduling"
     assert [each.startswith(begins) for each in converted.warnings] == [True] * remarked
+
+
+TWO_PREDICATES = {
+    "kind": "Policy",
+    "apiVersion": "v1",
+    "predicates": [{"name": "PodFitsResources"}, {"name": "PodFitsHostPorts"}],
+    "priorities": [{"name": "LeastRequestedPriority", "weight": 1}],
+}
+
+
+def test_json_may_have_tabs() -> None:
+    with_tabs = json.dumps(TWO_PREDICATES, indent="\t")
+    assert "\t" in with_tabs
+    assert convert_text(with_tabs) == convert_text(json.dumps(TWO_PREDICATES))
+
+
+def config_map(name: str, **data: str) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def test_a_config_map_is_converted_by_what_it_holds() -> None:
+    held = yaml.safe_dump(config(profiles=[{"schedulerName": "packing"}]))
+    objects = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}},
+        config_map("c", **{"config.yaml": held, "notes.txt": "not: [yaml"}),
+        config_map("other", key="value"),
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}},
+    ]
+    for text in (
+        yaml.safe_dump_all(objects),
+        yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}),
+    ):
+        converted = convert_text(text)
+        assert [each["metadata"]["name"] for each in converted.manifests] == ["packing"]
+        assert converted.warnings == (
+            "not converted: 1 ConfigMap without a configuration, 1 Deployment, 1 ServiceAccount",
+        )
+
+
+def test_mistakes_in_a_config_map_are_named_with_their_key() -> None:
+    held = yaml.safe_dump(config(profiles=[{"schedulerNam": "x"}]))
+    with pytest.raises(ProfileError, match=r"ConfigMap c, k: profiles\[0\]\.schedulerNam: unknown"):
+        convert_text(yaml.safe_dump(config_map("c", k=held)))
+    broken = "kind: KubeSchedulerConfiguration\nprofiles: ["
+    with pytest.raises(ConfigurationError, match="ConfigMap c, k: not valid YAML or JSON"):
+        convert_text(yaml.safe_dump(config_map("c", k=broken)))
+    with pytest.raises(ConfigurationError, match="ConfigMap without a configuration"):
+        convert_text(yaml.safe_dump(config_map("c", k="text")))
+
+
+def test_the_policy_of_a_config_map_beside_its_configuration_is_used() -> None:
+    naming = config(
+        "v1alpha1",
+        schedulerName="mine",
+        algorithmSource={"policy": {"configMap": {"name": "p", "namespace": "kube-system"}}},
+    )
+    text = yaml.safe_dump_all(
+        [naming, config_map("p", **{"policy.cfg": json.dumps(TWO_PREDICATES)})]
+    )
+    converted = convert_text(text)
+    [manifest] = converted.manifests
+    assert {"name": "VolumeBinding"} in manifest["spec"]["plugins"]["multiPoint"]["disabled"]
+    assert not [each for each in converted.warnings if "not part of this file" in each]
+    path = {"path": "/etc/kubernetes/scheduler/policy.yaml"}
+    mounted = config("v1alpha1", schedulerName="mine", algorithmSource={"policy": {"file": path}})
+    data = {"config.yaml": yaml.safe_dump(mounted), "policy.yaml": yaml.safe_dump(TWO_PREDICATES)}
+    beside = convert_text(yaml.safe_dump(config_map("both", **data)))
+    assert beside.manifests == converted.manifests
+
+
+def test_a_policy_of_another_group_is_not_converted() -> None:
+    audit = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": []}
+    with pytest.raises(ConfigurationError, match=r"cannot convert Policy of audit\.k8s\.io/v1"):
+        convert_text(yaml.safe_dump(audit))
+    converted = convert_text(yaml.safe_dump_all([audit, config()]))
+    assert converted.warnings[-1] == "not converted: 1 Policy"
+
+
+@pytest.mark.parametrize("points", [(), ("score",), ("filter",), ("filter", "score")])
+def test_labels_that_node_label_asks_for_count_where_it_filters(points: tuple[str, ...]) -> None:
+    enabled = {point: {"enabled": [{"name": "NodeLabel"}]} for point in points}
+    arguments = {"name": "NodeLabel", "args": {"presentLabels": ["rack"]}}
+    converted = convert(
+        config("v1alpha2", profiles=[{"plugins": enabled, "pluginConfig": [arguments]}])
+    )
+    [manifest] = converted.manifests
+    names = [each["name"] for each in manifest["spec"].get("pluginConfig") or ()]
+    assert ("NodeAffinity" in names) is ("filter" in points)
+    said = [each for each in converted.warnings if "no effect" in each]
+    assert bool(said) is ("filter" not in points)
+
+
+def test_arguments_of_a_plugin_from_elsewhere_are_its_own() -> None:
+    arguments: JsonObject = {"scoringStrategy": "Highest", "resources": 5, "shape": [1]}
+    plugins = {"score": {"enabled": [{"name": "LabelScore", "weight": 5}]}}
+    listed = [{"name": "LabelScore", "args": arguments}, {"name": "Unused", "args": {"a": 1}}]
+    listed.append({"name": "Texts", "args": "a"})
+    converted = convert(config(profiles=[{"plugins": plugins, "pluginConfig": listed}]))
+    [manifest] = converted.manifests
+    assert manifest["spec"]["pluginConfig"] == [{"name": "LabelScore", "args": arguments}]
+    assert "profiles[0].pluginConfig[2].args: must be an object, left out" in converted.warnings
+    unused = "profiles[0].pluginConfig[1].args: Unused is not enabled: "
+    assert f"{unused}its arguments have no effect, left out" in converted.warnings
+
+
+@pytest.mark.parametrize("point", ["multiPoint", "permit"])
+def test_coscheduling_becomes_gang_scheduling(point: str) -> None:
+    plugins = {
+        point: {"enabled": [{"name": "Coscheduling"}]},
+        "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+    }
+    arguments = {"permitWaitingTimeSeconds": 10, "podGroupBackoffSeconds": 5}
+    listed = [{"name": "Coscheduling", "args": arguments}]
+    converted = convert(config(profiles=[{"plugins": plugins, "pluginConfig": listed}]))
+    [manifest] = converted.manifests
+    assert manifest["spec"]["gangScheduling"] is True
+    assert not {"plugins", "pluginConfig"} & manifest["spec"].keys()
+    add_installed(installed_points())
+    assert load_profile(manifest, known_plugins()).scheduler_name == "default-scheduler"
+    place = "profiles[0].pluginConfig[0].args"
+    said = [each for each in converted.warnings if each.startswith(place)]
+    assert said[0].startswith(f"{place}: Coscheduling becomes gangScheduling, which reads the same")
+    assert [each.partition(": ")[0] for each in said[1:]] == [
+        f"{place}.permitWaitingTimeSeconds",
+        f"{place}.podGroupBackoffSeconds",
+    ]
+
+
+def test_the_configuration_in_an_export_of_the_simulator_is_converted() -> None:
+    export = {"pods": [], "nodes": [{"metadata": {"name": "n"}}], "schedulerConfig": config()}
+    [manifest] = convert_text(yaml.safe_dump(export)).manifests
+    assert manifest["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_a_template_is_called_one() -> None:
+    text = "kind: KubeSchedulerConfiguration\nprofiles:\n  {{- toYaml .Values.profiles }}\n"
+    with pytest.raises(ConfigurationError, match="a template"):
+        convert_text(text)

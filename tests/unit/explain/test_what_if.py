@@ -311,3 +311,101 @@ def test_a_pod_that_a_gate_holds_back_is_not_placed() -> None:
     (unplaced,) = answer["unplaced"]
     assert unplaced["heldBack"] is True
     assert unplaced["message"].startswith("held back by SchedulingGates")
+
+
+def agent(name: str, node: str, **fields: Any) -> JsonObject:
+    """A pod of a DaemonSet, as its controller makes it."""
+    pod = make_pod(f"{name}-{node}", cpu="500m", node_name=node, **fields)
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": name}
+    pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("daemons", "node", "placed"),
+    [
+        pytest.param([agent("agent", "a"), agent("agent", "b")], {}, False, id="on all nodes"),
+        pytest.param([], {}, True, id="none"),
+        pytest.param([agent("agent", "a")], {}, False, id="on half of the nodes"),
+        pytest.param(
+            [agent("agent", "a", nodeSelector={"disk": "ssd"})], {}, True, id="for other nodes"
+        ),
+        pytest.param(
+            [agent("agent", "a"), agent("agent", "b")],
+            {"taints": [{"key": "t", "value": "", "effect": "NoSchedule"}]},
+            True,
+            id="not where it does not tolerate",
+        ),
+    ],
+)
+def test_a_supposed_node_has_the_pods_of_daemon_sets(
+    daemons: list[JsonObject],
+    node: JsonObject,
+    placed: bool,  # noqa: FBT001 a row of the table
+) -> None:
+    tolerating = [{"key": "t", "operator": "Exists"}]
+    pod = make_pod("big", cpu="4", tolerations=tolerating)
+    nodes = [make_node(name, cpu="1", labels={"disk": "ssd"}) for name in "ab"]
+    loaded = Case({"id": "x", "nodes": nodes, "pods": daemons, "pod": pod})
+    supposed = Supposition(pod=pod, add_nodes=[make_node("four", cpu="4", **node)], profile=PROFILE)
+    answer = answered(loaded, supposed)
+    assert bool(answer["placed"]) is placed
+    assert answer.get("daemonSets", []) == ([] if placed else ["default/agent"])
+
+
+def test_a_supposed_node_that_is_cordoned_has_the_taint_of_cordoning() -> None:
+    pod = make_pod("p", cpu="1", topologySpreadConstraints=[
+        {
+            "maxSkew": 1,
+            "minDomains": 2,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "nodeTaintsPolicy": "Honor",
+            "labelSelector": {"matchLabels": {"app": "x"}},
+        }
+    ], labels={"app": "x"})  # fmt: skip
+    there = make_pod("there", cpu="1", node_name="a", labels={"app": "x"})
+    loaded = Case({"id": "x", "nodes": [make_node("a", cpu="4")], "pods": [there], "pod": pod})
+    supposed = Supposition(
+        pod=pod, add_nodes=[make_node("new", cpu="4", unschedulable=True)], profile=PROFILE
+    )
+    assert answered(loaded, supposed)["placed"] == []
+
+
+def test_a_supposed_pod_has_the_defaults_of_the_api() -> None:
+    manifest: JsonObject = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1000"}}}]},
+    }
+    loaded = Case({"id": "x", "nodes": [make_node("a", cpu="4")], "pod": make_pod("q")})
+    answer = answered(loaded, Supposition(pod=manifest, profile=PROFILE))
+    assert "Insufficient cpu" in answer["unplaced"][0]["message"]
+    manifest["spec"]["contianers"] = []
+    with pytest.raises(ConfigurationError, match=r'unknown field "spec\.contianers"'):
+        answered(loaded, Supposition(pod=manifest, profile=PROFILE))
+
+
+def test_a_drained_node_has_the_taint_of_cordoning_which_spread_constraints_honour() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
+    pods = []
+    for name in "ab":
+        pod = make_pod(
+            f"x-{name}",
+            cpu="1",
+            node_name=name,
+            labels={"app": "x"},
+            topologySpreadConstraints=[constraint],
+        )
+        pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        pods.append(pod)
+    nodes = [make_node(name, cpu="4") for name in "ab"]
+    loaded = Case({"id": "x", "nodes": nodes, "pods": pods, "pod": make_pod("q")})
+    answer = answered(loaded, Supposition(drain="b", profile=PROFILE))
+    assert answer["placed"] == [{"pod": "default/x-b", "node": "a"}]

@@ -88,3 +88,67 @@ def test_what_is_no_yaml_is_not_taken_for_deep(text: str) -> None:
 
 def test_nesting_up_to_the_limit_is_read() -> None:
     check_depth(b"[" * 50 + b"]" * 50 + b"\n---\n" + b"[" * 50 + b"]" * 50, 50)
+
+
+def test_the_scalar_equals_is_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("args: [=, a]")
+    assert read_yaml(file) == [{"args": ["=", "a"]}]
+    assert read_objects(file) == [{"args": ["=", "a"]}]
+
+
+DUMP = """{
+    "kind": "NodeList",
+    "apiVersion": "v1",
+    "items": [{"metadata": {"name": "n"}}]
+}
+{"kind": "EventList", "apiVersion": "v1", "items": null}
+{"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "p"}}]}
+==== START logs for container c of pod default/p ====
+{"level": "info"}
+}{
+==== END logs for container c of pod default/p ====
+==== START logs for container d of pod default/p ====
+==== END logs for container d of pod default/p ====
+"""
+
+
+@pytest.mark.parametrize("name", ["dump.json", "dump.txt"])
+def test_a_dump_of_a_cluster_is_read_as_one_stream(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(DUMP)
+    assert read_objects(file) == [
+        {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}},
+        {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}},
+    ]
+
+
+def test_an_export_of_the_simulator_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "pods: [{metadata: {name: p}}]\nnodes: [{metadata: {name: n}}]\npvs: []\n"
+        "schedulerConfig: {apiVersion: kubescheduler.config.k8s.io/v1}\n"
+    )
+    kinds = [obj["kind"] for obj in read_objects(file)]
+    assert kinds == ["Pod", "Node", "KubeSchedulerConfiguration"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "- workloadTemplate:\n  - {opcode: a, nodeTemplatePath: config/node-default.yaml}\n",
+            "a configuration of scheduler_perf, .* here config/node-default.yaml",
+        ),
+        ("replicas: {{ .Values.replicas }}\n", "a template"),
+        ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", "a template"),
+        ("- a\n- b\n", "a document is no object"),
+        ('{"a": 1}\n{"b": \n', "not YAML"),
+    ],
+)
+def test_a_refusal_says_what_a_file_is(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        read_objects(file)
+    assert "\n" not in str(caught.value)

@@ -48,15 +48,46 @@ def test_kinds_that_no_decision_reads_are_named() -> None:
 def test_they_are_named_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written, read = named("ConfigMap", "c"), named("ConfigMap", "c")
+    written, read = named("ConfigMap", "c"), named("ConfigMap", "d")
     read["metadata"]["uid"] = "of the cluster that it was read from"
-    assert simulate(tmp_path, make_node("n"), make_pod("p"), written) == 2
-    assert "a ConfigMap is not used; " in capsys.readouterr().err
-    assert simulate(tmp_path, make_node("n"), make_pod("p"), read) == 0
+    assert simulate(tmp_path, make_node("n"), make_pod("p"), written, read) == 0
     error = capsys.readouterr().err
     assert error == (
-        "stellwerk: simulated without 1 ConfigMap\nstellwerk: decided as Kubernetes 1.36.2\n"
+        "stellwerk: simulated without 2 ConfigMap\nstellwerk: decided as Kubernetes 1.36.2\n"
     )
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_that_it_chooses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taint = {"key": "gpu", "value": "", "effect": "NoSchedule"}
+    nodes = (
+        make_node("a", cpu="4", labels={"pool": "x"}),
+        make_node("b", cpu="4", labels={"pool": "x"}),
+        make_node("tainted", cpu="4", labels={"pool": "x"}, taints=[taint]),
+        make_node("other", cpu="4"),
+    )
+    container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "3"}}}
+    agent = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {
+                "metadata": {"labels": {"app": "agent"}},
+                "spec": {"nodeSelector": {"pool": "x"}, "containers": [container]},
+            },
+        },
+    }
+    big = make_pod("a-big", cpu="2")
+    assert simulate(tmp_path, *nodes, agent, big) == 0
+    printed = capsys.readouterr()
+    # Those of the DaemonSet come first and leave room for the other one elsewhere alone.
+    assert placed(printed.out) == 3
+    assert "DaemonSet" not in printed.err
+    assert simulate(tmp_path, *nodes[:2], agent, big) == 0
+    assert placed(capsys.readouterr().out) == 2
 
 
 def test_priorities_come_from_classes_and_evict(
@@ -230,3 +261,32 @@ def test_an_object_that_is_wrong_is_named() -> None:
     cluster_objects = ClusterObjects((named("PriorityClass", "urgent", value="much"),), "x.yaml")
     with pytest.raises(ConfigurationError, match=r"x\.yaml, PriorityClass urgent: .*much"):
         make_world([], profile_of("default", []), 0, ActivePods(), cluster_objects)
+
+
+def bare(name: str, **container: object) -> JsonObject:
+    """A pod as people write it: nothing that the API server fills in."""
+    spec = {"hostNetwork": "ports" in container, "containers": [{"name": "c", **container}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("pods", "count"),
+    [
+        pytest.param([bare("p", resources={"limits": {"cpu": "1000"}})], 0, id="a limit"),
+        pytest.param([bare("p", resources={"limits": {"x.io/gpu": 1}})], 0, id="a device"),
+        pytest.param(
+            [bare(name, ports=[{"containerPort": 80}]) for name in "abc"], 1, id="the host's ports"
+        ),
+        pytest.param([bare("p"), bare("q")], 2, id="nothing"),
+    ],
+)
+def test_pods_have_the_defaults_of_the_api(
+    pods: list[JsonObject], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(tmp_path, make_node("n", cpu="4"), *pods) == 0
+    assert placed(capsys.readouterr().out) == count
+    path = str(tmp_path / "cluster.json")
+    assert main(["decide", path, "-o", "json"]) == 0
+    decisions = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    # Each alone: the others wait.
+    assert sum(bool(each["selected"]) for each in decisions) == (len(pods) if count else 0)

@@ -57,6 +57,22 @@ def test_the_node_with_the_fewest_pods_is_freed(plans: Plans) -> None:
     assert moves(plan) == [("small", "b", "a")]
 
 
+def test_a_cordoned_node_has_the_taint_that_spread_constraints_honour(plans: Plans) -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    spread = [
+        replica(f"on-{name}", name, app="x", cpu="1", topologySpreadConstraints=[constraint])
+        for name in "ab"
+    ]
+    plan = plans.made([make_node("a"), make_node("b"), *spread], "--free", "nodes=1", "--cordon")
+    assert len(plan["moves"]) == 1
+
+
 def test_a_pod_that_would_come_back_is_not_moved(plans: Plans) -> None:
     # LeastAllocated prefers the node that the pod has just left.
     assert "with --cordon" in plans.refused(two_nodes(cpu="1"), "--free", "nodes=1")

@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 import yaml
+from typing_extensions import override
 
 from stellwerk.cli import main
+from stellwerk.clock import VirtualClock
 from stellwerk.commands.port_arguments import add_output_arguments
-from stellwerk_simulation.manifests import HOURLY_PRICE
+from stellwerk.errors import ConfigurationError
+from stellwerk_simulation.manifests import HOURLY_PRICE, nodes_of, pods_of
+from stellwerk_simulation.node_fit import fit
 from stellwerk_simulation.plan_command import add_arguments, run
+from stellwerk_simulation.ready_profiles import profile_of
 from tests.support.builders import make_node, make_pod
 
 
@@ -181,9 +186,7 @@ def test_where_no_pod_waits_nothing_is_to_be_done(
     add_arguments(parser, add_output_arguments)
     asked = ["fit", "--for", "pending", "--kubeconfig", "there", "--shapes", file]
     bound = {"kind": "Pod", **make_pod("there", node_name="n")}
-    done = run(
-        parser.parse_args(asked), lambda *_: [bound], lambda *_: 1, lambda *_: None, lambda *_: None
-    )
+    done = run(parser.parse_args(asked), lambda *_: [bound], lambda *_: 1, lambda *_: None)
     assert (done, capsys.readouterr().out) == (0, "no pod waits for a node\n")
 
 
@@ -200,12 +203,207 @@ def test_pods_that_no_node_would_help_are_left_out_by_name(
         {"kind": "Pod", **make_pod("gated", schedulingGates=[{"name": "wait"}])},
         {"kind": "Pod", **make_pod("other", scheduler_name="another")},
     ]
-    done = run(
-        parser.parse_args(asked), lambda *_: objects, lambda *_: 1, lambda *_: None, lambda *_: None
-    )
+    done = run(parser.parse_args(asked), lambda *_: objects, lambda *_: 1, lambda *_: None)
     out = capsys.readouterr().out
     assert done == 0
     assert "1 pod was placed on them in a simulation, which counts no free room" in out
     assert "not looked at: 2 pods" in out
     assert "default/gated: scheduling gates hold it back: wait" in out
     assert "default/other: it waits for another scheduler: another" in out
+
+
+ZONE = "topology.kubernetes.io/zone"
+IN_TWO_ZONES = [make_node(f"in-{zone}", cpu="8", labels={ZONE: zone}) for zone in "ab"]
+
+
+def spread(name: str, least_domains: int) -> dict[str, Any]:
+    constraint = {
+        "maxSkew": 1,
+        "minDomains": least_domains,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "s"}},
+    }
+    return make_pod(name, cpu="1", labels={"app": "s"}, topologySpreadConstraints=[constraint])
+
+
+def apart_by(key: str, name: str) -> dict[str, Any]:
+    pod = apart(name)
+    [term] = pod["spec"]["affinity"]["podAntiAffinity"].popitem()[1]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [{**term, "topologyKey": key}]}
+    pod["spec"]["affinity"]["podAntiAffinity"] = required
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pods", "unplanned"),
+    [
+        pytest.param([spread(f"s{n}", 2) for n in range(2)], [], id="two zones"),
+        pytest.param([spread(f"s{n}", 2) for n in range(4)], [], id="four pods"),
+        pytest.param(
+            [spread(f"s{n}", 3) for n in range(3)], ["default/s2"], id="more zones than there are"
+        ),
+        pytest.param([apart_by(ZONE, f"s{n}") for n in range(2)], [], id="anti-affinity"),
+        pytest.param(
+            [apart_by(ZONE, f"s{n}") for n in range(3)], ["default/s2"], id="one too many"
+        ),
+    ],
+)
+def test_each_zone_gets_the_nodes_that_constraints_ask_for(
+    pods: list[dict[str, Any]],
+    unplanned: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = planned(tmp_path, capsys, pods, IN_TWO_ZONES)
+    assert found["nodes"] == {"in-a": 1, "in-b": 1}
+    assert found["placed"] == len(pods) - len(unplanned)
+    assert list(found.get("unplanned", {})) == unplanned
+
+
+def test_a_pod_that_wants_to_be_with_another_one_is_placed_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "leader"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    follower = make_pod("a-follower", cpu="4", affinity={"podAffinity": required})
+    leader = make_pod("leader", cpu="6", labels={"app": "leader"})
+    found = planned(tmp_path, capsys, [follower, leader], IN_TWO_ZONES)
+    assert sorted(found["nodes"].values()) == [2]
+    assert found["placed"] == 2
+    alone = planned(tmp_path, capsys, [follower, make_pod("other", cpu="1")], IN_TWO_ZONES)
+    assert list(alone["unplanned"]) == ["default/a-follower"]
+    assert alone["placed"] == 1
+    nothing = planned(tmp_path, capsys, [follower], IN_TWO_ZONES)
+    assert (nothing["nodes"], nothing["placed"], nothing["cost"]) == ({}, 0, 0)
+    assert "pod affinity rules" in nothing["unplanned"]["default/a-follower"]
+
+
+def test_each_new_node_has_the_pods_of_its_daemon_sets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    agents = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": name},
+            "spec": {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"containers": [container], "nodeSelector": selector},
+                },
+            },
+        }
+        for name, selector in (("agent", {}), ("elsewhere", {"pool": "other"}))
+    ]
+    objects = [*agents, *({"kind": "Pod", **make_pod(f"p{n}", cpu="1")} for n in range(3))]
+    pods, shapes = tmp_path / "pods.yaml", tmp_path / "shapes.yaml"
+    pods.write_text(yaml.safe_dump_all(objects))
+    shapes.write_text(yaml.safe_dump_all([{"kind": "Node", **make_node("four", cpu="4")}]))
+    command = ["plan", "fit", "--for", str(pods), "--shapes", str(shapes), "-o", "json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] == {"four": 2}
+
+
+def claimed(name: str, claim: str) -> dict[str, Any]:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
+    return {"kind": "Pod", **make_pod(name, cpu="1", volumes=[volume])}
+
+
+def test_a_claim_says_in_which_zone_its_pod_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_b = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+    volume = {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "in-zone-b"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "now",
+            "csi": {"driver": "d.example", "volumeHandle": "h"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [in_b]}},
+        },
+    }
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "now",
+            "volumeName": "in-zone-b",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    plain = {"kind": "Pod", **make_pod("plain", cpu="1")}
+    file, shapes = tmp_path / "pods.yaml", tmp_path / "shapes.yaml"
+    shapes.write_text(yaml.safe_dump_all([{"kind": "Node", **each} for each in IN_TWO_ZONES]))
+    command = ["plan", "fit", "--for", str(file), "--shapes", str(shapes), "-o", "json"]
+    file.write_text(yaml.safe_dump_all([volume, claim, claimed("zoned", "data"), plain]))
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["placed"]) == ({"in-b": 1}, 2)
+    assert "assumed" not in found
+    file.write_text(yaml.safe_dump_all([claimed("zoned", "absent")]))
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["placed"] == 1
+    [assumed] = found["assumed"]
+    assert "not in the input, of default/zoned are left aside" in assumed
+
+
+def test_new_nodes_have_room_for_volumes_of_drivers_that_publish_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = [
+        {
+            "kind": "StorageClass",
+            "metadata": {"name": "local"},
+            "provisioner": "d.example",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+        {"kind": "CSIDriver", "metadata": {"name": "d.example"}, "spec": {"storageCapacity": True}},
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "local",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+        claimed("p", "data"),
+    ]
+    file, shapes = tmp_path / "pods.yaml", tmp_path / "shapes.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    shapes.write_text(yaml.safe_dump_all([{"kind": "Node", **make_node("n", cpu="4")}]))
+    command = ["plan", "fit", "--for", str(file), "--shapes", str(shapes), "-o", "json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes"] == {"n": 1}
+    [assumed] = found["assumed"]
+    assert assumed.startswith("new nodes are taken to have room for every volume of local: ")
+
+
+class PassingClock(VirtualClock):
+    """A clock on which each look takes a second."""
+
+    @override
+    def monotonic(self) -> float:
+        self.advance(1.0)
+        return super().monotonic()
+
+
+def test_the_time_limit_holds_for_the_whole_search() -> None:
+    pods = pods_of([{"kind": "Pod", **apart(f"p{number}")} for number in range(40)], "test")
+    shapes = nodes_of([{"kind": "Node", **shape("n", "4", "1")}], "test")
+    profile = profile_of("default", [])
+    with pytest.raises(ConfigurationError, match="no plan for 40 pods was decided in 30 s; "):
+        fit(pods, shapes, profile, 30.0, clock=PassingClock())
+    late = fit(pods, shapes, profile, 150.0, clock=PassingClock())
+    assert late.placed + len(late.unplanned) == 40
+    assert "the search ended after 150 s: there may be a cheaper plan" in late.assumed
+    assert set(late.unplanned.values()) == {"the time was over before a node was found for it"}
+    assert list(fit(pods, shapes, profile, 1e6, clock=PassingClock()).counts) == [40]

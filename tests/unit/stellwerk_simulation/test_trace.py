@@ -49,6 +49,10 @@ def test_xz_files_are_unpacked(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "line 1: there is no column sn"),
+        (
+            "timestamp,machine_id,cpus\n0,1,2\n",
+            "a row needs sn, cpu_milli, memory_mib, gpu, model, as the openb traces have them, ",
+        ),
         ("sn,cpu_milli,memory_mib,gpu\nn,1,1,1\n", "line 1: there is no column model"),
         ("sn,cpu_milli,memory_mib,gpu,model\n", "there is no row"),
         (NODES + "n3,x,1,1,T4\n", "line 4, column cpu_milli: 'x' is not a whole number"),

@@ -214,3 +214,5 @@ class WhatIf(PortAnswer):
     """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
     not_asked: Sequence[PluginLeftOut] | None = None
     """What has a say in where these pods go, and is not asked here: extenders, Permit."""
+    daemon_sets: Sequence[str] | None = None
+    """NAMESPACE/NAME of the DaemonSets whose pods are on the nodes that are supposed."""

@@ -40,8 +40,9 @@ A kind is a block that begins with `kind` and says where it is served. What diff
 namespaced kind with every verb, no subresources and the field selectors of all objects stands in
 words with the names of the fields of `kinds.ResourceKind`; what a write of it goes through, behind
 `rules`, in words with the names of the fields of `strategy.KindStrategy`, and functions by their
-names inside `stellwerk_cluster`. `stored=v1` makes a view of the same kind in that version, whose
-words and rules it shares. The words of the fields come before these functions; `change`
+names inside `stellwerk_cluster`; a default without a dot is a function of `defaults` here, which
+commands call for manifests as well. `stored=v1` makes a view of the same kind in that version,
+whose words and rules it shares. The words of the fields come before these functions; `change`
 names one for changes alone, and `declared` stands where no other rule does. A `column` of `kubectl
 get` is one of the shared ones or described: see `apiserver.tables`.
 

@@ -53,12 +53,13 @@ class Block(NamedTuple):
     lines: str
 
 
-class KindType(NamedTuple):
+class StoredType(NamedTuple):
     """One kind of stored objects, and the type in the tables that its objects have."""
 
-    group: str
+    api_version: str
     kind: str
     type_name: str
+    namespaced: bool
 
 
 class TableLine(NamedTuple):
@@ -127,12 +128,17 @@ def words_of(block: KindBlock, among: Iterable[KindBlock]) -> dict[str, str]:
 
 
 @cache
-def object_types() -> tuple[KindType, ...]:
+def object_types() -> tuple[StoredType, ...]:
     """The kinds whose objects are stored, with their types, in the order of the tables."""
     blocks_of_kinds = [block for block in tables().kinds if block.plural != "*"]
     found = [(block, words_of(block, blocks_of_kinds)) for block in blocks_of_kinds]
     return tuple(
-        KindType(block.api_version.rpartition("/")[0], block.kind, words.get("schema", block.kind))
+        StoredType(
+            block.api_version,
+            block.kind,
+            words.get("schema", block.kind),
+            words.get("namespaced") != "no",
+        )
         for block, words in found
         if "computed" not in words
     )

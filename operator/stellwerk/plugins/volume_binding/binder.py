@@ -17,7 +17,7 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_of
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import parse_node_selector
-from stellwerk.models.volumes import storage_class_name
+from stellwerk.models.volumes import BIND_COMPLETED, storage_class_name
 from stellwerk.plugins.shared.csi_nodes import CSINodeRows
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.volume_binding.accessible_nodes import (
@@ -41,7 +41,6 @@ from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 NODE_CONFLICT: Final = 1

@@ -314,9 +314,10 @@ def test_a_change_is_valid_if_the_object_is_and_the_rule_for_changes_agrees() ->
 @pytest.mark.parametrize(
     ("rules", "error"),
     [
-        pytest.param({"defaults": "defaults.pod_strategy.default_pod"}, TypeError, id="word"),
+        pytest.param({"defaults": "defaults.pod_strategy.merge_label_keys"}, TypeError, id="word"),
         pytest.param({"default": "defaults.pod_strategy.nothing"}, AttributeError, id="function"),
         pytest.param({"default": "defaults.nowhere.default_pod"}, ImportError, id="module"),
+        pytest.param({"default": "default_nothing"}, KeyError, id="shared function"),
     ],
 )
 def test_a_rule_that_does_not_exist_is_refused(

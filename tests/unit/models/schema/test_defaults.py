@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stellwerk_cluster.defaults.declared import fill_defaults, has_defaults
+from stellwerk.models.schema.defaults import fill_defaults, has_defaults
 
 
 def test_what_is_missing_is_filled_in_and_the_rest_is_kept() -> None:
