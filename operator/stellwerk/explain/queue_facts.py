@@ -37,6 +37,15 @@ QUEUES: Final[Mapping[Place, str]] = {
 }
 
 
+def is_skipped(world: World, entry: QueuedPod) -> bool:
+    """Whether a pod was popped and left alone because it is being deleted (`skipPodSchedule`).
+
+    It is in no queue, is not being bound, and holds no room; its entry is kept until it is gone.
+    """
+    is_assumed = entry.newest.uid in world.cache.assumed_pods
+    return entry.place is Place.BINDING and entry.newest.terminating and not is_assumed
+
+
 def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
     """The facts of one pod."""
     plugins = sorted(entry.rejector_plugins)

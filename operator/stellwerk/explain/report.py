@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, islice
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked
 from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
-from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
+from stellwerk.explain.queue_facts import QueueHistory, at, is_skipped, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
@@ -68,6 +68,18 @@ _NEAREST: Final = 20
 _NEAR: Final = 0.6
 
 
+class Unserved(Protocol):
+    """Tells pods that no scheduler serves from those of other schedulers."""
+
+    def is_unserved(self, pod: PodInfo) -> bool:
+        """Return whether no scheduler serves a pod that has no profile here."""
+        ...
+
+    def other_scheduler(self, pod: PodInfo) -> str:
+        """Return the sign of another scheduler that serves the pod; empty: none is known."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Explanations:
     """Explanations of pods, and what they are made from."""
@@ -77,6 +89,8 @@ class Explanations:
     evictions: Evictions
     without_profile: Callable[[], Mapping[str, PodInfo]]
     """Unbound pods that no profile serves, by uid."""
+    unserved: Unserved
+    """Tells those that no scheduler serves from those of other schedulers."""
     history: QueueHistory
     profile_objects: Callable[[], Iterable[ProfileObject]]
     """Every SchedulerProfile with its conditions."""
@@ -149,6 +163,10 @@ class Explanations:
 
     def _pending(self, entry: QueuedPod) -> Steps[PodExplanation]:
         world, pod = self.world, entry.newest
+        if is_skipped(world, entry):
+            yield
+            note = "it is being deleted, is in no queue and holds no room on a node"
+            return replace(self._header(pod, "terminating"), note=note)
         last_attempt = None
         if entry.attempts:
             ended_at = at(world.clock, entry.queued_at)
@@ -226,7 +244,11 @@ class Explanations:
 
     def _unserved(self, pod: PodInfo) -> Steps[PodExplanation]:
         yield
-        return self._without_profile(self._header(pod, "unserved"), pod)
+        sign = self.unserved.other_scheduler(pod)
+        if not sign:
+            return self._without_profile(self._header(pod, "unserved"), pod)
+        reason = f'another scheduler serves schedulerName "{pod.spec.scheduler_name}": {sign}'
+        return replace(self._header(pod, "other scheduler"), reason=reason)
 
     def _without_profile(self, explanation: PodExplanation, pod: PodInfo) -> PodExplanation:
         """The explanation with the reason why no profile serves the pod."""

@@ -254,7 +254,11 @@ class ExplanationRoutes:
         return await self._answer(
             request,
             lambda: queue_page(
-                asked.world, page, asked.without_profile().values(), PodsAsked(*words)
+                asked.world,
+                page,
+                asked.without_profile().values(),
+                PodsAsked(*words),
+                asked.unserved.is_unserved,
             ),
         )
 
