@@ -311,6 +311,7 @@ class Operator:
             schedule_one.evictions,
             lambda: self.without_profile.pods,
             self.unserved,
+            self.bindings.stage,
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,

@@ -123,7 +123,7 @@ def print_explanation(explanation: PodExplanation, to: Console) -> None:
         _print_preempted(explanation.preempted, to)
     if explanation.last_preemption is not None:
         _print_last_preemption(explanation.last_preemption, to)
-    for text in (explanation.note, explanation.reason):
+    for text in (*_binding(explanation), explanation.note, explanation.reason):
         if text is not None:
             to.print(escape(text))
     if explanation.nearest is not None:
@@ -138,6 +138,13 @@ def print_explanation(explanation: PodExplanation, to: Console) -> None:
     else:
         gated = explanation.queue is not None and explanation.queue.gated_by is not None
         _print_verdicts(explanation, to, held_back=gated)
+
+
+def _binding(explanation: PodExplanation) -> Iterator[str]:
+    """How far the pod's binding has come; nothing where it is not being bound."""
+    if explanation.binding is not None:
+        yield from explanation.binding.lines()
+        yield f"It came there {_ago(explanation.binding.since)}."
 
 
 def _headline(explanation: PodExplanation) -> Text:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
 from stellwerk.clock import Clock
@@ -22,8 +22,12 @@ from stellwerk.framework.events import (
     resource_name,
 )
 from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
-from stellwerk.models.answers.pod import QueueFacts, WakingEvent
+from stellwerk.models.answers.pod import BindingFacts, QueueFacts, WakingEvent
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.plugins.dynamic_resources.bind_claim import Readiness, drivers_awaited, readiness
+from stellwerk.plugins.dynamic_resources.claims import claim_names, is_allocated
+from stellwerk.plugins.volume_binding.binder import is_fully_bound
 from stellwerk.world.world import World
 
 QUEUES: Final[Mapping[Place, str]] = {
@@ -35,6 +39,49 @@ QUEUES: Final[Mapping[Place, str]] = {
     Place.IN_FLIGHT: "being decided",
     Place.BINDING: "being bound",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class BindingStage:
+    """The point that a pod's binding cycle is at."""
+
+    point: Literal["Permit", "PreBind", "Bind"]
+    since_seconds: float
+    """Monotonic."""
+    waits_for: Sequence[str] = ()
+    """What the binding cycle itself knows: plugins, members of a group, the watch."""
+
+
+def binding_facts(
+    world: World, pod: PodInfo, assumed: PodInfo, stage: BindingStage
+) -> BindingFacts:
+    """Return how far the binding of an assumed pod has come, and what it waits for."""
+    waits_for = list(stage.waits_for)
+    if stage.point == "PreBind":
+        # Generic, because a plugin's PreBind tells nothing while it runs: what the API does not
+        # show as settled yet, of all that a binding has to have settled.
+        waits_for += _unsettled(world, pod)
+    return BindingFacts(
+        node=assumed.node_name,
+        point=stage.point,
+        waits_for=waits_for,
+        since=at(world.clock, stage.since_seconds),
+    )
+
+
+def _unsettled(world: World, pod: PodInfo) -> Iterator[str]:
+    """The claims of a pod that are not bound, not allocated, or whose devices are not ready."""
+    for volume in pod.volumes:
+        claim = world.objects.get("PersistentVolumeClaim", pod.namespace, volume.claim_name)
+        if volume.claim_name and (claim is None or not is_fully_bound(claim)):
+            yield f"the claim {pod.namespace}/{volume.claim_name} to be bound to a volume"
+    for name in claim_names(pod):
+        claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name)
+        if claim is None or not is_allocated(claim):
+            yield f"the resource claim {pod.namespace}/{name} to be allocated"
+        elif readiness(claim) is not Readiness.READY:
+            drivers = ", ".join(dict.fromkeys(drivers_awaited(claim)))
+            yield f"the devices of {drivers} in the resource claim {pod.namespace}/{name} to be ready"
 
 
 def is_skipped(world: World, entry: QueuedPod) -> bool:

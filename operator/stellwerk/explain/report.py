@@ -14,10 +14,18 @@ from typing import Final, Protocol
 import numpy as np
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.explain.attempt import Attempt, attempt, not_asked
+from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
-from stellwerk.explain.queue_facts import QueueHistory, at, is_skipped, queue_facts, rfc3339
+from stellwerk.explain.queue_facts import (
+    BindingStage,
+    QueueHistory,
+    at,
+    binding_facts,
+    is_skipped,
+    queue_facts,
+    rfc3339,
+)
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
@@ -91,6 +99,8 @@ class Explanations:
     """Unbound pods that no profile serves, by uid."""
     unserved: Unserved
     """Tells those that no scheduler serves from those of other schedulers."""
+    binding: Callable[[str], BindingStage | None]
+    """How far the binding of a pod has come, by uid; None: it is not being bound."""
     history: QueueHistory
     profile_objects: Callable[[], Iterable[ProfileObject]]
     """Every SchedulerProfile with its conditions."""
@@ -177,6 +187,15 @@ class Explanations:
             last_attempt=last_attempt,
             last_preemption=self._last_preemption(pod),
         )
+        assumed, stage = world.cache.assumed_pods.get(pod.uid), self.binding(pod.uid)
+        if assumed is not None and stage is not None:
+            # It has its node: nothing is to be found out about others, and on this one it counts.
+            yield
+            binding = binding_facts(world, pod, assumed, stage)
+            result = replace(result, node=assumed.node_name, binding=binding, queue=None)
+            record = self.records.of(pod.uid)
+            is_of_this = record is not None and record.node_name == assumed.node_name
+            return replace(result, decision=self._record(record)) if is_of_this else result
         profile = world.profiles.of(pod)
         if profile is None:
             return self._without_profile(result, pod)
@@ -288,6 +307,7 @@ def explain_attempt(
     With the attempt that says so; None: a plugin failed. The pod has its node on the fork from then
     on. `live`: as for `attempt`.
     """
+    take_out_own_copies(world, [pod])
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:

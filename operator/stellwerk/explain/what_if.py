@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.explain.attempt import Attempt, attempt, not_asked
+from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
 from stellwerk.framework.plugin_isolation import UNLIMITED
@@ -87,10 +87,12 @@ def _on_fork(
     nodes = yield from _nodes_named(world, drained)
     drains = _Drains(world, nodes)
     pods = drains.leaving
-    pods += [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
+    made = [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
     explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
     if explained is not None:
-        pods.append(explained)
+        made.append(explained)
+    take_out_own_copies(world, made, by_name=True)
+    pods += made
     _check_names(pods)
     if explained is None and not (drained or supposed.pods):
         pods = waiting
@@ -389,7 +391,6 @@ def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"this is no pod: {error!r}") from error
     world.nominator.remove(pod.uid)
-    world.cache.remove_pod(pod.uid)
     world.pod_groups.put_pod(pod, pod.group)
     return pod
 
