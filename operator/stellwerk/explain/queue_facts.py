@@ -81,7 +81,7 @@ def _unsettled(world: World, pod: PodInfo) -> Iterator[str]:
             yield f"the resource claim {pod.namespace}/{name} to be allocated"
         elif readiness(claim) is not Readiness.READY:
             drivers = ", ".join(dict.fromkeys(drivers_awaited(claim)))
-            yield f"the devices of {drivers} in the resource claim {pod.namespace}/{name} to be ready"
+            yield f"devices of {drivers} in the resource claim {pod.namespace}/{name} to be ready"
 
 
 def is_skipped(world: World, entry: QueuedPod) -> bool:

@@ -69,6 +69,12 @@ def release_of_server(git_version: str) -> Release | None:
     return Release(min(max(int(found[1]), min(Release)), max(Release)))
 
 
+def is_newer_than_known(git_version: str) -> bool:
+    """Return whether a server of this version may have fields that Stellwerk does not know."""
+    found = _GIT_VERSION.match(git_version)
+    return found is not None and int(found[1]) > max(Release)
+
+
 # --- feature gates ------------------------------------------------------------------------------
 
 

@@ -324,7 +324,9 @@ class ExplanationRoutes:
         def steps() -> Steps[WhatIf]:
             # Read in its turn: as objects a body is many times as large.
             try:
-                supposed = Supposition.of(json_within(LIMITS, body))
+                version = asked.world.profiles.server_version or ""
+                is_newer = is_newer_than_known(version)
+                supposed = Supposition.of(json_within(LIMITS, body), is_server_newer=is_newer)
             except ConfigurationError as error:
                 raise web.HTTPBadRequest(text=f"{error}\n") from error
             return what_if(asked.world, supposed, asked.max_pod_complexity, asked.throttled)
