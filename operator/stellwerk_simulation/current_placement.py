@@ -12,6 +12,7 @@ from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.models.supposed_acts import cordoned
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
 from stellwerk_simulation.cluster import ActivePods, make_world
@@ -54,7 +55,7 @@ class CurrentPlacement:
         node = cache.node(node_name)
         if node is None:
             raise LookupError(f"there is no node {node_name}")
-        cache.set_node(replace(node, unschedulable=True))
+        cache.set_node(cordoned(node))
         cache.update_snapshot()
 
     def evict(

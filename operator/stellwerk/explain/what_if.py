@@ -33,6 +33,7 @@ from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.models.supposed_acts import cordoned, settled
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.world.profiles import ServedProfile
@@ -243,7 +244,7 @@ def _add_nodes(world: World, supposed: Supposition) -> Iterator[None]:
             raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
         for number in range(supposed.count):
             name = node.name if supposed.count == 1 else f"{node.name}-{number + 1}"
-            world.cache.set_node(_renamed(node, name, world))
+            world.cache.set_node(settled(_renamed(node, name, world)))
             if next(numbers) % _NODES_OF_A_STEP == 0:
                 world.cache.update_snapshot()
                 yield
@@ -317,9 +318,11 @@ class _Drains:
             found += (
                 pod
                 for pod in world.cache.pods_on(node.name).values()
-                if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
+                # One that is being deleted goes by itself, and has its replacement already.
+                if not pod.terminating
+                and (pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING)
             )
-            world.cache.set_node(replace(node, unschedulable=True))
+            world.cache.set_node(cordoned(node))
         found.sort(key=lambda pod: (-pod.priority, pod.key))
         self._on_nodes = {pod.uid: pod for pod in found if self._budgets.of(pod)}
         """Pods with a budget that are on their nodes still, by uid."""

@@ -47,6 +47,7 @@ from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.pod import names_near
 from stellwerk.models.answers.what_if import Supposition, WhatIf
+from stellwerk.models.compatibility import is_newer_than_known
 from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 

@@ -54,7 +54,7 @@ class Supposition(PortAnswer):
 
     @classmethod
     def of(cls, body: object, *, is_server_newer: bool = False) -> "Supposition":
-        """Read a request; `is_server_newer`: the API server may know fields that Stellwerk does not.
+        """Read a request; `is_server_newer`: the API server may know fields unknown to Stellwerk.
 
         Raises:
             ConfigurationError: it is malformed, or asks for too much.
