@@ -132,7 +132,8 @@ def placement_of(
 
 def _pod(world: World, manifest: JsonObject) -> PodInfo:
     """A pod; one that was written by hand, without a uid, has its key as one."""
-    pod = parse_pod(manifest, world.priority_classes.resolve)
+    auto = world.profiles.compatibility
+    pod = parse_pod(manifest, world.priority_classes.resolve, compatibility=auto)
     pod.uid = pod.uid or pod.key
     return pod
 

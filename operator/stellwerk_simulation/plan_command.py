@@ -108,9 +108,11 @@ def run(
     from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
     from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
+    from stellwerk_simulation.sources import LiveCluster  # noqa: PLC0415 as above
 
-    (pods, left_out), shapes = _pods(options, live, check), _shapes(options.shapes, check)
-    profile = profile_of(options.profile, typical_pods(pods), pods)
+    read = LiveCluster(live)
+    (pods, left_out), shapes = _pods(options, read, check), _shapes(options.shapes, check)
+    profile = profile_of(options.profile, typical_pods(pods), pods, read.compatibility)
     plan = fit(pods, shapes, profile, options.seconds) if pods else nothing_to_do(shapes)
     release = release_of(profile)
     if options.output in TABLES:

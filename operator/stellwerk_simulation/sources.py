@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from stellwerk.journal.entries import WatchEvent
 from stellwerk.journal.reader import open_journal
+from stellwerk.models.compatibility import Compatibility, compatibility_beside
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.yaml_file import read_objects
 from stellwerk_simulation.cluster_objects import USED
@@ -29,6 +30,7 @@ from stellwerk_simulation.manifests import (
     pod_of,
     pods_of,
 )
+from stellwerk_simulation.ready_profiles import NEWEST
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods, since_the_first
 
 SUFFIX: Final = ".journal"
@@ -137,6 +139,26 @@ def read_recording(path: Path) -> Recorded:
             recorded.feed(entry)
     recorded.damage = journal.damage
     return recorded
+
+
+@dataclass(slots=True)
+class LiveCluster:
+    """Reads the objects of a live cluster, and knows from then on the release to decide as."""
+
+    live: Callable[[str | None, str | None], Sequence[JsonObject]]
+    """Reads them, by kubeconfig and context."""
+    compatibility: Compatibility = NEWEST
+    """The meaning of `compatibility: auto`: before, and without, a cluster the newest release."""
+
+    def __call__(self, kubeconfig: str | None, context: str | None) -> Sequence[JsonObject]:
+        """Return the objects.
+
+        Raises:
+            ConfigurationError, ApiError: the cluster cannot be read.
+        """
+        found = self.live(kubeconfig, context)
+        self.compatibility = compatibility_beside(getattr(found, "server_version", ""))
+        return found
 
 
 class Source(ABC):

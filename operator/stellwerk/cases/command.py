@@ -5,14 +5,14 @@ ends the run with its number and field, after the results before it were printed
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 import orjson
 import yaml
 
-from stellwerk.cases.case_files import Check, cases_of, read_cases
+from stellwerk.cases.case_files import Check, Json, cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
 from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
 from stellwerk.errors import ConfigurationError, ProfileError
@@ -30,26 +30,33 @@ def decide_lines(
     form: str = "json",
     output: TextIO | None = None,
     pod_key: str = "",
-    compatibility: Compatibility = AS_RECORDED,
+    choose: Callable[[bool], Compatibility] = lambda _: AS_RECORDED,
     check: Check = lambda _: None,
 ) -> int:
     """Decide every case of a file ("-": standard input); returns the exit status.
 
-    `check` looks at objects of a cluster.
+    `choose` gives the release to decide as where none is named: True asks for objects of a cluster,
+    at which `check` looks; False for cases, which are recorded decisions.
 
     Raises:
         ConfigurationError: the file cannot be read, or a line is no case; names line and field.
     """
-    place = "standard input" if path == "-" else path
+    place, are_objects = "standard input" if path == "-" else path, False
+
+    def look(objects: Sequence[Json]) -> None:
+        nonlocal are_objects
+        are_objects = True
+        check(objects)
+
     with _opened(path) as lines:
         try:
-            for number, case in read_cases(lines, pod_key, check):
+            for number, case in read_cases(lines, pod_key, look):
                 _decide(
                     case,
                     f"{place}, line {number}",
                     form=form,
                     output=output,
-                    compatibility=compatibility,
+                    compatibility=choose(are_objects),
                 )
         except _PlacedError:
             raise

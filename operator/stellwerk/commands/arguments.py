@@ -15,6 +15,8 @@ from stellwerk.models.compatibility import (
     RELEASES,
     Compatibility,
     FeatureGates,
+    Release,
+    compatibility_beside,
     release_named,
 )
 from stellwerk.models.name_syntax import parse_duration
@@ -196,9 +198,8 @@ def add_compatibility(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compatibility",
         choices=RELEASES,
-        default=str(RECORDED),
         help="decide as kube-scheduler of this release does, where the profile names none "
-        "(default: %(default)s)",
+        f"(default: the API server's of a live cluster, else {max(Release)}; {RECORDED} for cases)",
     )
 
 
@@ -221,16 +222,29 @@ def scheduler_gates(text: str) -> FeatureGates:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def chosen_compatibility(options: argparse.Namespace) -> Compatibility:
+def chosen_compatibility(
+    options: argparse.Namespace, server_version: str = "", default: Release | None = None
+) -> Compatibility:
     """The meaning of `add_compatibility` and `add_scheduler_gates`.
+
+    Args:
+        options: as parsed.
+        server_version: of the live cluster that decisions are about; empty: there is none.
+        default: the release of recorded decisions, which is followed as it was, with its faults.
 
     Raises:
         ConfigurationError: the release refuses the gates.
     """
-    release, gates = release_named(options.compatibility), options.feature_gates
-    for problem in gates.problems(release):
+    gates = options.feature_gates
+    if options.compatibility is not None:
+        default = release_named(options.compatibility)
+    if default is not None:
+        chosen = Compatibility.with_release(default, gates)
+    else:
+        chosen = compatibility_beside(server_version, gates)
+    for problem in gates.problems(chosen.release):
         raise ConfigurationError(f"--feature-gates: {problem}")
-    return Compatibility.with_release(release, gates)
+    return chosen
 
 
 _MOST: Final = "256Mi"

@@ -5,6 +5,7 @@ The command line calls it. Invariant: nothing is written to a cluster that is re
 
 import argparse
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ from stellwerk.commands.arguments import (
 )
 from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import RECORDED
+from stellwerk.models.json_values import JsonObject
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
 EXAMPLES: Final = (
@@ -63,7 +66,6 @@ def run(options: argparse.Namespace) -> int:
         pod = f"{_namespace(options, files)}/{pod}"
     if files and options.kubeconfig is not None:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
-    compatibility = chosen_compatibility(options)
     form = "table" if options.human else options.output
     if len(files) == 1:
         [file] = files
@@ -72,10 +74,14 @@ def run(options: argparse.Namespace) -> int:
             file,
             form=form,
             pod_key=pod,
-            compatibility=compatibility,
+            choose=cache(
+                lambda are_objects: chosen_compatibility(
+                    options, default=None if are_objects else RECORDED
+                )
+            ),
             check=lambda objects: check(place, [dict(each) for each in objects], USED),
         )
-    objects, source = [], ", ".join(files)
+    objects, source, server_version = list[JsonObject](), ", ".join(files), ""
     for each in files:
         found = read_objects(Path(each))
         check(each, found, USED)
@@ -83,8 +89,10 @@ def run(options: argparse.Namespace) -> int:
     if not files:
         from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
-        objects = read_live_objects(options.kubeconfig, options.context)
+        live = read_live_objects(options.kubeconfig, options.context)
+        objects, server_version = live, live.server_version
         source = options.kubeconfig or "the cluster"
+    compatibility = chosen_compatibility(options, server_version)
     return decide_objects(objects, source, form=form, pod_key=pod, compatibility=compatibility)
 
 

@@ -150,7 +150,7 @@ def _binding(explanation: PodExplanation) -> Iterator[str]:
 def _headline(explanation: PodExplanation) -> Text:
     """The pod, its state, and whose it is."""
     state = explanation.state
-    words = "is not served here" if state == "other scheduler" else f"is {state}"
+    words = "is not served here" if state == "elsewhere" else f"is {state}"
     headline = Text.assemble((explanation.pod, "bold"), f" {words}")
     if explanation.node is not None:
         headline.append(f" on {explanation.node}")

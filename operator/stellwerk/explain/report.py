@@ -194,8 +194,9 @@ class Explanations:
             binding = binding_facts(world, pod, assumed, stage)
             result = replace(result, node=assumed.node_name, binding=binding, queue=None)
             record = self.records.of(pod.uid)
-            is_of_this = record is not None and record.node_name == assumed.node_name
-            return replace(result, decision=self._record(record)) if is_of_this else result
+            if record is None or record.node_name != assumed.node_name:
+                return result
+            return replace(result, decision=self._record(record))
         profile = world.profiles.of(pod)
         if profile is None:
             return self._without_profile(result, pod)
@@ -267,7 +268,7 @@ class Explanations:
         if not sign:
             return self._without_profile(self._header(pod, "unserved"), pod)
         reason = f'another scheduler serves schedulerName "{pod.spec.scheduler_name}": {sign}'
-        return replace(self._header(pod, "other scheduler"), reason=reason)
+        return replace(self._header(pod, "elsewhere"), reason=reason)
 
     def _without_profile(self, explanation: PodExplanation, pod: PodInfo) -> PodExplanation:
         """The explanation with the reason why no profile serves the pod."""

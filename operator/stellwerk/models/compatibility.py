@@ -69,6 +69,16 @@ def release_of_server(git_version: str) -> Release | None:
     return Release(min(max(int(found[1]), min(Release)), max(Release)))
 
 
+def compatibility_beside(git_version: str, gates: "FeatureGates | None" = None) -> "Compatibility":
+    """Return the meaning of `compatibility: auto` for decisions that a command makes.
+
+    It is the release of the API server, as for the operator. Without a server (an empty text), and
+    beside one that names no version, it is the newest release that Stellwerk knows.
+    """
+    release = release_of_server(git_version) or max(Release)
+    return Compatibility.with_server(release, NO_GATES if gates is None else gates)
+
+
 def is_newer_than_known(git_version: str) -> bool:
     """Return whether a server of this version may have fields that Stellwerk does not know."""
     found = _GIT_VERSION.match(git_version)

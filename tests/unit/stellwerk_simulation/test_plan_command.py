@@ -52,8 +52,8 @@ def test_a_mistake_is_one_line(
 @pytest.mark.parametrize(
     ("setting", "release"),
     [
-        pytest.param(None, "1.36", id="none"),
-        pytest.param("auto", "1.36", id="auto"),
+        pytest.param(None, "1.37", id="none"),
+        pytest.param("auto", "1.37", id="auto"),
         pytest.param("1.37", "1.37", id="a release"),
     ],
 )

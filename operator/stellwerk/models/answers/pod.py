@@ -16,7 +16,7 @@ _MOST_REASONS: Final = 6
 _MOST_EXAMPLES: Final = 2
 
 PodState: TypeAlias = Literal[
-    "bound", "waiting", "scheduling", "unserved", "other scheduler", "terminating", "preempted"
+    "bound", "waiting", "scheduling", "unserved", "elsewhere", "terminating", "preempted"
 ]
 
 # --- devices ------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_a_lease_that_is_renewed_tells_of_another_scheduler_until_it_is_renewed_
         found = world.operator.explanations.pod("default", "theirs")
         assert found is not None
         answer = finished(found)
-        assert answer.state == "other scheduler"
+        assert answer.state == "elsewhere"
         assert "the lease volcano-system/volcano is renewed" in str(answer.reason)
         clock.advance(120)
         await unserved(world).round()
