@@ -134,7 +134,7 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
     cluster = EmbeddedCluster([make_node("n1"), make_node("n2")], options=options)
     async with cluster:
         pods = cluster.api.kinds.resource("pods")
-        for name, node in (("runs", "n1"), ("waits", None)):
+        for name, node in (("one", "n1"), ("two", "n2"), ("waits", None)):
             pod = make_pod(name, cpu="1", node_name=node)
             pod["metadata"].pop("uid", None)
             cluster.api.create(pods, "default", pod)

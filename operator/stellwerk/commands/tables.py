@@ -579,6 +579,8 @@ def _remarks(explanation: GroupExplanation) -> Iterator[str]:
 def _outcome(would: GroupForecast) -> Iterator[str]:
     if would.message:
         yield f"now: {would.message}"
+    if would.missing:
+        yield f"  {would.missing}"
     if would.placed:
         yield f"now: it would be placed on {would.placement}"
     if would.victims:

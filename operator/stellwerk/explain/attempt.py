@@ -19,10 +19,12 @@ from stellwerk.world.decide import Decision, Failure, decide
 from stellwerk.world.extenders import is_interested
 from stellwerk.world.gangs.group_attempt import decided_at_once
 from stellwerk.world.gangs.group_decision import (
+    WAITING_FOR_OTHERS,
     GroupDecision,
     RemainingMembers,
     decide_group,
     member_failures,
+    missing_text,
 )
 from stellwerk.world.gangs.group_request import request_for, why_different
 from stellwerk.world.gangs.pod_groups import GroupMembers
@@ -215,10 +217,10 @@ def _of_member(
     """The result for each member, those that a quorum left tried by themselves."""
     if not decision.placed:
         failures = member_failures(decision)
-        name = decision.request.group.key.name
+        name, missing = decision.request.group.key.name, missing_text(decision)
         results = {
             uid: Attempt(
-                message=f'with its pod group "{name}": {failure.message}',
+                message=f'with its pod group "{name}": {_own_or_missing(failure, missing)}',
                 is_own=False,
             )
             for uid, failure in failures.items()
@@ -243,6 +245,11 @@ def _of_member(
         if alone.decision is not None and remaining.helps(alone.decision):
             results[each.pod.uid] = alone
     return _one_of(results, pod)
+
+
+def _own_or_missing(failure: Failure, missing: str) -> str:
+    """A member's own failure; of one that waits for others, what these lack."""
+    return missing if missing and failure.message == WAITING_FOR_OTHERS else failure.message
 
 
 def _one_of(results: dict[str, Attempt], pod: PodInfo) -> Attempt:

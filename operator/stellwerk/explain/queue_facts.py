@@ -25,6 +25,7 @@ from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
 from stellwerk.models.answers.pod import BindingFacts, QueueFacts, WakingEvent
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.dynamic_resources.bind_claim import Readiness, drivers_awaited, readiness
 from stellwerk.plugins.dynamic_resources.claims import claim_names, is_allocated
 from stellwerk.plugins.volume_binding.binder import is_fully_bound
@@ -106,7 +107,7 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
         next_retry=_next_retry(world, entry),
         gated_by=entry.gating_plugin or None,
         rejected_by=plugins or None,
-        woken_by=list(_waking_events(world, entry, plugins)) if plugins else None,
+        woken_by=list(_waking_events(world, entry)) if plugins else None,
     )
 
 
@@ -120,19 +121,47 @@ def _next_retry(world: World, entry: QueuedPod) -> str | None:
     return None
 
 
-def _waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[WakingEvent]:
-    """The kinds of events that a rejecting plugin registered, with the plugins."""
+def _waking_events(world: World, entry: QueuedPod) -> Iterator[WakingEvent]:
+    """The kinds of events that a rejecting plugin registered, with the plugins.
+
+    A member of a group is tried again with the others: what wakes any of them wakes it.
+    """
     hints = world.profiles.hints(entry.profile_name)
-    plugins_of: dict[str, list[str]] = {}
+    plugins_of: dict[str, dict[str, None]] = {}
     words_of: dict[str, str | None] = {}
-    for plugin in plugins:
+    for plugin, pod in _rejections(world, entry):
         registered = hints.get(plugin)
-        found = _ANY if registered is None else _names(registered, entry.newest)
-        words_of |= found
-        for name in found:
-            plugins_of.setdefault(name, []).append(plugin)
+        found = _ANY if registered is None else _names(registered, pod)
+        for name, words in found.items():
+            words_of[name] = words_of.get(name) or words
+            plugins_of.setdefault(name, {})[plugin] = None
     for name, asking in plugins_of.items():
-        yield WakingEvent(event=name, plugins=asking, words=words_of[name])
+        yield WakingEvent(event=name, plugins=list(asking), words=words_of[name])
+
+
+def _rejections(world: World, entry: QueuedPod) -> Iterator[tuple[str, PodInfo]]:
+    """(plugin, pod) for what rejected a pod, and the members of its group that differ from it."""
+    seen = set[tuple[frozenset[str], SchedulingSpec]]()
+    profile = world.profiles.of(entry.newest)
+    members = None
+    if profile is not None and profile.places_groups:
+        members = world.pod_groups.of_member(entry.pod.uid)
+    fellows = () if members is None else list(members.pods)
+    others = (world.queue.entries.get(uid) for uid in fellows)
+    for each in (entry, *others):
+        if each is None or each.place is not entry.place:
+            continue
+        key = (each.rejector_plugins, each.newest.spec)
+        if key in seen or len(seen) >= _MAX_KINDS_OF_MEMBERS:
+            continue
+        seen.add(key)
+        for plugin in sorted(each.rejector_plugins):
+            yield plugin, each.newest
+
+
+_MAX_KINDS_OF_MEMBERS: Final = 32
+"""Members of a group that differ in their spec or their plugins and are looked at. Each kind costs
+as much as a pod of its own; most groups have one or two."""
 
 
 _ANY: Final[Mapping[str, str | None]] = {"any event": "anything changes"}
