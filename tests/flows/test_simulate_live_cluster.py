@@ -145,7 +145,7 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
         said = f"stellwerk: decided as Kubernetes {release}"
         for command in (
             ["simulate", *at, "--profile", "default", "--jobs", "1"],
-            ["plan", "defrag", *at, "--free", "nodes=1", "--bare-pods"],
+            ["plan", "defrag", *at, "--free", "nodes=1", "--bare-pods", "--cordon"],
             ["plan", "fit", *at, "--for", "pending", "--shapes", str(shapes)],
         ):
             await asyncio.to_thread(main, command)

@@ -704,7 +704,7 @@ def print_queue(answer: QueuePage, to: Console) -> None:
             _age(each.since),
             f"{each.priority}",
             f"{each.attempts}",
-            ", ".join(each.rejected_by or ()),
+            ", ".join(each.rejected_by or ()) or each.error or "",
         )
         for each in answer.items
     )

@@ -70,6 +70,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
 from stellwerk.plugins.dynamic_resources.resource_pools import TaintRules
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import find_nodes
+from stellwerk.world.pod_status import POD_SCHEDULED, SCHEDULER_ERROR
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -231,8 +232,17 @@ def _queued(world: World, entry: QueuedPod) -> PendingPod:
         since=at(world.clock, entry.queued_at),
         attempts=entry.attempts,
         rejected_by=sorted(entry.rejector_plugins) or None,
+        error=_error(entry.newest) if entry.consecutive_errors else None,
         labels=dict(entry.newest.labels) or None,
     )
+
+
+def _error(pod: PodInfo) -> str | None:
+    """The message of the condition that an attempt left which ended in an error."""
+    for each in pod.conditions:
+        if each.get("type") == POD_SCHEDULED and each.get("reason") == SCHEDULER_ERROR:
+            return str(each.get("message") or "") or None
+    return None
 
 
 def decisions_page(

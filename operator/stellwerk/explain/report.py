@@ -142,6 +142,11 @@ class Explanations:
         if record is None or record.node_name != pod.node_name:
             note = "this decision was not made here, or is no longer kept"
             return replace(result, note=note)
+        if record.nominated:
+            # Nothing else says why it went there: whom it evicted to get the node.
+            last = self.evictions.of_preemptor(pod.key)
+            if last is not None and last.node == record.node_name:
+                result = replace(result, last_preemption=last)
         profile = self.world.profiles.served.get(record.scheduler_name)
         if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
             result = replace(result, selected_by=profile.loaded.name)

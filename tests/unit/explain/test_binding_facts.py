@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk.clock import VirtualClock
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.explain.what_if import what_if
@@ -20,6 +21,7 @@ from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, running
 from tests.support.scripted_plugins import Script, installed
+from tests.support.skipped_time import run_skipping
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 
@@ -173,3 +175,26 @@ async def test_a_manifest_of_a_running_pod_stands_for_that_pod() -> None:
         assert parse_pod(manifest).uid != "uid-default-p"
         answer = written(what_if(world.operator.world, Supposition(pod=manifest)))
         assert answer["placed"] == [{"pod": "default/p", "node": "a"}]
+
+
+def test_a_preemptor_that_got_its_node_names_whom_it_evicted() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        async with running(clock) as world:
+            world.apply(make_profile("stellwerk"), make_node("n", cpu="1"))
+            world.apply(make_pod("low", scheduler_name="stellwerk", cpu="1"))
+            await eventually(lambda: world.node_of("low") == "n")
+            victim = world.pod("low")
+            world.apply(make_pod("high", scheduler_name="stellwerk", cpu="1", priority=9))
+            path = "/api/v1/namespaces/default/pods/low"
+            await eventually(lambda: path not in world.client.objects)
+            world.operator.handlers.on_pod("DELETED", victim)
+            await eventually(lambda: world.node_of("high") == "n", 60.0)
+            found = explanation(world, "high")
+            assert found.decision is not None
+            assert found.decision.nominated
+            last = found.last_preemption
+            assert last is not None
+            assert [each.pod for each in last.victims] == ["default/low"]
+            assert last.nominated_node == last.node == "n"
+
+    run_skipping(flow)

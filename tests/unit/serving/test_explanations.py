@@ -18,8 +18,9 @@ from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes, with_devices
 from tests.support.findings import hold
-from tests.support.in_process import make_profile, quiet
+from tests.support.in_process import eventually, make_profile, quiet
 from tests.support.json_schema import violations
+from tests.support.scripted_plugins import installed
 
 
 @cache
@@ -330,6 +331,24 @@ async def test_a_victim_and_its_preemptor_name_each_other() -> None:
         if preemptor["state"] != "bound":
             assert preemptor["lastPreemption"]["victims"] == [{"pod": "default/low", "priority": 1}]
             assert list(violations(preemptor, schemas()["PodExplanation"], schemas())) == []
+
+
+async def test_the_queue_says_which_plugin_raised() -> None:
+    with installed() as script:
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("no table")
+
+        script.answers["First.filter"] = broken
+        async with explaining_port() as answers:
+            plugins = {"filter": {"enabled": [{"name": "First"}]}}
+            answers.world.apply(make_profile("stellwerk", plugins=plugins), make_node("n"))
+            answers.world.apply(make_pod("p", scheduler_name="stellwerk"))
+            await eventually(lambda: answers.world.condition("p") is not None)
+            _, answer = await answers.get("/queue")
+            [found] = answer["items"]
+            assert 'Filter plugin "First"' in found["error"]
+            assert "rejectedBy" not in found
 
 
 async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:

@@ -23,6 +23,8 @@ class PendingPod(PortAnswer):
     since: Time
     attempts: int
     rejected_by: Sequence[str] | None = None
+    error: str | None = None
+    """The error that its last attempt ended in, with the plugin that raised; absent: in none."""
     labels: Mapping[str, str] | None = None
 
 

@@ -146,7 +146,7 @@ def test_names_are_counted_apart_up_to_a_limit() -> None:
 
 
 def test_a_popped_and_skipped_pod_that_is_deleted_is_in_no_list() -> None:
-    async def flow(world: InProcess, clock: VirtualClock) -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
         leaving = make_pod("leaving", scheduler_name="stellwerk", cpu="900")
         world.apply(leaving)
         await eventually(lambda: world.condition("leaving") is not None)
