@@ -5,9 +5,10 @@ one answer to "where is this pod"; an item of activeQ or backoffQ whose sequence
 is stale.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from stellwerk.models.pod import PodInfo
 
@@ -64,6 +65,16 @@ class QueueEvent(StrEnum):
     PROFILE_CHANGE = "SchedulerProfileChange"
     MANY_CHANGES = "ManyChanges"
     GATE_OPENED = "GateOpened"
+
+
+class BindingStage(NamedTuple):
+    """The point that the binding cycle of a popped pod is at; binding cycles note it."""
+
+    point: Literal["Permit", "PreBind", "Bind"]
+    since_seconds: float
+    """Monotonic."""
+    waits_for: Sequence[str] = ()
+    """What the binding cycle itself knows: plugins, members of a group, the watch."""
 
 
 @dataclass(slots=True, eq=False)

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
-from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
+from stellwerk.backend.queued_pod import BACKOFF_Q, BindingStage, Place, QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.events import (
@@ -40,17 +40,6 @@ QUEUES: Final[Mapping[Place, str]] = {
     Place.IN_FLIGHT: "being decided",
     Place.BINDING: "being bound",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BindingStage:
-    """The point that a pod's binding cycle is at."""
-
-    point: Literal["Permit", "PreBind", "Bind"]
-    since_seconds: float
-    """Monotonic."""
-    waits_for: Sequence[str] = ()
-    """What the binding cycle itself knows: plugins, members of a group, the watch."""
 
 
 def binding_facts(

@@ -13,12 +13,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
+from stellwerk.backend.queued_pod import IN_FLIGHT, BindingStage, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import (
-    BindingStage,
     QueueHistory,
     at,
     binding_facts,
@@ -143,7 +142,7 @@ class Explanations:
             note = "this decision was not made here, or is no longer kept"
             return replace(result, note=note)
         if record.nominated:
-            # Nothing else says why it went there: whom it evicted to get the node.
+            # Only the pods that it evicted say why it went there.
             last = self.evictions.of_preemptor(pod.key)
             if last is not None and last.node == record.node_name:
                 result = replace(result, last_preemption=last)

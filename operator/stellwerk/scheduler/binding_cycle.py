@@ -19,10 +19,9 @@ from urllib.parse import quote
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.backend.queued_pod import BindingStage, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.errors import NotFound, SchedulerError, in_words
-from stellwerk.explain.queue_facts import BindingStage
 from stellwerk.framework.handle import WaitingPods
 from stellwerk.framework.services import ClusterClient, WaitingPod
 from stellwerk.framework.types import OK, Code, CycleState, Status, error, unschedulable

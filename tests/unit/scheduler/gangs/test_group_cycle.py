@@ -1093,7 +1093,7 @@ async def test_a_group_that_no_profile_places_as_one_says_so_until_one_does() ->
         def told() -> dict[str, Any]:
             path = next(each for each in world.client.objects if each.endswith("/podgroups/g"))
             conditions = world.client.objects[path].get("status", {}).get("conditions", ())
-            found = {each["type"]: each for each in conditions}
+            found: dict[str, dict[str, Any]] = {each["type"]: each for each in conditions}
             return found.get("scheduling.stellwerk.dev/PlacedOneByOne", {})
 
         await eventually(lambda: told().get("status") == "True")
