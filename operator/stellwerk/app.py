@@ -92,6 +92,7 @@ from stellwerk.scheduler.profiles.profile_history import RevisionHistory
 from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ProfileLoader, ensure_profile
 from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
@@ -198,6 +199,7 @@ class Operator:
         )
         self.predicates = Predicates()
         self.without_profile = PodsWithoutProfile(self.world, dispatcher)
+        self.unserved = UnservedPods(self.world, self.without_profile, client, metrics)
         self.loader = ProfileLoader(
             self.world,
             self._services(dispatcher),
@@ -314,6 +316,8 @@ class Operator:
             schedule_one.records,
             schedule_one.evictions,
             lambda: self.without_profile.pods,
+            self.unserved,
+            self.bindings.stage,
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
@@ -580,5 +584,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             plugins=NewPlugins(operator.loader).run(),
             queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
+            unserved=operator.unserved.run(leadership.leading),
             release=_follow_server(operator, client, options.gates, version),
         )

@@ -371,6 +371,15 @@ class Metrics:
             "1 while pods wait for objects of a kind that the API does not show.",
             "kind",
         )
+        self.unserved_pods = self._gauge(
+            "stellwerk_unserved_pods",
+            "Waiting pods that no scheduler serves, by schedulerName; empty: of further names.",
+            "scheduler_name",
+        )
+        self.unserved_pods_once_served = self._gauge(
+            "stellwerk_unserved_pods_once_served",
+            "Those of them whose schedulerName a profile served that is not there any more.",
+        )
         self.kind_synced = self._gauge(
             "stellwerk_kind_synced",
             "1 once the first list of a kind is complete, or the kind is known to be unavailable.",

@@ -306,11 +306,15 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     if nodes.isdigit():
         count = int(nodes)
         if count > _LARGEST_CLUSTER:
-            raise ConfigurationError(f"--nodes {count}: at most {_LARGEST_CLUSTER}")
+            raise ConfigurationError(f"--nodes {count}: a number from 0 to {_LARGEST_CLUSTER}")
         return count
+    if nodes.removeprefix("-").isdigit():
+        raise ConfigurationError(f"--nodes {nodes}: a number from 0 to {_LARGEST_CLUSTER}")
     file = Path(nodes)
     if not file.exists():
-        raise ConfigurationError(f"--nodes {nodes}: neither a number nor a file")
+        raise ConfigurationError(
+            f"--nodes {nodes}: neither a number from 0 to {_LARGEST_CLUSTER} nor a file"
+        )
     found = read_objects(file)
     others = {str(kind) for obj in found if (kind := obj.get("kind") or "Node") != "Node"}
     if others:

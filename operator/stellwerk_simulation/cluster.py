@@ -110,7 +110,7 @@ def make_world(  # noqa: PLR0913 - what a World begins with, and what is special
         ConfigurationError: one of these objects is wrong.
         ProfileError: a plugin of the profile refuses its arguments.
     """
-    profiles, nominator = Profiles(), Nominator()
+    profiles, nominator = Profiles(compatibility=profile.auto), Nominator()
     clock = clock or VirtualClock()
     cluster_cache = Cache()
     world = World(
@@ -139,6 +139,7 @@ def make_world(  # noqa: PLR0913 - what a World begins with, and what is special
         world.clock,
         world.pod_groups,
         worker=VirtualWorker(clock, plan_seconds),
+        compatibility=profile.auto,
         sources=None if sources is None else sources(world),
         client=client,
     )

@@ -322,7 +322,7 @@ def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
     """The experiment that the options name."""
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.simulation import SimulationOptions  # noqa: PLC0415 as what follows
-    from stellwerk_simulation.sources import Objects, objects_of  # noqa: PLC0415
+    from stellwerk_simulation.sources import LiveCluster, Objects, objects_of  # noqa: PLC0415
 
     run_options = SimulationOptions(
         timed=options.arrivals == "trace",
@@ -333,8 +333,10 @@ def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
         cluster = objects_of(options.filename)
         experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
     elif _is_live(options):
-        cluster = Objects(live(options.kubeconfig, options.context), "the cluster")
+        read = LiveCluster(live)
+        cluster = Objects(read(options.kubeconfig, options.context), "the cluster")
         experiment = Experiment.of(cluster, cluster, options.inflate, run_options)
+        experiment = replace(experiment, auto=read.compatibility)
     else:
         experiment = Experiment.read(options.nodes, options.pods, options.inflate, run_options)
     if options.typical_pods is not None:

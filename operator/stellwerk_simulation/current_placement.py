@@ -10,9 +10,9 @@ from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is repeatable
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import cordoned
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.models.supposed_acts import cordoned
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
 from stellwerk_simulation.cluster import ActivePods, make_world
@@ -132,7 +132,8 @@ def placement_of(
 
 def _pod(world: World, manifest: JsonObject) -> PodInfo:
     """A pod; one that was written by hand, without a uid, has its key as one."""
-    pod = parse_pod(manifest, world.priority_classes.resolve)
+    auto = world.profiles.compatibility
+    pod = parse_pod(manifest, world.priority_classes.resolve, compatibility=auto)
     pod.uid = pod.uid or pod.key
     return pod
 

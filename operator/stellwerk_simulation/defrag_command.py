@@ -149,13 +149,15 @@ def run(
     from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
     from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
+    from stellwerk_simulation.sources import LiveCluster  # noqa: PLC0415 as above
 
     if options.dry_run and not options.apply:
         raise ConfigurationError("--dry-run tries what --apply does: name both")
     goal = _goal(options)
-    objects, source = _objects(options, live)
+    read = LiveCluster(live)
+    objects, source = _objects(options, read)
     pods = pods_of(objects, source)
-    profile = profile_of(options.profile, typical_pods(pods), pods)
+    profile = profile_of(options.profile, typical_pods(pods), pods, read.compatibility)
     placement = placement_of(objects, profile, source)
     rules = MoveRules(options.bare_pods, options.max_priority)
     search = Defragmentation(placement, goal, rules, options.most_moves, cordon=options.cordon)

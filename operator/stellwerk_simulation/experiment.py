@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 from stellwerk.clock import Clock, SystemClock
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.types import PluginFailure
+from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
@@ -37,7 +38,7 @@ from stellwerk_simulation.arrivals import (
     typical_pods,
 )
 from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
-from stellwerk_simulation.ready_profiles import profile_of
+from stellwerk_simulation.ready_profiles import NEWEST, profile_of
 from stellwerk_simulation.run_metrics import RunResult
 from stellwerk_simulation.simulation import Simulation, SimulationOptions
 from stellwerk_simulation.sources import Source, source_of
@@ -181,6 +182,8 @@ class Experiment:
     """The pods that ready profiles expect; None: those that arrive."""
     manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Profiles by name that are not looked for in files."""
+    auto: Compatibility = NEWEST
+    """The meaning of `compatibility: auto`."""
 
     @classmethod
     def read(
@@ -293,11 +296,11 @@ class Experiment:
     def _profile(self, name: str) -> LoadedProfile:
         if name in self.manifests:
             try:
-                return load_profile(self.manifests[name], known_plugins())
+                return load_profile(self.manifests[name], known_plugins(), self.auto)
             except ProfileError as error:
                 raise ConfigurationError(f"{name}: {error}") from error
         expected = self.pods if self.expected is None else self.expected
-        return profile_of(name, typical_pods(expected), expected)
+        return profile_of(name, typical_pods(expected), expected, self.auto)
 
     def run_one(self, profile: str, seed: int, tick: Callable[[int], None]) -> RunResult:
         """One run; `tick` is called with the arrivals so far now and then.

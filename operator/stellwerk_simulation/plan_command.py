@@ -110,10 +110,12 @@ def run(
     from stellwerk_simulation.node_fit import Surroundings, fit, nothing_to_do  # noqa: PLC0415
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
     from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
+    from stellwerk_simulation.sources import LiveCluster  # noqa: PLC0415 as above
 
-    objects, shapes = _objects(options, live), _shapes(options.shapes)
+    read = LiveCluster(live)
+    objects, shapes = _objects(options, read), _shapes(options.shapes)
     pods, left_out = _pods(options, objects)
-    profile = profile_of(options.profile, typical_pods(pods), pods)
+    profile = profile_of(options.profile, typical_pods(pods), pods, read.compatibility)
     is_live = options.pods == PENDING
     around = Surroundings(
         ClusterObjects.to_begin_with(objects, _source(options)),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.models.compatibility import AS_RECORDED
+from stellwerk.models.compatibility import Compatibility, compatibility_beside
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import KIND, LoadedProfile, load_profile
 from stellwerk.models.yaml_file import read_kinds
@@ -38,24 +38,31 @@ _PLANNED: Final = "pattern-plan"
 _BEFORE_ALL_ELSE: Final = 101
 """The weight of a score whose smallest step counts for more than all of another one."""
 _DEFAULT: Final = "default"
+NEWEST: Final = compatibility_beside("")
+"""Without a cluster: the newest release that Stellwerk knows."""
 READY: Final = (_DEFAULT, *_SCORE_OF)
 """The names of the ready profiles."""
 
 
 def profile_of(
-    name: str, typical: Sequence[TypicalPod], pods: Sequence[TracePod] = ()
+    name: str,
+    typical: Sequence[TypicalPod],
+    pods: Sequence[TracePod] = (),
+    auto: Compatibility = NEWEST,
 ) -> LoadedProfile:
     """The ready profile of that name, or the SchedulerProfile in the file of that name.
+
+    `auto` is the meaning of `compatibility: auto`: a live cluster's release, else the newest one.
 
     Raises:
         ConfigurationError: there is neither, or it cannot be used.
     """
     if name in READY:
-        return load_profile(ready_manifest(name, typical, pods), known_plugins())
+        return load_profile(ready_manifest(name, typical, pods), known_plugins(), auto)
     check_names_a_file(name, f"--profile {name}: there is no such profile")
     path = Path(name)
     try:
-        return load_profile(manifest_in(path), known_plugins())
+        return load_profile(manifest_in(path), known_plugins(), auto)
     except ProfileError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
@@ -73,7 +80,7 @@ def check_names_a_file(name: str, refusal: str) -> None:
 
 def release_of(profile: LoadedProfile) -> str:
     """The release of Kubernetes by which simulations of the profile decide."""
-    return str(AS_RECORDED.of(profile.spec.compatibility).version)
+    return str(profile.auto.of(profile.spec.compatibility).version)
 
 
 def ready_manifest(

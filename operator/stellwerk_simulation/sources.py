@@ -7,7 +7,7 @@ decisions nothing is left but how long pods ran: where and when they run is deci
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from stellwerk.journal.entries import WatchEvent
 from stellwerk.journal.reader import open_journal
+from stellwerk.models.compatibility import Compatibility, compatibility_beside
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import admitted, settled
 from stellwerk.models.yaml_file import read_objects
@@ -31,6 +32,7 @@ from stellwerk_simulation.manifests import (
     pod_of,
     pods_of,
 )
+from stellwerk_simulation.ready_profiles import NEWEST
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods, since_the_first
 
 SUFFIX: Final = ".journal"
@@ -139,6 +141,26 @@ def read_recording(path: Path) -> Recorded:
             recorded.feed(entry)
     recorded.damage = journal.damage
     return recorded
+
+
+@dataclass(slots=True)
+class LiveCluster:
+    """Reads the objects of a live cluster, and knows from then on the release to decide as."""
+
+    live: Callable[[str | None, str | None], Sequence[JsonObject]]
+    """Reads them, by kubeconfig and context."""
+    compatibility: Compatibility = NEWEST
+    """The meaning of `compatibility: auto`: before, and without, a cluster the newest release."""
+
+    def __call__(self, kubeconfig: str | None, context: str | None) -> Sequence[JsonObject]:
+        """Return the objects.
+
+        Raises:
+            ConfigurationError, ApiError: the cluster cannot be read.
+        """
+        found = self.live(kubeconfig, context)
+        self.compatibility = compatibility_beside(getattr(found, "server_version", ""))
+        return found
 
 
 class Source(ABC):

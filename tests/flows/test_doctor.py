@@ -6,6 +6,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import AsyncMock, patch
 
@@ -211,6 +212,22 @@ async def test_what_the_caller_may_not_see_is_named_and_the_rest_goes_on(tmp_pat
         assert "needs the right to list schedulerprofiles" in unknown["profiles"]
         assert "needs the right to list pods" in unknown["waiting pods"]
         assert {each["check"] for each in items if each["state"] == "failed"} == set()
+
+
+async def test_a_lease_that_is_renewed_shows_that_another_scheduler_serves_the_pods(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as prepared:
+        await BROKEN["pods name a scheduler that is not there"](prepared)
+        renewed = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed}
+        lease = {"metadata": {"name": "stelwerk", "namespace": "default"}, "spec": spec}
+        prepared.create("leases", "coordination.k8s.io", lease)
+        _, printed, _ = await doctor(prepared, "-o", "json")
+        [found] = [
+            each for each in orjson.loads(printed)["items"] if each["check"] == "waiting pods"
+        ]
+        assert found["state"] == "ok", found
 
 
 SECRET = "hunter2PLANTEDk9Zq"

@@ -140,6 +140,8 @@ def define_kinds(cluster: EmbeddedCluster) -> None:
 async def schedule_everything(cluster: EmbeddedCluster) -> None:
     """All that the operator writes, once."""
     await until(lambda: active(cluster, "default"))
+    # Of a name that no profile has, signs of another scheduler are looked for.
+    create_pod(cluster, "nobodys", scheduler_name="nobody")
     create_pod(cluster, "small", cpu="100m")
     await until(lambda: bound(cluster, "small"))
     await use_volumes(cluster)

@@ -62,6 +62,16 @@ def test_malformed_objects_are_skipped_as_the_operator_skips_them(
     assert "no pod arrives in it" in capsys.readouterr().err
 
 
+def test_a_ready_profile_decides_the_pods_of_a_recording(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recording = str(RECORDINGS / "preemption.journal")
+    assert main(["simulate", "--replay", recording, "--profile", "best-fit"]) == 0
+    printed = capsys.readouterr()
+    assert "best-fit" in printed.out
+    assert "no pod asks for schedulerName best-fit" in printed.err
+
+
 def test_groups_are_counted_and_their_members_explained(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -15,6 +15,7 @@ import yaml
 from stellwerk.demo import demo
 from stellwerk.demo.demo import Example, run_demo
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import API_VERSION, PLURAL
 from tests.support.builders import make_node, make_pod
 from tests.support.processes import command, fetch, running, server_of, until
 
@@ -198,6 +199,9 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
         assert json.loads(printed)["pod"] == "default/hello"
         printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
         assert json.loads(printed)["id"] == "default/hello"
+        assert json.loads(printed)["compatibility"] == "1.37", "as the operator decides"
+        listed = await fetch(f"{server_of(kubeconfig)}/apis/{API_VERSION}/{PLURAL}")
+        assert all(each["spec"]["gangScheduling"] for each in json.loads(listed)["items"])
         assert "default/hello" in await page_at(printed_address(log))
         await page_of_its_own(tmp_path / "page.log", url)
     assert not kubeconfig.exists()

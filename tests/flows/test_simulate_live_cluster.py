@@ -1,6 +1,8 @@
 """`stellwerk simulate --kubeconfig` on a running cluster, by an account that may only list."""
 
 import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,31 @@ async def test_who_may_not_list_pods_is_refused_in_one_line(
     error = capfd.readouterr().err
     assert "cannot list /api/v1/pods: 403" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+async def test_every_command_decides_as_the_release_of_the_live_cluster(
+    release: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = replace(STILL, release=release)
+    cluster = EmbeddedCluster([make_node("n1"), make_node("n2")], options=options)
+    async with cluster:
+        pods = cluster.api.kinds.resource("pods")
+        for name, node in (("one", "n1"), ("two", "n2"), ("waits", None)):
+            pod = make_pod(name, cpu="1", node_name=node)
+            pod["metadata"].pop("uid", None)
+            cluster.api.create(pods, "default", pod)
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", rules(("*", ["*"])))
+        shapes = tmp_path / "shapes.yaml"
+        shapes.write_text(json.dumps(make_node("large", cpu="8")))
+        at = ["--kubeconfig", kubeconfig]
+        said = f"stellwerk: decided as Kubernetes {release}"
+        for command in (
+            ["simulate", *at, "--profile", "default", "--jobs", "1"],
+            ["plan", "defrag", *at, "--free", "nodes=1", "--bare-pods", "--cordon"],
+            ["plan", "fit", *at, "--for", "pending", "--shapes", str(shapes)],
+        ):
+            await asyncio.to_thread(main, command)
+            assert said in capfd.readouterr().err, command
+        await asyncio.to_thread(main, ["decide", *at])
+        assert json.loads(capfd.readouterr().out)["compatibility"] == release

@@ -18,6 +18,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import open_journal
 from stellwerk.journal.zstandard import framing
+from stellwerk.models.profile import KIND
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
 
@@ -116,6 +117,29 @@ def test_bindings_of_another_scheduler_are_compared_with_what_the_profile_would_
     assert newest["differences"] == packed["differences"][: newest["differing"]]
     assert main(["what-if", "--profile", new, "--recording", outside]) == 0
     assert "compared with the bindings of another scheduler" in capsys.readouterr().err
+
+
+def test_the_profiles_of_the_cluster_are_no_concern_of_the_one_that_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [*open_journal(from_outside(tmp_path / "outside"))]
+    made = {"metadata": {"name": "theirs", "uid": "u"}, "spec": {"schedulerName": "mine"}}
+    other = WatchEvent(0.0, KIND, "ADDED", made)
+    file = tmp_path / "theirs"
+    file.write_bytes(framing()(b"".join(map(encode, [lines[0], other, *lines[1:]]))))
+    asked = ["--profile", profile(tmp_path, "mine"), "--recording", str(file)]
+    assert ask(capsys, *asked)["compared"] == 107
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
+
+
+def test_a_recording_without_a_decision_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "empty"
+    file.write_bytes(framing()(encode(next(iter(open_journal(EMBEDDED))))))
+    asked = ["what-if", "--profile", profile(tmp_path, "mine"), "--recording", str(file)]
+    assert main(asked) == 2
+    assert "the recording holds no decision" in capsys.readouterr().err
 
 
 def test_a_cut_journal_is_compared_up_to_there(

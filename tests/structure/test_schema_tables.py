@@ -12,7 +12,7 @@ from stellwerk.models.schema.tables import TABLES
 from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.messages import field_numbers
 from stellwerk_cluster.validation.declarative import declared_rules, has_rules
-from tests.support import schema_tables
+from tests.support import api_fields, schema_tables
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "operator" / "stellwerk_cluster"
@@ -109,3 +109,7 @@ def test_the_script_writes_what_stands_there(monkeypatch: pytest.MonkeyPatch) ->
     numbers["DeploymentSpec"]["newest"] = "99"
     table = schema_tables.written(Mock())[FOLDER / "apps.txt"]
     assert "  newest ? #99\nDeploymentStatus" in table
+
+
+def test_the_operators_table_of_fields_is_that_of_the_embedded_cluster() -> None:
+    assert api_fields.FILE.read_text(encoding="utf-8") == api_fields.table()

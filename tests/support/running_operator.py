@@ -12,7 +12,7 @@ from stellwerk.app import RunOptions, run
 from stellwerk.models.destinations import UrlPrefix
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk.scheduler.profiles import profile_history
+from stellwerk.scheduler.profiles import profile_history, unserved
 from stellwerk.scheduler.profiles import profile_status as profile_status_writing
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
@@ -59,6 +59,7 @@ def prompt() -> Iterator[None]:
         patch.object(profile_status_writing, "LOOK_SECONDS", 0.05),
         patch.object(profile_status_writing, "COUNTS_SECONDS", 0.1),
         patch.object(profile_history, "LOOK_SECONDS", 0.05),
+        patch.object(unserved, "ROUND_SECONDS", 0.1),
     ):
         yield
 

@@ -64,6 +64,8 @@ MISTAKES = [
     ("run --bogus", USAGE),
     ("run --plugin-timeout never", USAGE),
     ("cluster --nodes absent.yaml", USAGE),
+    ("cluster --nodes=-3", USAGE),
+    ("cluster --nodes 99999999", USAGE),
     ("cluster --port 70000", USAGE),
     ("up --page-port x", USAGE),
     ("demo now", USAGE),

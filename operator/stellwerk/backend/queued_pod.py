@@ -6,9 +6,10 @@ is stale.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from stellwerk.models.pod import PodInfo
 
@@ -65,6 +66,16 @@ class QueueEvent(StrEnum):
     PROFILE_CHANGE = "SchedulerProfileChange"
     MANY_CHANGES = "ManyChanges"
     GATE_OPENED = "GateOpened"
+
+
+class BindingStage(NamedTuple):
+    """The point that the binding cycle of a popped pod is at; binding cycles note it."""
+
+    point: Literal["Permit", "PreBind", "Bind"]
+    since_seconds: float
+    """Monotonic."""
+    waits_for: Sequence[str] = ()
+    """What the binding cycle itself knows: plugins, members of a group, the watch."""
 
 
 @dataclass(slots=True, eq=False)

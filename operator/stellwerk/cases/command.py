@@ -5,7 +5,7 @@ ends the run with its number and field, after the results before it were printed
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
@@ -19,6 +19,7 @@ from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.untrusted_text import json_escaped, printable_lines
 
 _TABLES: Final = frozenset({"table", "wide"})
@@ -30,26 +31,33 @@ def decide_lines(
     form: str = "json",
     output: TextIO | None = None,
     pod_key: str = "",
-    compatibility: Compatibility = AS_RECORDED,
+    choose: Callable[[bool], Compatibility] = lambda _: AS_RECORDED,
     read: Read = list,
 ) -> int:
     """Decide every case of a file ("-": standard input); returns the exit status.
 
-    `read` admits the objects of a cluster.
+    `choose` gives the release to decide as where none is named: True asks for objects of a cluster,
+    which `read` admits; False for cases, which are recorded decisions.
 
     Raises:
         ConfigurationError: the file cannot be read, or a line is no case; names line and field.
     """
-    place = "standard input" if path == "-" else path
+    place, are_objects = "standard input" if path == "-" else path, False
+
+    def look(objects: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        nonlocal are_objects
+        are_objects = True
+        return read(objects)
+
     with _opened(path) as lines:
         try:
-            for number, case in read_cases(lines, pod_key, read):
+            for number, case in read_cases(lines, pod_key, look):
                 _decide(
                     case,
                     f"{place}, line {number}",
                     form=form,
                     output=output,
-                    compatibility=compatibility,
+                    compatibility=choose(are_objects),
                 )
         except _PlacedError:
             raise

@@ -223,7 +223,7 @@ class Kubeconfig(Source):
         if not present:
             raise ConfigurationError(
                 f"no kubeconfig at {self._paths}: name one with --kubeconfig, "
-                "or start an embedded cluster with `stellwerk cluster`"
+                "or start an embedded cluster with its scheduler: `stellwerk up`"
             )
         return present
 

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.compatibility import (
+    NEWEST_RELEASED,
     NO_GATES,
     RECORDED,
     RELEASES,
     Compatibility,
     FeatureGates,
+    PatchRelease,
+    compatibility_beside,
     release_named,
 )
 from stellwerk.models.name_syntax import parse_duration
@@ -223,10 +226,10 @@ def add_compatibility(parser: argparse.ArgumentParser) -> None:
         "--compatibility",
         type=_known_release,
         metavar="1.N|1.N.PATCH",
-        default=str(RECORDED),
         help="decide as kube-scheduler of this release does, where the profile names none: "
         f"{', '.join(RELEASES)}, or a patch release of one; 1.36 means the newest patch release "
-        "that is known (default: %(default)s)",
+        "that is known (default: the API server's of a live cluster, else "
+        f"{NEWEST_RELEASED}; {RECORDED} for cases)",
     )
 
 
@@ -257,16 +260,29 @@ def scheduler_gates(text: str) -> FeatureGates:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def chosen_compatibility(options: argparse.Namespace) -> Compatibility:
+def chosen_compatibility(
+    options: argparse.Namespace, server_version: str = "", default: PatchRelease | None = None
+) -> Compatibility:
     """The meaning of `add_compatibility` and `add_scheduler_gates`.
+
+    Args:
+        options: as parsed.
+        server_version: of the live cluster that decisions are about; empty: there is none.
+        default: the release of recorded decisions, which is followed as it was, with its faults.
 
     Raises:
         ConfigurationError: the release refuses the gates.
     """
-    version, gates = release_named(options.compatibility), options.feature_gates
-    for problem in gates.problems(version.release):
+    gates = options.feature_gates
+    if options.compatibility is not None:
+        default = release_named(options.compatibility)
+    if default is not None:
+        chosen = Compatibility.with_release(default, gates)
+    else:
+        chosen = compatibility_beside(server_version, gates)
+    for problem in gates.problems(chosen.release):
         raise ConfigurationError(f"--feature-gates: {problem}")
-    return Compatibility.with_release(version, gates)
+    return chosen
 
 
 _MOST: Final = "256Mi"

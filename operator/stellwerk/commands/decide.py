@@ -6,6 +6,7 @@ The command line calls it. Invariant: nothing is written to a cluster that is re
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from stellwerk.commands.arguments import (
 )
 from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import RECORDED, Compatibility, PatchRelease
 from stellwerk.models.json_values import JsonObject
 
 HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
@@ -66,9 +68,6 @@ def run(options: argparse.Namespace) -> int:
         pod = f"{_namespace(options, files)}/{pod}"
     if files and options.kubeconfig is not None:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
-    compatibility = chosen_compatibility(options)
-    for message in compatibility.gates.without_effect(compatibility.release):
-        sys.stderr.write(f"stellwerk: {message}\n")
     form = "table" if options.human else options.output
 
     def read(place: str, objects: Sequence[JsonObject]) -> list[JsonObject]:
@@ -83,20 +82,37 @@ def run(options: argparse.Namespace) -> int:
             file,
             form=form,
             pod_key=pod,
-            compatibility=compatibility,
+            choose=cache(
+                lambda are_objects: _chosen(options, default=None if are_objects else RECORDED)
+            ),
             read=lambda objects: read(place, objects),
         )
-    objects, source = [], ", ".join(files)
+    objects, source, server_version = list[JsonObject](), ", ".join(files), ""
     for each in files:
         objects += read(each, read_objects(Path(each)))
     if not files:
         from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
 
-        objects = read_live_objects(options.kubeconfig, options.context)
+        live = read_live_objects(options.kubeconfig, options.context)
+        objects, server_version = live, live.server_version
         source = options.kubeconfig or "the cluster"
     return decide_objects(
-        settled(objects), source, form=form, pod_key=pod, compatibility=compatibility
+        settled(objects),
+        source,
+        form=form,
+        pod_key=pod,
+        compatibility=_chosen(options, server_version),
     )
+
+
+def _chosen(
+    options: argparse.Namespace, server_version: str = "", default: PatchRelease | None = None
+) -> Compatibility:
+    """The release to decide as; says which gates have no effect."""
+    compatibility = chosen_compatibility(options, server_version, default)
+    for message in compatibility.gates.without_effect(compatibility.release):
+        sys.stderr.write(f"stellwerk: {message}\n")
+    return compatibility
 
 
 def _namespace(options: argparse.Namespace, files: Sequence[str]) -> str:

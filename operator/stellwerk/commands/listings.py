@@ -116,7 +116,8 @@ class ListCommand:
 
         wanted = None if namespace is selector is None else is_wanted
         answer = asyncio.run(self._show(port_address(options), wanted, options))
-        if elsewhere and not answer["items"] and options.output in {"table", "wide"}:
+        is_empty = not answer["items"] and not answer.get("unserved")
+        if elsewhere and is_empty and options.output in {"table", "wide"}:
             _say_elsewhere(str(namespace), sorted(elsewhere))
         return 0
 
@@ -165,7 +166,11 @@ async def _entries(
     if wanted is None:
         return {**first, "items": items}
     inside = list(filter(wanted, items))
-    return {**first, "total": len(inside), "items": inside}
+    answer = {**first, "total": len(inside), "items": inside}
+    if "unserved" in first:
+        unserved = list(filter(wanted, first["unserved"]))
+        answer |= {"unserved": unserved, "unservedTotal": len(unserved)}
+    return answer
 
 
 def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
@@ -202,9 +207,10 @@ QUEUE: Final = ListCommand(
         Filter(
             "--queue",
             "queue",
-            "those of one queue: active, backoff, unschedulable or gated",
+            "those of one queue: active, backoff, unschedulable or gated; unserved: those that no "
+            "scheduler serves",
             "QUEUE",
-            ("active", "backoff", "unschedulable", "gated"),
+            ("active", "backoff", "unschedulable", "gated", "unserved"),
         ),
         Filter("--plugin", "plugin", "those that this plugin turned away", "PLUGIN"),
     ),

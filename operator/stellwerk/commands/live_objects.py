@@ -57,7 +57,14 @@ _NONE: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {}
 _INDISPENSABLE: Final = frozenset({"Node", "Pod"})
 
 
-def read_live_objects(kubeconfig: str | None, context: str | None) -> list[JsonObject]:
+class ObjectsOfServer(list["JsonObject"]):
+    """The objects of a live cluster, with the version of its API server."""
+
+    server_version: str = ""
+    """As `/version` has it, such as v1.37.0; decisions follow its release."""
+
+
+def read_live_objects(kubeconfig: str | None, context: str | None) -> ObjectsOfServer:
     """Every object, each with its kind.
 
     Raises:
@@ -71,7 +78,7 @@ def read_live_objects(kubeconfig: str | None, context: str | None) -> list[JsonO
     return asyncio.run(with_client(kubeconfig, context, _read))
 
 
-def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> list[JsonObject]:
+def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> ObjectsOfServer:
     """The same, with groups of pods and claims for devices as far as the cluster has them.
 
     Raises:
@@ -85,7 +92,7 @@ def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> lis
     return asyncio.run(with_client(kubeconfig, context, _read_to_simulate))
 
 
-def read_objects_to_plan(kubeconfig: str | None, context: str | None) -> list[JsonObject]:
+def read_objects_to_plan(kubeconfig: str | None, context: str | None) -> ObjectsOfServer:
     """Every object, and the DaemonSets, whose pods each new node gets.
 
     Raises:
@@ -99,21 +106,22 @@ def read_objects_to_plan(kubeconfig: str | None, context: str | None) -> list[Js
     return asyncio.run(with_client(kubeconfig, context, _read_to_plan))
 
 
-async def _read_to_plan(client: KubernetesClient) -> list[JsonObject]:
+async def _read_to_plan(client: KubernetesClient) -> ObjectsOfServer:
     return await _read(client, _OF_PLANS)
 
 
-async def _read_to_simulate(client: KubernetesClient) -> list[JsonObject]:
+async def _read_to_simulate(client: KubernetesClient) -> ObjectsOfServer:
     return await _read(client, _VERSIONED)
 
 
 async def _read(
     client: KubernetesClient, versioned: Mapping[str, tuple[str, Sequence[str], str]] = _NONE
-) -> list[JsonObject]:
+) -> ObjectsOfServer:
     from stellwerk.errors import Forbidden, NotFound  # noqa: PLC0415
     from stellwerk.models.profile import API_VERSION, KIND, PLURAL  # noqa: PLC0415 pydantic
 
-    found: list[JsonObject] = []
+    found = ObjectsOfServer()
+    found.server_version = str((await client.get("/version")).get("gitVersion") or "")
     absent: list[str] = []
     for kind, path in {**_PATHS, KIND: f"/apis/{API_VERSION}/{PLURAL}"}.items():
         try:

@@ -32,12 +32,14 @@ from stellwerk_simulation.answers import (
     ReplayDifference,
     ReplayedProfile,
 )
+from stellwerk_simulation.arrivals import typical_pods
 from stellwerk_simulation.defrag_command import TABLES
-from stellwerk_simulation.ready_profiles import manifest_in
+from stellwerk_simulation.ready_profiles import READY, manifest_in, ready_manifest
 from stellwerk_simulation.replay_result import ReplayResult
 from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.report import decided_as
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
+from stellwerk_simulation.sources import read_recording
 
 _SHOWN: Final = 20
 _SEED: Final = 42
@@ -58,7 +60,7 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int], form
 
     Where no pod asks for a profile, it decides all that arrive: what if it served?
     """
-    manifests = [_checked(Path(each)) for each in profiles]
+    manifests = [_ready(each, file) if each in READY else _checked(Path(each)) for each in profiles]
     recorded, damage = _as_recorded(file, manifests, _AS_THEY_ARE)
     whose = _AS_THEY_ARE
     if not recorded.arrived:
@@ -128,6 +130,16 @@ def _compared(rows: Sequence[tuple[str, Outcomes]]) -> ReplayComparison:
             for title, outcomes in rows
         ]
     )
+
+
+def _ready(name: str, file: Path) -> JsonObject:
+    """The ready profile of a name, for the pods of a journal.
+
+    Raises:
+        ConfigurationError: no pod arrives in the journal.
+    """
+    pods = read_recording(file).trace_pods()
+    return ready_manifest(name, typical_pods(pods), pods)
 
 
 def _checked(file: Path) -> JsonObject:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Generic, NoReturn, TextIO
 
 import orjson
@@ -123,7 +123,7 @@ def print_explanation(explanation: PodExplanation, to: Console) -> None:
         _print_preempted(explanation.preempted, to)
     if explanation.last_preemption is not None:
         _print_last_preemption(explanation.last_preemption, to)
-    for text in (explanation.note, explanation.reason):
+    for text in (*_binding(explanation), explanation.note, explanation.reason):
         if text is not None:
             to.print(escape(text))
     if explanation.nearest is not None:
@@ -140,9 +140,18 @@ def print_explanation(explanation: PodExplanation, to: Console) -> None:
         _print_verdicts(explanation, to, held_back=gated)
 
 
+def _binding(explanation: PodExplanation) -> Iterator[str]:
+    """How far the pod's binding has come; nothing where it is not being bound."""
+    if explanation.binding is not None:
+        yield from explanation.binding.lines()
+        yield f"It came there {_ago(explanation.binding.since)}."
+
+
 def _headline(explanation: PodExplanation) -> Text:
     """The pod, its state, and whose it is."""
-    headline = Text.assemble((explanation.pod, "bold"), f" is {explanation.state}")
+    state = explanation.state
+    words = "is not served here" if state == "elsewhere" else f"is {state}"
+    headline = Text.assemble((explanation.pod, "bold"), f" {words}")
     if explanation.node is not None:
         headline.append(f" on {explanation.node}")
     if explanation.scheduler_name is not None:
@@ -579,6 +588,8 @@ def _remarks(explanation: GroupExplanation) -> Iterator[str]:
 def _outcome(would: GroupForecast) -> Iterator[str]:
     if would.message:
         yield f"now: {would.message}"
+    if would.missing:
+        yield f"  {would.missing}"
     if would.placed:
         yield f"now: it would be placed on {would.placement}"
     if would.victims:
@@ -689,6 +700,8 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
 
 MOST_ROWS: Final = 500
 """Of a list, in a table."""
+_MAX_UNSERVED_REASONS: Final = 10
+"""Reasons why pods are unserved that are printed below the queue; there is one for each name."""
 
 
 def print_queue(answer: QueuePage, to: Console) -> None:
@@ -700,14 +713,21 @@ def print_queue(answer: QueuePage, to: Console) -> None:
             _age(each.since),
             f"{each.priority}",
             f"{each.attempts}",
-            ", ".join(each.rejected_by or ()),
+            ", ".join(each.rejected_by or ()) or each.error or "",
         )
         for each in answer.items
     )
+    unserved = answer.unserved or ()
+    lost = ((each.pod, "unserved", "", f"{each.priority}", "", "") for each in unserved)
     titles = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
-    _print_list("No pod waits.", titles, rows, answer.total, to)
-    for pod in answer.misspelt or ():
-        to.print(Text(f"{pod.pod} is served by none: {pod.reason}", "yellow"))
+    total = answer.total + (answer.unserved_total or 0)
+    _print_list("No pod waits.", titles, chain(rows, lost), total, to)
+    reasons = Counter(each.reason for each in unserved)
+    for reason, count in reasons.most_common(_MAX_UNSERVED_REASONS):
+        to.print(Text(f"{counted(count, 'pod')} unserved: {reason}", "yellow"))
+    if unserved:
+        served = ", ".join(answer.served or ()) or "none"
+        to.print(Text(f"schedulerNames that are served: {served}", "yellow"))
 
 
 def print_decisions(answer: DecisionsPage, to: Console) -> None:

@@ -93,6 +93,10 @@ class _Beside:
                         replay.beside, replay.beside_group = looks, looks.before_group
             elif replay is None:
                 raise JournalError("the journal does not begin with a head")
+            elif from_outside and isinstance(entry, WatchEvent) and entry.kind == KIND:
+                # The profile that is asked about serves alone. One of the cluster with the same
+                # schedulerName would be refused, with an error in the log.
+                continue
             else:
                 replay.feed(entry)
         if replay is None or looks is None:
@@ -171,8 +175,10 @@ def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, bool]:
     if bindings and not names:
         return max(0, bindings - last), True
     if not names[scheduler_name]:
-        found = ", ".join(sorted(names)) or "none at all"
-        message = f"no decision of schedulerName {scheduler_name} in it; there are those of {found}"
+        found = f"; there are those of {', '.join(sorted(names))}" if names else ""
+        message = f"no decision of schedulerName {scheduler_name} in it{found}"
+        if not names:
+            message = "the recording holds no decision, and no binding to compare with"
         raise ConfigurationError(f"{file}: {message}")
     return max(0, names[scheduler_name] - last), False
 

@@ -22,6 +22,7 @@ from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.page.answers import ApiReader
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
@@ -102,6 +103,11 @@ async def open_sandbox(
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         namespaces = cluster.api.kinds.resource("namespaces")
         cluster.api.ensure(namespaces, "", {"metadata": {"name": _NAMESPACE}})
+        # Its API serves groups of pods, so its profiles place them as groups.
+        profiles = cluster.api.kinds.resource(PLURAL, GROUP)
+        for each in list(cluster.api.all(f"{PLURAL}.{GROUP}", None)):
+            gangs = {"spec": {"gangScheduling": True}}
+            cluster.api.patch(profiles, ("", each["metadata"]["name"]), gangs)
         options = RunOptions(
             kubeconfig=str(file.path),
             context=CONTEXT,

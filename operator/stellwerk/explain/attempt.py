@@ -5,7 +5,7 @@ do. Invariant: a pod that gets a node is assumed and reserved there on the fork,
 its group, and nothing else changes; what could not be asked on a fork is in `not_asked`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,10 +19,12 @@ from stellwerk.world.decide import Decision, Failure, decide
 from stellwerk.world.extenders import is_interested
 from stellwerk.world.gangs.group_attempt import decided_at_once
 from stellwerk.world.gangs.group_decision import (
+    WAITING_FOR_OTHERS,
     GroupDecision,
     RemainingMembers,
     decide_group,
     member_failures,
+    missing_text,
 )
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, why_different
 from stellwerk.world.gangs.pod_groups import GroupMembers
@@ -64,6 +66,7 @@ def attempt(
     Raises:
         PluginFailure: a plugin raised, or did not return in time.
     """
+    take_out_own_copies(world, [pod])
     if pod.spec.too_complex:
         return Attempt(message=pod.spec.too_complex, is_own=False)
     if pod.terminating:
@@ -73,6 +76,27 @@ def attempt(
         if members is not None:
             return (yield from _with_group(world, pod, profile, members, live or world))
     return _alone(world, pod, profile)
+
+
+def take_out_own_copies(world: World, pods: Iterable[PodInfo], *, by_name: bool = False) -> None:
+    """Take pods off the nodes of a fork that they are assumed on or bound to.
+
+    Without this a pod would count against itself: its requests, host ports and volumes, and its
+    labels for its own anti-affinity.
+
+    Args:
+        world: the fork.
+        pods: that are decided anew.
+        by_name: a pod of the same name is the same pod, as for manifests; this looks at every pod.
+    """
+    missing = set[str]()
+    for pod in pods:
+        if world.cache.remove_pod(pod.uid) is None:
+            missing.add(pod.key)
+    if by_name and missing:
+        for known in [each for each in world.cache.pods() if each.key in missing]:
+            world.cache.remove_pod(known.uid)
+            world.pod_groups.take_pod(known.uid)
 
 
 def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
@@ -209,10 +233,10 @@ def _of_members(
     """The result for each member by uid, those that a quorum left tried by themselves."""
     if not decision.placed:
         failures = member_failures(decision)
-        name = decision.request.group.key.name
+        name, missing = decision.request.group.key.name, missing_text(decision)
         return {
             uid: Attempt(
-                message=f'with its pod group "{name}": {failure.message}',
+                message=f'with its pod group "{name}": {_own_or_missing(failure, missing)}',
                 is_own=False,
             )
             for uid, failure in failures.items()
@@ -236,6 +260,11 @@ def _of_members(
         if alone.decision is not None and remaining.helps(alone.decision):
             results[each.pod.uid] = alone
     return results
+
+
+def _own_or_missing(failure: Failure, missing: str) -> str:
+    """A member's own failure; of one that waits for others, what these lack."""
+    return missing if missing and failure.message == WAITING_FOR_OTHERS else failure.message
 
 
 def _is_pending(world: World, pod: PodInfo, live: World) -> bool:

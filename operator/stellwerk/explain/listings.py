@@ -6,7 +6,7 @@ moment counts as free.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.errors import ConfigurationError
-from stellwerk.explain.queue_facts import QUEUES, at
+from stellwerk.explain.queue_facts import QUEUES, at, is_skipped
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.framework.types import Feasibility, PluginFailure, Status
@@ -69,6 +69,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
 from stellwerk.plugins.dynamic_resources.resource_pools import TaintRules
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import find_nodes
+from stellwerk.world.pod_status import POD_SCHEDULED, SCHEDULER_ERROR
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -78,7 +79,9 @@ _AT_ONCE: Final = 200
 _MATCHED_AT_ONCE: Final = 2000
 _PROFILES_AT_ONCE: Final = 50
 _MOST_NAMES: Final = 100
-"""So many different names are looked at."""
+"""Different names that are compared with the served ones."""
+UNSERVED: Final = "unserved"
+"""The filter for pods that no scheduler serves. They are in no queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,10 @@ class PodsAsked:
             and (not self.plugin or self.plugin in entry.rejector_plugins)
         )
 
+    def is_without_queue(self, pod: PodInfo) -> bool:
+        """Whether a pod that waits in no queue, because no scheduler serves it, is wanted."""
+        return self.text in pod.key and self.queue in {"", UNSERVED} and not self.plugin
+
     def got(self, record: DecisionRecord) -> bool:
         """Whether a pod that got a node is wanted."""
         return self.text in record.key and self.node in {"", record.node_name}
@@ -129,6 +136,7 @@ _WAITING: Final[Mapping[str, frozenset[Place]]] = {
     "backoff": frozenset({Place.BACKOFF, Place.ERROR_BACKOFF}),
     "unschedulable": frozenset({Place.UNSCHEDULABLE}),
     "gated": frozenset({Place.GATED}),
+    UNSERVED: frozenset(),
 }
 ALL_PODS: Final = PodsAsked()
 
@@ -138,21 +146,26 @@ def queue_page(
     page: Page,
     without_profile: Iterable[PodInfo] = (),
     asked: PodsAsked = ALL_PODS,
+    is_unserved: Callable[[PodInfo], bool] = lambda _: True,
 ) -> Steps[QueuePage]:
     """Pending pods, in the order in which they would be tried within each queue.
 
-    `without_profile`: pods that no profile serves, of which the misspelt ones are named.
+    Args:
+        world: has the queue.
+        page: the part that is wanted.
+        without_profile: pods that no profile serves.
+        asked: a filter of the pods.
+        is_unserved: tells those of them that no scheduler serves.
     """
     entries = list(world.queue.entries.values())
     yield
-    if asked != ALL_PODS:
-        wanted = []
-        for number, entry in enumerate(entries):
-            if number % _MATCHED_AT_ONCE == 0:
-                yield
-            if asked.waits(entry):
-                wanted.append(entry)
-        entries = wanted
+    wanted = []
+    for number, entry in enumerate(entries):
+        if number % _MATCHED_AT_ONCE == _MATCHED_AT_ONCE - 1:
+            yield
+        if not is_skipped(world, entry) and (asked == ALL_PODS or asked.waits(entry)):
+            wanted.append(entry)
+    entries = wanted
     entries.sort(key=_order)
     yield
     shown = entries[page.offset : page.offset + page.limit]
@@ -161,28 +174,48 @@ def queue_page(
         if number % _AT_ONCE == 0:
             yield
         items.append(_queued(world, entry))
-    return QueuePage(
-        counts=dict(world.queue.pending()),
-        total=len(entries),
-        items=items,
-        misspelt=(yield from _misspelt(world, without_profile)) or None,
-    )
+    result = QueuePage(counts=dict(world.queue.pending()), total=len(entries), items=items)
+    unserved, count = yield from _unserved(world, page, without_profile, asked, is_unserved)
+    if not count:
+        return result
+    served = sorted(world.profiles.served)
+    return replace(result, unserved=unserved, unserved_total=count, served=served)
 
 
-def _misspelt(world: World, pods: Iterable[PodInfo]) -> Steps[list[UnservedPod]]:
-    """Those of the pods whose schedulerName may be a misspelling of a served one."""
-    profiles, found = world.profiles, list[UnservedPod]()
-    near: dict[str, bool] = {}
-    for number, pod in enumerate(list(pods)):
-        if number % _AT_ONCE == 0:
+def _unserved(
+    world: World,
+    page: Page,
+    without_profile: Iterable[PodInfo],
+    asked: PodsAsked,
+    is_unserved: Callable[[PodInfo], bool],
+) -> Steps[tuple[list[UnservedPod], int]]:
+    """The pods that no scheduler serves, on the first page alone, and how many there are."""
+    found, count, reasons = list[UnservedPod](), 0, dict[str, str]()
+    for number, pod in enumerate(list(without_profile)):
+        if number % _AT_ONCE == _AT_ONCE - 1:
             yield
+        if not asked.is_without_queue(pod) or not is_unserved(pod):
+            continue
+        count += 1
+        if page.offset or len(found) >= page.limit:
+            continue
         name = pod.spec.scheduler_name
-        if name not in near:
-            near[name] = len(near) < _MOST_NAMES and bool(profiles.suggested(name))
-        if near[name] and len(found) < _AT_ONCE:
-            reason = profiles.why_none(pod)
-            found.append(UnservedPod(pod=pod.key, scheduler_name=name, reason=reason))
-    return found
+        reason = reasons.get(name)
+        if reason is None:
+            # Comparing names takes long. Only of a served name reasons differ by pod.
+            reason = world.profiles.why_none(pod, hints=len(reasons) < _MOST_NAMES)
+            if name not in world.profiles.served:
+                reasons[name] = reason
+        found.append(
+            UnservedPod(
+                pod=pod.key,
+                scheduler_name=name,
+                priority=pod.priority,
+                reason=reason,
+                labels=dict(pod.labels) or None,
+            )
+        )
+    return found, count
 
 
 def _order(entry: QueuedPod) -> tuple[int, tuple[float, ...], float]:
@@ -198,8 +231,17 @@ def _queued(world: World, entry: QueuedPod) -> PendingPod:
         since=at(world.clock, entry.queued_at),
         attempts=entry.attempts,
         rejected_by=sorted(entry.rejector_plugins) or None,
+        error=_error(entry.newest) if entry.consecutive_errors else None,
         labels=dict(entry.newest.labels) or None,
     )
+
+
+def _error(pod: PodInfo) -> str | None:
+    """The message of the condition that an attempt left which ended in an error."""
+    for each in pod.conditions:
+        if each.get("type") == POD_SCHEDULED and each.get("reason") == SCHEDULER_ERROR:
+            return str(each.get("message") or "") or None
+    return None
 
 
 def decisions_page(

@@ -4,8 +4,9 @@ The operator's port asks for it. What would happen now, and with more nodes, is 
 by the same code that decides groups. Invariant: the live World is only read.
 """
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stellwerk.explain.steps import Steps, on_fork
@@ -18,12 +19,19 @@ from stellwerk.models.answers.group import (
     GroupMember,
     MoreNodes,
 )
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.resource_slice import PARSED, Slice
 from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
-from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
+from stellwerk.world.gangs.group_decision import (
+    WAITING_FOR_OTHERS,
+    GroupDecision,
+    decide_group,
+    missing_text,
+)
 from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import (
@@ -184,8 +192,17 @@ def _is_pending(world: World, pod: PodInfo) -> bool:
 
 def _outcome(decision: GroupDecision) -> GroupForecast:
     attempt, preemption = decision.attempt, decision.preemption
+    missing = "" if decision.placed else missing_text(decision)
+    assumed = {each.pod.uid for each in attempt.results if each.assumed is not None}
     reasons = {
-        each.pod.key: each.failure.message for each in attempt.results if each.failure is not None
+        each.key: missing
+        for each in decision.request.members
+        if missing and each.uid not in assumed
+    }
+    reasons |= {
+        each.pod.key: each.failure.message
+        for each in attempt.results
+        if each.failure is not None and each.failure.message != WAITING_FOR_OTHERS
     }
     return GroupForecast(
         placed=decision.placed,
@@ -198,6 +215,7 @@ def _outcome(decision: GroupDecision) -> GroupForecast:
             if each.assumed is not None
         },
         message=None if decision.placed else decision.message,
+        missing=missing or None,
         reasons=None if decision.placed else reasons,
         victims=None if preemption is None else [pod.key for pod in preemption.victims],
         room_is_kept_on=None if preemption is None else sorted(set(preemption.nodes.values())),
@@ -212,16 +230,58 @@ def _with_more_nodes(
 ) -> Generator[None, None, list[MoreNodes]]:
     """The smallest number of further nodes of each shape that would do."""
     found: list[MoreNodes] = []
-    for shape in _shapes(world.cache.nodes(), request.members):
-        number = yield from _fewest(world, profile, request, shape)
+    slices: dict[str, list[Slice]] = {}
+    if any(pod.spec.resource_claims or pod.extended_requests for pod in request.members):
+        for each in world.objects.list("ResourceSlice"):
+            parsed: Slice | None = each.get(PARSED)
+            if parsed is not None and parsed.local:
+                slices.setdefault(parsed.reach.node_name, []).append(parsed)
+    for shape in _shapes(world.cache.nodes(), request.members, slices):
+        further = _Shape(shape, slices.get(shape.name, ()))
+        number = yield from _fewest(world, profile, request, further)
         if number:
             offered = {name: amount for name, amount in shape.allocatable.items() if amount}
             found.append(MoreNodes(nodes=number, like=shape.name, allocatable=offered))
     return found
 
 
-def _shapes(nodes: Iterable[NodeInfo], members: Sequence[PodInfo]) -> Sequence[NodeInfo]:
-    """One node of each of the largest kinds that members could be placed on if they were empty."""
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A node, of which others are supposed, with the slices of its devices."""
+
+    node: NodeInfo
+    slices: Sequence[Slice]
+
+    def slices_for(self, name: str) -> Iterator[JsonObject]:
+        """The slices of a node of that name: all its devices are free, as those of a new node."""
+        for number, each in enumerate(self.slices):
+            driver, pool = each.pool
+            metadata = {"name": f"{name}-{number}", "uid": f"{name}-{number}"}
+            further = replace(
+                each,
+                name=metadata["name"],
+                pool=(driver, f"{pool}-{name}"),
+                reach=replace(each.reach, node_name=name),
+            )
+            yield {"metadata": metadata, PARSED: further}
+
+
+def _shapes(
+    nodes: Iterable[NodeInfo],
+    members: Sequence[PodInfo],
+    slices: Mapping[str, Sequence[Slice]],
+) -> Sequence[NodeInfo]:
+    """One node of each of the largest kinds that members could be placed on if they were empty.
+
+    `slices`: of devices by node, if members ask for devices.
+    """
+
+    def devices(node: NodeInfo) -> tuple[tuple[str, int], ...]:
+        count = Counter[str]()
+        for each in slices.get(node.name, ()):
+            count[each.pool[0]] += len(each.names.values)
+        return tuple(sorted(count.items()))
+
     wanted = {id(pod.amounts): pod.amounts.requests for pod in members}.values()
     kinds: dict[object, NodeInfo] = {}
     for node in nodes:
@@ -229,11 +289,14 @@ def _shapes(nodes: Iterable[NodeInfo], members: Sequence[PodInfo]) -> Sequence[N
         if node.unschedulable or in_trouble:
             continue
         if any(_holds(node, requests) for requests in wanted):
-            kinds.setdefault((tuple(sorted(node.allocatable.items())), node.taints), node)
+            amounts = tuple(sorted(node.allocatable.items()))
+            kinds.setdefault((amounts, node.taints, devices(node)), node)
     asked = {resource for requests in wanted for resource in requests}
 
-    def rank(node: NodeInfo) -> tuple[int, int]:
-        return len(asked - node.allocatable.keys()), -node.allocatable.get("cpu", 0)
+    def rank(node: NodeInfo) -> tuple[int, int, int]:
+        lacking = len(asked - node.allocatable.keys())
+        held = sum(number for _, number in devices(node))
+        return lacking, -held, -node.allocatable.get("cpu", 0)
 
     return sorted(kinds.values(), key=rank)[:_SHAPES]
 
@@ -245,7 +308,7 @@ def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:
 
 
 def _fewest(
-    world: World, profile: ServedProfile, request: GroupRequest, shape: NodeInfo
+    world: World, profile: ServedProfile, request: GroupRequest, shape: _Shape
 ) -> Generator[None, None, int]:
     """The number of further nodes that make the group fit; 0: as many as members do not."""
     most = min(len(request.members), _MOST_NODES)
@@ -262,12 +325,16 @@ def _fewest(
 
 
 def _fits_with(
-    world: World, profile: ServedProfile, request: GroupRequest, shape: NodeInfo, number: int
+    world: World, profile: ServedProfile, request: GroupRequest, shape: _Shape, number: int
 ) -> Generator[None, None, bool]:
-    added = [f"{shape.name}-added-{count}" for count in range(number)]
+    node, objects = shape.node, world.objects
+    added = [f"{node.name}-added-{count}" for count in range(number)]
+    slices = [each for name in added for each in shape.slices_for(name)]
     for name in added:
-        labels = {**shape.labels, "kubernetes.io/hostname": name}
-        world.cache.set_node(replace(shape, name=name, uid=name, labels=labels))
+        labels = {**node.labels, "kubernetes.io/hostname": name}
+        world.cache.set_node(replace(node, name=name, uid=name, labels=labels))
+    for each in slices:
+        objects.set("ResourceSlice", each)
     try:
         decision = yield from answered(
             decide_group(world, profile, replace(request, budget_seconds=0.0))
@@ -278,3 +345,5 @@ def _fits_with(
     finally:
         for name in added:
             world.cache.remove_node(name)
+        for each in slices:
+            objects.remove("ResourceSlice", each)

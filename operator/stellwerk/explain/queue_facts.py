@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
+from stellwerk.backend.queued_pod import BACKOFF_Q, BindingStage, Place, QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.events import (
@@ -22,8 +22,13 @@ from stellwerk.framework.events import (
     resource_name,
 )
 from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
-from stellwerk.models.answers.pod import QueueFacts, WakingEvent
+from stellwerk.models.answers.pod import BindingFacts, QueueFacts, WakingEvent
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.scheduling_spec import SchedulingSpec
+from stellwerk.plugins.dynamic_resources.bind_claim import Readiness, drivers_awaited, readiness
+from stellwerk.plugins.dynamic_resources.claims import claim_names, is_allocated
+from stellwerk.plugins.volume_binding.binder import is_fully_bound
 from stellwerk.world.world import World
 
 QUEUES: Final[Mapping[Place, str]] = {
@@ -35,6 +40,47 @@ QUEUES: Final[Mapping[Place, str]] = {
     Place.IN_FLIGHT: "being decided",
     Place.BINDING: "being bound",
 }
+
+
+def binding_facts(
+    world: World, pod: PodInfo, assumed: PodInfo, stage: BindingStage
+) -> BindingFacts:
+    """Return how far the binding of an assumed pod has come, and what it waits for."""
+    waits_for = list(stage.waits_for)
+    if stage.point == "PreBind":
+        # Generic, because a plugin's PreBind tells nothing while it runs: what the API does not
+        # show as settled yet, of all that a binding has to have settled.
+        waits_for += _unsettled(world, pod)
+    return BindingFacts(
+        node=assumed.node_name,
+        point=stage.point,
+        waits_for=waits_for,
+        since=at(world.clock, stage.since_seconds),
+    )
+
+
+def _unsettled(world: World, pod: PodInfo) -> Iterator[str]:
+    """The claims of a pod that are not bound, not allocated, or whose devices are not ready."""
+    for volume in pod.volumes:
+        claim = world.objects.get("PersistentVolumeClaim", pod.namespace, volume.claim_name)
+        if volume.claim_name and (claim is None or not is_fully_bound(claim)):
+            yield f"the claim {pod.namespace}/{volume.claim_name} to be bound to a volume"
+    for name in claim_names(pod):
+        claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name)
+        if claim is None or not is_allocated(claim):
+            yield f"the resource claim {pod.namespace}/{name} to be allocated"
+        elif readiness(claim) is not Readiness.READY:
+            drivers = ", ".join(dict.fromkeys(drivers_awaited(claim)))
+            yield f"devices of {drivers} in the resource claim {pod.namespace}/{name} to be ready"
+
+
+def is_skipped(world: World, entry: QueuedPod) -> bool:
+    """Whether a pod was popped and left alone because it is being deleted (`skipPodSchedule`).
+
+    It is in no queue, is not being bound, and holds no room; its entry is kept until it is gone.
+    """
+    is_assumed = entry.newest.uid in world.cache.assumed_pods
+    return entry.place is Place.BINDING and entry.newest.terminating and not is_assumed
 
 
 def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
@@ -50,7 +96,7 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
         next_retry=_next_retry(world, entry),
         gated_by=entry.gating_plugin or None,
         rejected_by=plugins or None,
-        woken_by=list(_waking_events(world, entry, plugins)) if plugins else None,
+        woken_by=list(_waking_events(world, entry)) if plugins else None,
     )
 
 
@@ -64,19 +110,47 @@ def _next_retry(world: World, entry: QueuedPod) -> str | None:
     return None
 
 
-def _waking_events(world: World, entry: QueuedPod, plugins: Sequence[str]) -> Iterator[WakingEvent]:
-    """The kinds of events that a rejecting plugin registered, with the plugins."""
+def _waking_events(world: World, entry: QueuedPod) -> Iterator[WakingEvent]:
+    """The kinds of events that a rejecting plugin registered, with the plugins.
+
+    A member of a group is tried again with the others: what wakes any of them wakes it.
+    """
     hints = world.profiles.hints(entry.profile_name)
-    plugins_of: dict[str, list[str]] = {}
+    plugins_of: dict[str, dict[str, None]] = {}
     words_of: dict[str, str | None] = {}
-    for plugin in plugins:
+    for plugin, pod in _rejections(world, entry):
         registered = hints.get(plugin)
-        found = _ANY if registered is None else _names(registered, entry.newest)
-        words_of |= found
-        for name in found:
-            plugins_of.setdefault(name, []).append(plugin)
+        found = _ANY if registered is None else _names(registered, pod)
+        for name, words in found.items():
+            words_of[name] = words_of.get(name) or words
+            plugins_of.setdefault(name, {})[plugin] = None
     for name, asking in plugins_of.items():
-        yield WakingEvent(event=name, plugins=asking, words=words_of[name])
+        yield WakingEvent(event=name, plugins=list(asking), words=words_of[name])
+
+
+def _rejections(world: World, entry: QueuedPod) -> Iterator[tuple[str, PodInfo]]:
+    """(plugin, pod) for what rejected a pod, and the members of its group that differ from it."""
+    seen = set[tuple[frozenset[str], SchedulingSpec]]()
+    profile = world.profiles.of(entry.newest)
+    members = None
+    if profile is not None and profile.places_groups:
+        members = world.pod_groups.of_member(entry.pod.uid)
+    fellows = () if members is None else list(members.pods)
+    others = (world.queue.entries.get(uid) for uid in fellows)
+    for each in (entry, *others):
+        if each is None or each.place is not entry.place:
+            continue
+        key = (each.rejector_plugins, each.newest.spec)
+        if key in seen or len(seen) >= _MAX_KINDS_OF_MEMBERS:
+            continue
+        seen.add(key)
+        for plugin in sorted(each.rejector_plugins):
+            yield plugin, each.newest
+
+
+_MAX_KINDS_OF_MEMBERS: Final = 32
+"""Members of a group that differ in their spec or their plugins and are looked at. Each kind costs
+as much as a pod of its own; most groups have one or two."""
 
 
 _ANY: Final[Mapping[str, str | None]] = {"any event": "anything changes"}

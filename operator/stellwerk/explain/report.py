@@ -9,15 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, islice
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.explain.attempt import Attempt, attempt, not_asked
+from stellwerk.backend.queued_pod import IN_FLIGHT, BindingStage, QueuedPod
+from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
-from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
+from stellwerk.explain.queue_facts import (
+    QueueHistory,
+    at,
+    binding_facts,
+    is_skipped,
+    queue_facts,
+    rfc3339,
+)
 from stellwerk.explain.records import (
     DecisionRecord,
     DecisionRecords,
@@ -74,6 +81,18 @@ _NEAREST: Final = 20
 _NEAR: Final = 0.6
 
 
+class Unserved(Protocol):
+    """Tells pods that no scheduler serves from those of other schedulers."""
+
+    def is_unserved(self, pod: PodInfo) -> bool:
+        """Return whether no scheduler serves a pod that has no profile here."""
+        ...
+
+    def other_scheduler(self, pod: PodInfo) -> str:
+        """Return the sign of another scheduler that serves the pod; empty: none is known."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Explanations:
     """Explanations of pods, and what they are made from."""
@@ -83,6 +102,10 @@ class Explanations:
     evictions: Evictions
     without_profile: Callable[[], Mapping[str, PodInfo]]
     """Unbound pods that no profile serves, by uid."""
+    unserved: Unserved
+    """Tells those that no scheduler serves from those of other schedulers."""
+    binding: Callable[[str], BindingStage | None]
+    """How far the binding of a pod has come, by uid; None: it is not being bound."""
     history: QueueHistory
     profile_objects: Callable[[], Iterable[ProfileObject]]
     """Every SchedulerProfile with its conditions."""
@@ -124,6 +147,11 @@ class Explanations:
         if record is None or record.node_name != pod.node_name:
             note = "this decision was not made here, or is no longer kept"
             return replace(result, note=note)
+        if record.nominated:
+            # Only the pods that it evicted say why it went there.
+            last = self.evictions.of_preemptor(pod.key)
+            if last is not None and last.node == record.node_name:
+                result = replace(result, last_preemption=last)
         profile = self.world.profiles.served.get(record.scheduler_name)
         if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
             result = replace(result, selected_by=profile.loaded.name)
@@ -159,6 +187,10 @@ class Explanations:
 
     def _pending(self, entry: QueuedPod) -> Steps[PodExplanation]:
         world, pod = self.world, entry.newest
+        if is_skipped(world, entry):
+            yield
+            note = "it is being deleted, is in no queue and holds no room on a node"
+            return replace(self._header(pod, "terminating"), note=note)
         last_attempt = None
         if entry.attempts:
             ended_at = at(world.clock, entry.queued_at)
@@ -170,6 +202,16 @@ class Explanations:
             last_preemption=self._last_preemption(pod),
             refused_by_extenders=self._refused(pod),
         )
+        assumed, stage = world.cache.assumed_pods.get(pod.uid), self.binding(pod.uid)
+        if assumed is not None and stage is not None:
+            # It has its node: nothing is to be found out about others, and on this one it counts.
+            yield
+            binding = binding_facts(world, pod, assumed, stage)
+            result = replace(result, node=assumed.node_name, binding=binding, queue=None)
+            record = self.records.of(pod.uid)
+            if record is None or record.node_name != assumed.node_name:
+                return result
+            return replace(result, decision=self._record(record))
         profile = world.profiles.of(pod)
         if profile is None:
             return self._without_profile(result, pod)
@@ -240,7 +282,11 @@ class Explanations:
 
     def _unserved(self, pod: PodInfo) -> Steps[PodExplanation]:
         yield
-        return self._without_profile(self._header(pod, "unserved"), pod)
+        sign = self.unserved.other_scheduler(pod)
+        if not sign:
+            return self._without_profile(self._header(pod, "unserved"), pod)
+        reason = f'another scheduler serves schedulerName "{pod.spec.scheduler_name}": {sign}'
+        return replace(self._header(pod, "elsewhere"), reason=reason)
 
     def _without_profile(self, explanation: PodExplanation, pod: PodInfo) -> PodExplanation:
         """The explanation with the reason why no profile serves the pod."""
@@ -286,6 +332,7 @@ def explain_attempt(
     With the attempt that says so; None: a plugin failed. The pod has its node on the fork from then
     on. `live`: as for `attempt`.
     """
+    take_out_own_copies(world, [pod])
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:

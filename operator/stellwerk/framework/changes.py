@@ -20,7 +20,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, PODS
-from stellwerk.models.taints import UNSCHEDULABLE_TAINT_KEY, Taint, Toleration
+from stellwerk.models.supposed_acts import relabelled, uncordoned, untainted
+from stellwerk.models.taints import Taint, Toleration
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
 
@@ -193,8 +194,7 @@ class Uncordon(NodeChange):
 
     @override
     def changed(self, node: NodeInfo) -> NodeInfo:
-        taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT_KEY)
-        return replace(node, unschedulable=False, taints=taints)
+        return uncordoned(node)
 
     @override
     def describe(self) -> str:
@@ -220,8 +220,7 @@ class RemoveTaints(NodeChange):
 
     @override
     def changed(self, node: NodeInfo) -> NodeInfo:
-        left = tuple(taint for taint in node.taints if taint not in self.taints)
-        return replace(node, taints=left)
+        return untainted(node, self.taints)
 
     @override
     def describe(self) -> str:
@@ -248,9 +247,7 @@ class SetLabels(NodeChange):
 
     @override
     def changed(self, node: NodeInfo) -> NodeInfo:
-        labels: dict[str, str | None] = {**node.labels, **dict(self.labels)}
-        left = {key: value for key, value in labels.items() if value is not None}
-        return replace(node, labels=left)
+        return relabelled(node, dict(self.labels))
 
     @override
     def describe(self) -> str:

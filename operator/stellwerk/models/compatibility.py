@@ -64,32 +64,30 @@ class PatchRelease:
 Patches: TypeAlias = Mapping[Release, int]
 """A patch level for each minor release."""
 
-NEWEST_PATCHES: Final[Patches] = MappingProxyType(
-    {
-        Release.V1_33: 13,
-        Release.V1_34: 12,
-        Release.V1_35: 9,
-        Release.V1_36: 5,
-        Release.V1_37: 1,
-        Release.V1_38: 0,
-    }
-)
+NEWEST_PATCHES: Final[Patches] = {
+    Release.V1_33: 13,
+    Release.V1_34: 12,
+    Release.V1_35: 9,
+    Release.V1_36: 5,
+    Release.V1_37: 1,
+    Release.V1_38: 0,
+}
 """The newest patch of each minor release known here: what the minor alone means.
 
 1.33 ended in June 2026; no rule below differs between its patches.
 """
-PATCHES_BEFORE_THEY_COUNTED: Final[Patches] = MappingProxyType(
-    {
-        Release.V1_33: 0,
-        Release.V1_34: 0,
-        Release.V1_35: 0,
-        Release.V1_36: 2,
-        Release.V1_37: 0,
-    }
-)
+PATCHES_BEFORE_THEY_COUNTED: Final[Patches] = {
+    Release.V1_33: 0,
+    Release.V1_34: 0,
+    Release.V1_35: 0,
+    Release.V1_36: 2,
+    Release.V1_37: 0,
+}
 """What a minor release alone meant to Stellwerk before it knew patch releases."""
 
 RELEASES: Final = tuple(str(release) for release in Release)
+NEWEST_RELEASED: Final = Release.V1_37
+"""The newest release that is out. Later ones are known from alpha releases and may change."""
 RECORDED: Final = PatchRelease(Release.V1_36, 2)
 """The release of decisions that say none: of cases, of journals, of converted configurations."""
 
@@ -141,7 +139,7 @@ def patches_of(text: str) -> Patches:
         if f"1.{found[1]}" in RELEASES:
             release = Release(int(found[1]))
             patches[release] = min(int(found[2]), NEWEST_PATCHES[release])
-    return MappingProxyType(patches)
+    return patches
 
 
 def server_version(document: JsonObject) -> str:
@@ -176,6 +174,22 @@ def release_of_server(version: str) -> PatchRelease | None:
     if minor > release or found[2] is None:
         return PatchRelease(release, newest)
     return PatchRelease(release, min(int(found[2]), newest))
+
+
+def compatibility_beside(git_version: str, gates: "FeatureGates | None" = None) -> "Compatibility":
+    """Return the meaning of `compatibility: auto` for decisions that a command makes.
+
+    It is the release of the API server, as for the operator. Without a server (an empty text), and
+    beside one that names no version, it is the newest release that is out.
+    """
+    release = release_of_server(git_version) or NEWEST_RELEASED
+    return Compatibility.with_server(release, NO_GATES if gates is None else gates)
+
+
+def is_newer_than_known(git_version: str) -> bool:
+    """Return whether a server of this version may have fields that Stellwerk does not know."""
+    found = _GIT_VERSION.match(git_version)
+    return found is not None and int(found[1]) > max(Release)
 
 
 # --- feature gates ------------------------------------------------------------------------------
@@ -421,7 +435,7 @@ class FeatureGates:
             if name not in GATES and name not in _ALL:
                 raise ConfigurationError(f"unrecognized feature gate: {name}")
             given[name] = value in _TRUE
-        return cls(MappingProxyType(given))
+        return cls(given)
 
     @override
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ dirties nothing.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import orjson
 
 from stellwerk.models.json_values import JsonObject, packed, text, text_map, text_or_empty, texts
 from stellwerk.models.quantity import resource_amount, whole_units
-from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint, parse_taints
+from stellwerk.models.taints import Taint, parse_taints
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -102,17 +102,6 @@ class NodeInfo:
             and self.annotations == other.annotations
             and self.declared_features == other.declared_features
         )
-
-
-def cordoned(node: NodeInfo) -> NodeInfo:
-    """The node after `kubectl cordon`, with the taint that the node controller then adds.
-
-    Spread constraints with `nodeTaintsPolicy: Honor` read the taint, and nothing else of it.
-    """
-    has_taint = any(taint.key == UNSCHEDULABLE_TAINT_KEY for taint in node.taints)
-    taint = Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE)
-    taints = node.taints if has_taint else (*node.taints, taint)
-    return replace(node, unschedulable=True, taints=taints)
 
 
 def zone_key(labels: Mapping[str, str]) -> str:

@@ -110,6 +110,9 @@ class LoadedProfile:
     remarks: tuple[str, ...]
     """Settings that are accepted but act otherwise than written; for the Accepted condition."""
 
+    auto: Compatibility = AS_RECORDED
+    """The meaning of `compatibility: auto` that it was checked with."""
+
     @property
     def scheduler_name(self) -> str:
         """The schedulerName that the profile serves; of a shadow, what no pod can name."""
@@ -163,6 +166,7 @@ def load_profile(
         plugins=plugins,
         args=MappingProxyType(args),
         remarks=tuple(_remarks(spec, plugins, known_plugins)),
+        auto=auto,
     )
     return _leave_to_extenders(loaded)
 

@@ -209,6 +209,9 @@ def kept_slice(obj: JsonObject) -> JsonObject:
 
     A malformed slice is kept without, and is as good as absent.
     """
+    if isinstance(obj.get(PARSED), Slice):
+        # It was made here, for a node that is supposed.
+        return obj
     metadata = obj["metadata"]
     kept = {key: metadata[key] for key in ("name", "uid", "resourceVersion") if key in metadata}
     try:

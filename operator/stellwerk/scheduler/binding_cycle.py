@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.backend.queued_pod import BindingStage, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.errors import NotFound, SchedulerError, in_words
 from stellwerk.framework.handle import WaitingPods
@@ -123,6 +123,7 @@ class BindingCycle:
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding
         uid, node_name = assumed.uid, assumed.node_name
+        self.bindings.stages[uid] = BindingStage("Bind", attempt.started_seconds)
         reports = self.dispatcher.reports
         if uid in reports.pending or uid in reports.writing:
             # Why it was pending is history, and must not be written after what the binding writes.
@@ -153,6 +154,7 @@ class BindingCycle:
             status = await self._wait_for_group(attempt.permit, uid)
         if not status.ok:
             return Failure.not_bound(status)
+        self._waits(uid, "Bind", "the API server to take the binding")
         extenders = profile.extenders
         by_extender = await extenders.bind(assumed, node_name) if extenders is not None else None
         status = by_extender or await points.bind(state, assumed, node_name)
@@ -260,6 +262,7 @@ class BindingCycle:
         if permit.is_decided:
             reason = await permit.arrive()
         else:
+            self._waits(uid, "PreBind", "enough members of its pod group to be ready to be bound")
             with self.bindings.slot_released(uid):
                 reason = await permit.arrive()
         if not reason:
@@ -272,6 +275,8 @@ class BindingCycle:
             return OK
         now = self.world.clock.monotonic
         waited_since = now()
+        plugins = [f"the plugin {each} to allow it" for each in waiting.pending_plugins]
+        self._waits(waiting.pod.uid, "Permit", *plugins)
         with self.bindings.slot_released(waiting.pod.uid):
             status = await waiting.answer()
         result = "Success" if status.ok else "Unschedulable" if status.rejected else "Error"
@@ -281,10 +286,15 @@ class BindingCycle:
             return Status(Code.ERROR, (reason,), status.plugin)
         return status
 
+    def _waits(self, uid: str, point: Literal["Permit", "PreBind", "Bind"], *what: str) -> None:
+        """Note the point that a binding is at from now on, for explanations."""
+        self.bindings.stages[uid] = BindingStage(point, self.world.clock.monotonic(), what)
+
     async def _pre_bind_cancellable(self, attempt: BindingAttempt) -> Status:
         """PreBind where it has work to do, which takes its time and may be cancelled."""
         assumed, bindings = attempt.assumed, self.bindings
         points = attempt.profile.framework.binding
+        self._waits(assumed.uid, "PreBind")
         with bindings.slot_released(assumed.uid), bindings.cancellable(assumed.uid):
             status = await points.pre_bind(attempt.state, assumed, assumed.node_name)
         reason = bindings.cancelled_because(assumed.uid)
@@ -341,6 +351,8 @@ class BindingTasks:
         """Pods that were bound (at that monotonic time), as the watch has yet to show."""
         self.doubted: set[str] = set()
         """Pods that count as bound, and that an event has shown without a node."""
+        self.stages: dict[str, BindingStage] = {}
+        """The point that each binding is at."""
         self._free = asyncio.Event()
         self._free.set()
 
@@ -349,6 +361,13 @@ class BindingTasks:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._tasks
+
+    def stage(self, uid: str) -> BindingStage | None:
+        """Return how far a binding has come; None: there is none."""
+        found = self.stages.get(uid)
+        if found is not None or uid not in self.unconfirmed:
+            return found
+        return BindingStage("Bind", self.unconfirmed[uid], ("the watch to show the binding",))
 
     def confirmed(self, uid: str) -> None:
         """The pod is on its node, or has none any more: there is nothing to find out."""
@@ -415,6 +434,7 @@ class BindingTasks:
         if self._tasks.get(uid) is task:
             del self._tasks[uid]
             self._cancellable.pop(uid, None)
+            self.stages.pop(uid, None)
         self._count()
 
     def _count(self) -> None:

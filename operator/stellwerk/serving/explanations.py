@@ -47,6 +47,7 @@ from stellwerk.listening import USER, check_room, json_within
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.answers.pod import names_near
 from stellwerk.models.answers.what_if import Supposition, WhatIf
+from stellwerk.models.compatibility import is_newer_than_known
 from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 
@@ -254,7 +255,11 @@ class ExplanationRoutes:
         return await self._answer(
             request,
             lambda: queue_page(
-                asked.world, page, asked.without_profile().values(), PodsAsked(*words)
+                asked.world,
+                page,
+                asked.without_profile().values(),
+                PodsAsked(*words),
+                asked.unserved.is_unserved,
             ),
         )
 
@@ -320,7 +325,9 @@ class ExplanationRoutes:
         def steps() -> Steps[WhatIf]:
             # Read in its turn: as objects a body is many times as large.
             try:
-                supposed = Supposition.of(json_within(LIMITS, body))
+                version = asked.world.profiles.server_version or ""
+                is_newer = is_newer_than_known(version)
+                supposed = Supposition.of(json_within(LIMITS, body), is_server_newer=is_newer)
             except ConfigurationError as error:
                 raise web.HTTPBadRequest(text=f"{error}\n") from error
             return what_if(asked.world, supposed, asked.max_pod_complexity, asked.throttled)

@@ -13,6 +13,7 @@ from typing import Self
 
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.supposed_acts import cordoned
 from stellwerk.snapshot.pod_counts import Usage
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -130,14 +131,14 @@ class Trial:
         snapshot.write_node(node, snapshot.pods[row])
 
     def cordon(self, node_name: str) -> None:
-        """Make a node unschedulable.
+        """Cordon a node: make it unschedulable, with the taint that comes with it.
 
         Raises:
             KeyError: there is no such node.
         """
         snapshot = self._snapshot
         node = snapshot.node_at(snapshot.row_of[node_name])
-        self.set_node(replace(node, unschedulable=True))
+        self.set_node(cordoned(node))
 
     def remove_node(self, node_name: str) -> None:
         """Remove a node with its pods.

@@ -322,7 +322,7 @@ async def test_unusable_kubeconfig_is_one_clear_line(
 
 
 async def test_missing_kubeconfig_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*--kubeconfig"):
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*`stellwerk up`"):
         await load_credentials(str(tmp_path / "none"))
 
 

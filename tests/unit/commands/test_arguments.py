@@ -7,7 +7,13 @@ import pytest
 from stellwerk.commands import decide
 from stellwerk.commands.arguments import chosen_compatibility, port_number
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.compatibility import AS_RECORDED, Release, ReleaseRule
+from stellwerk.models.compatibility import (
+    AS_RECORDED,
+    NEWEST_RELEASED,
+    RECORDED,
+    Release,
+    ReleaseRule,
+)
 
 
 @pytest.mark.parametrize("text", ["0", "1", "10259", "65535"])
@@ -29,8 +35,13 @@ def _decide(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(["cases.jsonl", *arguments])
 
 
-def test_decisions_follow_1_36_unless_a_release_is_named() -> None:
-    assert chosen_compatibility(_decide()) == AS_RECORDED
+def test_decisions_follow_the_server_or_the_newest_release_unless_one_is_named() -> None:
+    assert chosen_compatibility(_decide()).release is NEWEST_RELEASED
+    assert chosen_compatibility(_decide(), "v1.35.4").release is Release.V1_35
+    assert (
+        chosen_compatibility(_decide("--compatibility", "1.36"), "v1.37.0").release is Release.V1_36
+    )
+    assert chosen_compatibility(_decide(), default=RECORDED) == AS_RECORDED
     assert chosen_compatibility(_decide("--compatibility", "1.37")).release is Release.V1_37
 
 

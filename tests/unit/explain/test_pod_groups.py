@@ -1,11 +1,15 @@
 """What is said of a group: its members, what it waits for, and what would make it fit."""
 
 from stellwerk.explain.pod_groups import explain_group
+from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
+from tests.support.device_cases import case as device_case
+from tests.support.device_cases import claim, device, request
+from tests.support.device_cases import held as taken_claim
 from tests.support.group_decisions import GroupWorld
-from tests.support.in_process import make_profile
+from tests.support.in_process import eventually, make_profile, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
 
 
@@ -128,3 +132,49 @@ def test_the_live_world_is_only_read() -> None:
 
 def test_an_unknown_group_is_none() -> None:
     assert explain_group(GroupWorld().world, "default", "g") is None
+
+
+def gang_of_devices(count: int, devices: int, held: int = 0) -> list[JsonObject]:
+    """A gang whose members want a device each, and a node with some, which others hold in part."""
+    first = device_case(claim("c0", request()), devices=[device(f"d{n}") for n in range(devices)])
+    objects = [
+        {"kind": "DeviceClass", **first["deviceclasses"][0]},
+        {"kind": "ResourceSlice", **first["resourceslices"][0]},
+        make_node("a", cpu="32"),
+        make_group("g", count),
+    ]
+    for number in range(held):
+        taken = taken_claim(f"h{number}", f"d{number}", by=f"other{number}")
+        objects.append({"kind": "ResourceClaim", **taken})
+    for number in range(count):
+        objects.append({"kind": "ResourceClaim", **claim(f"c{number}", request())})
+        wanted = [{"name": "c", "resourceClaimName": f"c{number}"}]
+        objects.append(make_member(f"p{number}", "g", cpu="1", resourceClaims=wanted))
+    return objects
+
+
+def test_how_many_more_nodes_would_do_for_devices_and_what_is_missing() -> None:
+    found = explained(*gang_of_devices(4, devices=2, held=1))
+    assert [(each["nodes"], each["like"]) for each in found["wouldFit"]] == [(2, "a")]
+    would = found["wouldHappen"]
+    assert would["missing"].startswith("3 of 4 members get no node; default/p1: 0/1 nodes")
+    assert "cannot allocate all claims" in would["missing"]
+    assert "no plugin rejected pod" not in str(would["reasons"])
+    assert set(would["reasons"]) == {"default/p1", "default/p2", "default/p3"}
+
+
+async def test_what_would_wake_a_member_is_what_would_wake_any_of_them() -> None:
+    async with running() as world:
+        profile = make_profile("stellwerk", gangScheduling=True)
+        world.apply(profile, *gang_of_devices(3, devices=2, held=1))
+        await eventually(lambda: all(world.condition(f"p{n}") for n in range(3)))
+        for number in range(3):
+            steps = world.operator.explanations.pod("default", f"p{number}")
+            assert steps is not None
+            found = finished(steps)
+            assert found.queue is not None
+            words = {each.words for each in found.queue.woken_by or ()}
+            assert {"a ResourceClaim changes", "a node is added"} <= words, number
+            assert found.would_wait is not None
+            assert "no plugin rejected pod" not in found.would_wait
+            assert "cannot allocate all claims" in found.would_wait

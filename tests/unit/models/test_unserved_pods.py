@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.unserved_pods import moment_of, unserved_pods
+from stellwerk.models.unserved_pods import NOT_SERVED, moment_of, sign_of_scheduler, unserved_pods
 from tests.support.builders import make_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,19 +27,82 @@ def pod(age_seconds: float = 60, reason: str = "", **fields: Any) -> JsonObject:
     [
         pytest.param(pod(), True, id="no scheduler has reported on it"),
         pytest.param(pod(age_seconds=3), False, id="it is new"),
-        pytest.param(pod(reason="Unschedulable"), False, id="another scheduler found no node"),
-        pytest.param(pod(reason="SchedulingGated"), False, id="it is gated"),
+        pytest.param(pod(reason="Unschedulable"), True, id="its scheduler is gone since"),
         pytest.param(pod(reason="SchedulerError"), True, id="Stellwerk says that none serves it"),
         pytest.param(pod(node_name="n1"), False, id="it has a node"),
         pytest.param(pod(schedulingGates=[{"name": "a"}]), False, id="it has gates"),
     ],
 )
-def test_only_pods_without_a_word_of_a_scheduler_are_unserved(
+def test_waiting_pods_of_no_served_name_are_candidates(
     given: JsonObject, *, is_unserved: bool
 ) -> None:
     assert unserved_pods([given], {"stellwerk"}, NOW) == (
         {"other": ["default/web"]} if is_unserved else {}
     )
+
+
+def ago(seconds: float) -> str:
+    return (NOW - timedelta(seconds=seconds)).isoformat()
+
+
+def lease(age_seconds: float, name: str = "other", **spec: Any) -> JsonObject:
+    held = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": ago(age_seconds)}
+    return {"metadata": {"name": name, "namespace": "kube-system"}, "spec": {**held, **spec}}
+
+
+def event(age_seconds: float, name: str = "other", **fields: Any) -> JsonObject:
+    about = {"namespace": "default", "name": "web"}
+    reported = {"reportingComponent": name, "eventTime": ago(age_seconds)}
+    return {"involvedObject": about, **reported, "message": "0/3 nodes", **fields}
+
+
+@pytest.mark.parametrize(
+    ("seen", "sign"),
+    [
+        pytest.param({}, "", id="nothing"),
+        pytest.param(
+            {"leases": [lease(5)]}, "the lease kube-system/other is renewed", id="a lease"
+        ),
+        pytest.param({"leases": [lease(120)]}, "", id="a lease that nobody renews"),
+        pytest.param({"leases": [lease(5, holderIdentity="")]}, "", id="a lease without holder"),
+        pytest.param({"leases": [lease(5, "another")]}, "", id="a lease of another name"),
+        pytest.param({"events": [event(60)]}, "it has reported on default/web", id="an event"),
+        pytest.param({"events": [event(3000)]}, "", id="an event of an hour ago"),
+        pytest.param(
+            {"events": [event(3000, series={"lastObservedTime": ago(9)})]},
+            "it has reported on default/web",
+            id="an old event that goes on",
+        ),
+        pytest.param(
+            {"events": [event(60, "", source={"component": "other"})]},
+            "it has reported on default/web",
+            id="an event of the old API",
+        ),
+        pytest.param({"events": [event(60, "kubelet")]}, "", id="an event of another component"),
+        pytest.param(
+            {"events": [event(60, message=f'{NOT_SERVED} "other"')]},
+            "",
+            id="what Stellwerk itself reports",
+        ),
+        pytest.param(
+            {"bindings": [("default/a", NOW - timedelta(seconds=599))]},
+            "it has bound default/a",
+            id="a binding",
+        ),
+        pytest.param({"bindings": [("default/a", NOW - timedelta(hours=1))]}, "", id="an old one"),
+        pytest.param(
+            {
+                "bindings": [("default/a", NOW - timedelta(seconds=60))],
+                "events": [event(60)],
+                "since": NOW - timedelta(seconds=30),
+            },
+            "",
+            id="signs of this operator, from before its profile went",
+        ),
+    ],
+)
+def test_another_scheduler_shows_by_one_of_three_signs(seen: Any, sign: str) -> None:
+    assert sign_of_scheduler("other", now=NOW, **seen) == sign
 
 
 def test_served_names_and_pods_that_end_are_left_out() -> None:

@@ -490,6 +490,31 @@ async def test_reasons_lead_to_what_to_do() -> None:
             assert '<tr id="node-s-had-untolerated-taint-s">' in page
 
 
+async def test_pods_that_no_scheduler_serves_are_on_the_overview_and_in_the_queue() -> None:
+    async with explaining_port() as port:
+        port.world.apply(make_profile("stellwerk"), make_pod("lost", scheduler_name="stelwerk"))
+        async with opened(Through(port)) as window:
+            for address in ("/", "/queue", "/queue?queue=unserved"):
+                page = await shown(window, address)
+                assert 'href="/pods/default/lost"' in page, address
+                assert "Served are: stellwerk" in page, address
+                assert unescape(page).count('did you mean "stellwerk"?') == 1, address
+                assert "No pod waits." not in page, address
+            assert 'href="/queue?queue=unserved"' in await shown(window, "/")
+            assert "Served are" in await shown(window, "/pods/default/lost")
+
+
+async def test_misspelt_fields_are_refused_on_the_page_too() -> None:
+    pod = "metadata: {name: p}\nspec: {nodeselector: {}, containers: []}\n"
+    query = urlencode({"pod": pod, "decide": "yes"})
+    async with explaining_port() as port:
+        await two_nodes(port)
+        async with opened(Through(port)) as window:
+            status, page = await window.get(f"/what-if?{query}")
+            assert status == 422
+            assert 'unknown field "spec.nodeselector"' in unescape(page)
+
+
 async def test_tiles_lead_to_their_queues_and_the_cluster_has_its_sums() -> None:
     async with explaining_port() as operator:
         await two_nodes(operator)

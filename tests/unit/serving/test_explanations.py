@@ -18,8 +18,9 @@ from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes, with_devices
 from tests.support.findings import hold
-from tests.support.in_process import make_profile, quiet
+from tests.support.in_process import eventually, make_profile, quiet
 from tests.support.json_schema import violations
+from tests.support.scripted_plugins import installed
 
 
 @cache
@@ -243,6 +244,60 @@ async def test_mistakes_are_answered_as_such(body: Any, status: int) -> None:
         assert got == status
 
 
+CONTAINER = {"name": "c", "image": "x"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(
+            {"pod": {"metadata": {"name": "t"}, "spec": {"nodeselector": {}, "containers": []}}},
+            'pod: unknown field "spec.nodeselector"; did you mean "nodeSelector"?',
+            id="of a pod",
+        ),
+        pytest.param(
+            {
+                "pods": [
+                    {"spec": {"containers": [{**CONTAINER, "resource": {"requests": {"cpu": 9}}}]}}
+                ]
+            },
+            'pods[0]: unknown field "spec.containers[0].resource"; did you mean "resources"?',
+            id="of a container",
+        ),
+        pytest.param(
+            {"addNodes": [{"spec": {"taint": []}}]},
+            'addNodes[0]: unknown field "spec.taint"; did you mean "taints"?',
+            id="of a node",
+        ),
+        pytest.param(
+            {"profile": {"metadata": {"name": "p"}, "specs": {}}},
+            'profile: unknown field "specs"; did you mean "spec"?',
+            id="of a profile",
+        ),
+        pytest.param(
+            {"pod": {"kind": "Deployment", "spec": {}}},
+            "pod: a Pod is expected, this is a Deployment",
+            id="another kind",
+        ),
+        pytest.param(
+            {"pod": {"spec": {"nodeSelector": {"a": True}}}},
+            "pod: spec.nodeSelector.a: a text is expected",
+            id="another type",
+        ),
+        pytest.param({"podz": []}, 'unknown field "podz"; expected an object with', id="itself"),
+        pytest.param(
+            {"addNodes": [{}], "count": -1}, "count a number from 1 to 1000", id="a number"
+        ),
+    ],
+)
+async def test_what_kubernetes_does_not_know_is_refused_by_its_path(body: Any, said: str) -> None:
+    async with explaining_port() as answers:
+        await two_nodes(answers)
+        status, answer = await answers.post("/what-if", body)
+        assert status == 400
+        assert said in answer
+
+
 async def test_a_standby_names_the_leader() -> None:
     async with explaining_port() as answers:
         answers.leader = "stellwerk-1_abc"
@@ -276,6 +331,24 @@ async def test_a_victim_and_its_preemptor_name_each_other() -> None:
         if preemptor["state"] != "bound":
             assert preemptor["lastPreemption"]["victims"] == [{"pod": "default/low", "priority": 1}]
             assert list(violations(preemptor, schemas()["PodExplanation"], schemas())) == []
+
+
+async def test_the_queue_says_which_plugin_raised() -> None:
+    with installed() as script:
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("no table")
+
+        script.answers["First.filter"] = broken
+        async with explaining_port() as answers:
+            plugins = {"filter": {"enabled": [{"name": "First"}]}}
+            answers.world.apply(make_profile("stellwerk", plugins=plugins), make_node("n"))
+            answers.world.apply(make_pod("p", scheduler_name="stellwerk"))
+            await eventually(lambda: answers.world.condition("p") is not None)
+            _, answer = await answers.get("/queue")
+            [found] = answer["items"]
+            assert 'Filter plugin "First"' in found["error"]
+            assert "rejectedBy" not in found
 
 
 async def test_a_long_list_is_the_same_written_a_few_items_at_a_time() -> None:

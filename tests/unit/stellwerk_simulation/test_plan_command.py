@@ -53,8 +53,8 @@ def test_a_mistake_is_one_line(
 @pytest.mark.parametrize(
     ("setting", "release"),
     [
-        pytest.param(None, "1.36.2", id="none"),
-        pytest.param("auto", "1.36.2", id="auto"),
+        pytest.param(None, "1.37.1", id="none"),
+        pytest.param("auto", "1.37.1", id="auto"),
         pytest.param("1.37", str(release_named("1.37")), id="a minor release"),
         pytest.param("1.36.1", "1.36.1", id="a patch release"),
     ],

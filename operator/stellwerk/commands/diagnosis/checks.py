@@ -31,10 +31,23 @@ from stellwerk.models.compatibility import RECORDED, RELEASES, release_of_server
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import API_VERSION, GROUP, PLURAL, VERSION
-from stellwerk.models.unserved_pods import moment_of, unserved_pods
+from stellwerk.models.unserved_pods import (
+    MAX_BOUND_PODS,
+    MAX_EVENTS,
+    STATIC_POD_OWNER,
+    binding_moment,
+    bound_pods_path,
+    events_path,
+    given_up,
+    leases_of_name_path,
+    moment_of,
+    sign_of_scheduler,
+    unserved_pods,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from stellwerk.commands.diagnosis.survey import Survey
     from stellwerk.models.json_values import JsonObject
@@ -710,6 +723,11 @@ def _names_of(profiles: Iterable[JsonObject]) -> set[str]:
     return names
 
 
+_MAX_EXAMINED_NAMES: Final = 20
+"""schedulerNames for which signs of a scheduler are looked for: three requests for each."""
+_NOT_EXAMINED: Final = "signs of other schedulers were looked for under the first names alone"
+
+
 async def check_unserved_pods(survey: Survey, installed: Installation) -> list[Finding]:
     """Name the waiting pods whose schedulerName no scheduler serves."""
     pods = await survey.list("/api/v1/pods?fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending")
@@ -721,15 +739,28 @@ async def check_unserved_pods(survey: Survey, installed: Installation) -> list[F
     if isinstance(installed.kube_scheduler_runs, Unseen):
         # It may well run: its pods are not called unserved.
         served.add(DEFAULT_SCHEDULER)
-    for name, keys in unserved_pods(pods, served, survey.now).items():
+    unserved = unserved_pods(pods, served, survey.now)
+    for number, (name, keys) in enumerate(unserved.items()):
+        sign, unseen = "", _NOT_EXAMINED
+        if number < _MAX_EXAMINED_NAMES:
+            said = [
+                given_up((each.get("status") or {}).get("conditions") or ())
+                for each in pods
+                if (each["spec"].get("schedulerName") or DEFAULT_SCHEDULER) == name
+            ]
+            since = max((each for each in said if each is not None), default=None)
+            sign, unseen = await _sign_of(survey, name, since)
+        if sign:
+            continue
         near = suggestion(name, served)
         waits = f"{_counted(len(keys), 'pod')} wait{'s' if len(keys) == 1 else ''}"
+        is_certain = name == DEFAULT_SCHEDULER or near
         findings.append(
             Finding(
                 check="waiting pods",
-                state="failed" if name == DEFAULT_SCHEDULER or near else "warning",
+                state="failed" if is_certain and not unseen else "warning",
                 what=f"{waits} for {named(name)}, which no scheduler is seen to serve{near}: "
-                f"{_some(map(named, keys))}",
+                f"{_some(map(named, keys))}{f'; {unseen}' if unseen else ''}",
                 remedy="correct schedulerName, create a SchedulerProfile that has it, or start "
                 "the scheduler",
             )
@@ -738,6 +769,35 @@ async def check_unserved_pods(survey: Survey, installed: Installation) -> list[F
         return findings
     what = f"each of {_counted(len(pods), 'waiting pod')} has a scheduler, or is new"
     return [Finding(check="waiting pods", state="ok", what=what)]
+
+
+async def _sign_of(survey: Survey, name: str, since: datetime | None) -> tuple[str, str]:
+    """The sign that a scheduler of a name runs, and what could not be looked at for one."""
+    unseen = list[str]()
+
+    async def read(what: str, path: str, limit: int) -> Sequence[JsonObject]:
+        found = await survey.list(path, limit=limit)
+        if isinstance(found, Unseen):
+            unseen.append(f"{what} cannot be seen: {found.reason}")
+            return ()
+        return found
+
+    leases = await read("its lease", leases_of_name_path(name), MAX_EVENTS)
+    events = await read("its events", events_path(name), MAX_EVENTS)
+    bindings = []
+    for pod in await read("its pods", bound_pods_path(name), MAX_BOUND_PODS):
+        moment = binding_moment((pod.get("status") or {}).get("conditions") or ())
+        owners = pod["metadata"].get("ownerReferences") or ()
+        is_static = any(
+            f"{each['apiVersion']} {each['kind']}" == STATIC_POD_OWNER for each in owners
+        )
+        if moment is not None and not is_static:
+            key = f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
+            bindings.append((key, moment))
+    sign = sign_of_scheduler(
+        name, leases=leases, events=events, bindings=bindings, now=survey.now, since=since
+    )
+    return sign, "; ".join(unseen)
 
 
 # --- the API server -----------------------------------------------------------------------------

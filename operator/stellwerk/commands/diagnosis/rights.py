@@ -54,6 +54,8 @@ _CLUSTER: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     (_DEVICES, "resourceclaims/status", ("patch", "update")),
     (_DEVICES, "resourceclaims/binding", ("patch", "update")),
     ("events.k8s.io", "events", ("create", "patch")),
+    ("coordination.k8s.io", "leases", ("list",)),
+    ("", "events", ("list",)),
     *((group, "podgroups", _READ) for group in _GANGS),
     *((group, "podgroups/status", ("patch",)) for group in _GANGS),
     (_OWN, "schedulerprofiles", (*_READ, "create")),

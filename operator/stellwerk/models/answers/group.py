@@ -46,8 +46,10 @@ class GroupForecast(PortAnswer):
     nodes: Mapping[str, str]
     """Node by pod."""
     message: str | None = None
+    missing: str | None = None
+    """How many members get no node, and why the first of them does not; absent: all get one."""
     reasons: Mapping[str, str] | None = None
-    """Why a pod gets no node, by pod."""
+    """Why a pod gets no node, by pod; of one that no plugin rejects, what the others lack."""
     victims: Sequence[str] | None = None
     room_is_kept_on: Sequence[str] | None = None
 

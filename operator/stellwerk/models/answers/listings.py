@@ -23,16 +23,21 @@ class PendingPod(PortAnswer):
     since: Time
     attempts: int
     rejected_by: Sequence[str] | None = None
+    error: str | None = None
+    """The error that its last attempt ended in, with the plugin that raised; absent: in none."""
     labels: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnservedPod(PortAnswer):
-    """A pod that no profile serves, whose schedulerName may be a misspelling of a served one."""
+    """A waiting pod that no scheduler serves."""
 
     pod: str
     scheduler_name: str
+    priority: int
     reason: str
+    """Why no profile serves it, with the served name that may be meant."""
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +48,12 @@ class QueuePage(PortAnswer):
     """Pods by queue."""
     total: int
     items: Sequence[PendingPod]
-    misspelt: Sequence[UnservedPod] | None = None
-    """Pods that wait for a schedulerName which may be meant to be another one, some of them."""
+    unserved: Sequence[UnservedPod] | None = None
+    """Pods that wait and that no scheduler serves, on the first page; they are in no queue."""
+    unserved_total: int | None = None
+    """How many there are; absent: none."""
+    served: Sequence[str] | None = None
+    """The schedulerNames that are served; absent: every pod that waits has a scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

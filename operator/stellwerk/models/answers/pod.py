@@ -16,7 +16,7 @@ _MOST_REASONS: Final = 6
 _MOST_EXAMPLES: Final = 2
 
 PodState: TypeAlias = Literal[
-    "bound", "waiting", "scheduling", "unserved", "terminating", "preempted"
+    "bound", "waiting", "scheduling", "unserved", "elsewhere", "terminating", "preempted"
 ]
 
 # --- devices ------------------------------------------------------------------------------------
@@ -214,6 +214,24 @@ class QueueFacts(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BindingFacts(PortAnswer):
+    """The binding of a pod that counts on its node already, as far as it has come."""
+
+    node: str
+    point: Literal["Permit", "PreBind", "Bind"]
+    """The extension point that its binding cycle is at."""
+    waits_for: Sequence[str]
+    """The plugins, claims, devices or members that it waits for."""
+    since: Time
+
+    def lines(self) -> Iterator[str]:
+        """The binding in words."""
+        yield f"It got {self.node}, and counts there. Its binding is at {self.point}."
+        for each in self.waits_for:
+            yield f"It waits for {each}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastAttempt(PortAnswer):
     """The end of the last attempt."""
 
@@ -386,6 +404,8 @@ class PodFacts(PortAnswer):
     selected_by: str | None = None
     """The profile whose selector takes the pod."""
     queue: QueueFacts | None = None
+    binding: BindingFacts | None = None
+    """How far its binding has come; absent: it is not being bound."""
     last_attempt: LastAttempt | None = None
     last_preemption: LastPreemption | None = None
     reason: str | None = None

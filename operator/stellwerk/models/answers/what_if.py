@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.answer import PortAnswer
 from stellwerk.models.answers.pod import PluginLeftOut, RecomputedExplanation
+from stellwerk.models.api_fields import check_object
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.name_syntax import suggestion
 
 MOST_NODES: Final = 1000
 MOST_ENTRIES: Final = 64
@@ -26,6 +28,7 @@ Part = TypeVar("Part", dict[str, Any], list[Any])
 MOST_PODS: Final = 1000
 """Pods that one answer decides on."""
 _FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile"})
+_PROFILE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +53,35 @@ class Supposition(PortAnswer):
     """A SchedulerProfile that decides instead of the served one."""
 
     @classmethod
-    def of(cls, body: object) -> "Supposition":
-        """Read a request.
+    def of(cls, body: object, *, is_server_newer: bool = False) -> "Supposition":
+        """Read a request; `is_server_newer`: the API server may know fields unknown to Stellwerk.
 
         Raises:
             ConfigurationError: it is malformed, or asks for too much.
         """
         if not isinstance(body, dict) or not _FIELDS.issuperset(body):
+            unknown = sorted(map(str, {*body} - _FIELDS)) if isinstance(body, dict) else []
+            named = f'unknown field "{unknown[0]}"; ' if unknown else ""
             raise ConfigurationError(
-                f"expected an object with some of {', '.join(sorted(_FIELDS))}"
+                f"{named}expected an object with some of {', '.join(sorted(_FIELDS))}"
             )
         pod, profile = body.get("pod"), body.get("profile")
         if not all(isinstance(each, dict | None) for each in (pod, profile)):
             raise ConfigurationError("pod and profile are objects")
         nodes, count = _checked_nodes(body)
-        return cls(pod, _checked_pods(body), nodes, count, _checked_drain(body), profile)
+        pods = _checked_pods(body)
+        if pod is not None:
+            check_object("pod", "Pod", pod, is_server_newer=is_server_newer)
+        for index, each in enumerate(pods):
+            check_object(f"pods[{index}]", "Pod", each, is_server_newer=is_server_newer)
+        for index, each in enumerate(nodes):
+            check_object(f"addNodes[{index}]", "Node", each, is_server_newer=is_server_newer)
+        unknown = sorted(map(str, {*(profile or {})} - _PROFILE_FIELDS))
+        if unknown:
+            # Its spec is checked where it is read: the plugins know their arguments.
+            near = suggestion(unknown[0], _PROFILE_FIELDS)
+            raise ConfigurationError(f'profile: unknown field "{unknown[0]}"{near}')
+        return cls(pod, pods, nodes, count, _checked_drain(body), profile)
 
     @property
     def drained_nodes(self) -> tuple[str, ...]:
@@ -94,8 +111,11 @@ def _checked_drain(body: JsonObject) -> str | Sequence[str]:
 
 def _checked_nodes(body: JsonObject) -> tuple[Sequence[JsonObject], int]:
     nodes, count = body.get("addNodes") or (), body.get("count", 1)
-    if not isinstance(nodes, list | tuple) or not isinstance(count, int) or count < 1:
-        raise ConfigurationError("addNodes is a list of nodes, count a number above 0")
+    is_number = isinstance(count, int) and not isinstance(count, bool)
+    if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MOST_NODES:
+        raise ConfigurationError(
+            f"addNodes is a list of nodes, count a number from 1 to {MOST_NODES}"
+        )
     if len(nodes) * count > MOST_NODES:
         raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
     if not all(isinstance(each, dict) for each in nodes):

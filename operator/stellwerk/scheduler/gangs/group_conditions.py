@@ -47,7 +47,13 @@ WAITING: Final = "scheduling.stellwerk.dev/Waiting"
 """Only of groups that were placed before, and wait again: PodGroupScheduled stays True."""
 ROOM_NOT_GRANTED: Final = "scheduling.stellwerk.dev/RoomNotGranted"
 """Only of groups that should have nodes kept: why none are."""
-OWN_TYPES: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING, ROOM_NOT_GRANTED})
+ONE_BY_ONE: Final = "scheduling.stellwerk.dev/PlacedOneByOne"
+"""Only of groups whose members a profile serves that places no groups: nothing places them as one,
+and PodGroupScheduled stays as it is."""
+ONE_BY_ONE_REASON: Final = "GangSchedulingOff"
+OWN_TYPES: Final = frozenset(
+    {PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING, ROOM_NOT_GRANTED, ONE_BY_ONE}
+)
 CHECK_DELAY_SECONDS: Final = 1.0
 """A group that is complete sooner than this is never said to wait."""
 _WRITERS: Final = 4
@@ -122,7 +128,7 @@ class GroupConditions:
         """The group or its members have changed: see some time later whether it waits."""
         if key not in self.world.pod_groups.groups:
             self._last_event.pop(key, None)
-        if key in self._checks or not self.is_served(key):
+        if key in self._checks or not (self.is_served(key) or self._why_one_by_one(key)):
             return
         loop = asyncio.get_running_loop()
         self._checks[key] = loop.call_later(CHECK_DELAY_SECONDS, self._check, key)
@@ -146,10 +152,28 @@ class GroupConditions:
             for name in names or {each.scheduler_name for each in members.finished.values()}
         )
 
+    def _why_one_by_one(self, key: PodGroupKey) -> str:
+        """The profiles that place a group's members one by one; empty: it is placed as a group.
+
+        Pods of other schedulers say nothing: these may place groups.
+        """
+        members = self.world.pod_groups.groups.get(key)
+        if members is None or members.group is None or self.is_served(key):
+            return ""
+        profiles = self.world.profiles
+        found = (profiles.served.get(profiles.profile_name(pod)) for pod in members.pods.values())
+        names = sorted({each.loaded.name for each in found if each is not None})
+        named = ", ".join(f'"{name}"' for name in names)
+        return f"gangScheduling is off in the SchedulerProfile {named}" if names else ""
+
     def _check(self, key: PodGroupKey) -> None:
         del self._checks[key]
         book = self.world.pod_groups
         members = book.groups.get(key)
+        one_by_one = self._why_one_by_one(key)
+        if one_by_one:
+            message = f"the pods of the group are placed one by one: {one_by_one}"
+            self._write_later(key, ScheduledCondition("True", ONE_BY_ONE_REASON, message))
         if members is None or not members.pods or not self.is_served(key):
             return
         self._write_later(key, COUNTS_ONLY)
@@ -282,6 +306,16 @@ class GroupConditions:
             members = self.world.pod_groups.groups[group.key]
             status = coscheduling_status(members, self.world.clock.now())
             return {"status": status} if status else None
+        if stated.reason == ONE_BY_ONE_REASON:
+            known = {each["type"]: each for each in group.conditions}
+            wanted = {
+                "type": ONE_BY_ONE,
+                "status": stated.status,
+                "reason": stated.reason,
+                "message": shown(stated.message),
+            }
+            changed = _changed_condition(wanted, known, self.world.clock.now())
+            return None if changed is None else {"status": {"conditions": [changed]}}
         if stated is COUNTS_ONLY:
             members = self.world.pod_groups.groups[group.key]
             return own_conditions(
@@ -298,11 +332,13 @@ class GroupConditions:
         members = self.world.pod_groups.groups[key]
         profile_name = self.world.profiles.profile_name
         names = sorted({profile_name(pod) for pod in members.pods.values()})
-        is_placed = stated.status == "True"
+        is_off = stated.reason == ONE_BY_ONE_REASON
+        is_placed = stated.status == "True" and not is_off
+        reason = ONE_BY_ONE_REASON if is_off else "FailedScheduling"
         self.dispatcher.recorder.event(
             group_reference(group),
             "Normal" if is_placed else "Warning",
-            "Scheduled" if is_placed else "FailedScheduling",
+            "Scheduled" if is_placed else reason,
             "Scheduling",
             stated.message or f"enough pods of the group {key.shown} have a node",
             reporting_controller=names[0] if names else "stellwerk",
@@ -385,6 +421,7 @@ def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObj
             *_own_wanted(group, placed, known),
             *_own_partly_bound(group, members, known),
             *_own_room(members, known),
+            *_own_one_by_one(known),
         )
         if (each := _changed_condition(wanted, known, now)) is not None
     ]
@@ -418,6 +455,17 @@ def _own_room(members: GroupMembers, known: JsonObject) -> Iterator[dict[str, An
             "status": "True" if refused else "False",
             "reason": "NotGranted" if refused else "NotAskedFor",
             "message": shown(refused),
+        }
+
+
+def _own_one_by_one(known: JsonObject) -> Iterator[dict[str, Any]]:
+    """Take back that the group is placed one by one: a profile that places groups serves it now."""
+    if ONE_BY_ONE in known:
+        yield {
+            "type": ONE_BY_ONE,
+            "status": "False",
+            "reason": "GangSchedulingOn",
+            "message": "",
         }
 
 

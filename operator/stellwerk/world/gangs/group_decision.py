@@ -317,6 +317,21 @@ def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
 # --- what follows for a group that is not placed ------------------------------------------------
 
 
+def missing_text(decision: GroupDecision) -> str:
+    """Return how many members get no node, with the reason of the first; empty: none was tried.
+
+    Members that no plugin has turned away wait for this one.
+    """
+    results, members = decision.attempt.results, decision.request.members
+    own = [(each.pod.key, each.failure) for each in results if each.failure is not None]
+    key, failure = next((each for each in own if each[1].rejected), ("", None))
+    if failure is None:
+        return ""
+    without = len(members) - sum(each.assumed is not None for each in results)
+    verb = "gets" if without == 1 else "get"
+    return f"{without} of {len(members)} members {verb} no node; {key}: {failure.message}"
+
+
 def member_failures(decision: GroupDecision) -> dict[str, Failure]:
     """The failure of each member of a group that is not placed, by uid.
 

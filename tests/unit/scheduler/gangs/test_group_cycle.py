@@ -34,7 +34,7 @@ from stellwerk.world.world import World
 from tests.support.builders import make_node, make_pod
 from tests.support.findings import hold
 from tests.support.group_decisions import GroupWorld
-from tests.support.in_process import InProcess, make_profile, quiet, running
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.skipped_time import run_skipping
 
@@ -1341,3 +1341,23 @@ def test_the_gate_of_a_group_that_is_missing_speaks_as_the_release(release: str,
         assert status.reasons == (f'waiting for {text} "g" to appear in scheduling queue',)
 
     story(play, compatibility=release)
+
+
+async def test_a_group_that_no_profile_places_as_one_says_so_until_one_does() -> None:
+    async with running() as world:
+        world.apply(make_profile("stellwerk"), make_node("n"), make_group("g", 2))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+
+        def told() -> dict[str, Any]:
+            path = next(each for each in world.client.objects if each.endswith("/podgroups/g"))
+            conditions = world.client.objects[path].get("status", {}).get("conditions", ())
+            found: dict[str, dict[str, Any]] = {each["type"]: each for each in conditions}
+            return found.get("scheduling.stellwerk.dev/PlacedOneByOne", {})
+
+        await eventually(lambda: told().get("status") == "True")
+        assert told()["reason"] == "GangSchedulingOff"
+        assert 'gangScheduling is off in the SchedulerProfile "stellwerk"' in told()["message"]
+        assert ("Warning", "GangSchedulingOff", told()["message"]) in world.notes.about("g")
+        world.apply(make_profile("stellwerk", generation=2, gangScheduling=True))
+        world.apply(make_member("p2", "g", cpu="1"))
+        await eventually(lambda: told().get("status") == "False")
