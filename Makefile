@@ -64,6 +64,10 @@ test-all: test test-long test-examples ## all of that and of the next two
 test-long: $(READY) ## the tests that run for minutes
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) -m "long or all_versions"
 
+.PHONY: gang-examples
+gang-examples: $(READY) ## the examples of groups for each release of Kubernetes, made from those of 1.37
+	@$(BIN)/python -m tests.support.gang_examples
+
 .PHONY: test-examples
 test-examples: $(READY) ## every example of the property tests
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS) --hypothesis-profile=same -m "hypothesis and not long"

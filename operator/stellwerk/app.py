@@ -421,15 +421,15 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
 
     Gates that its release does not take are named in the log, and left as they are by default.
     """
-    release = release_of_server(git_version)
-    if release is None:
-        release = RECORDED
+    version = release_of_server(git_version)
+    if version is None:
+        version = RECORDED
         logger.warning("the API server has no version of Kubernetes: %s", git_version)
-    for problem in gates.problems(release):
-        logger.error("--feature-gates, with Kubernetes %s: %s", release, problem)
-    for name in gates.left_out(release):
-        logger.warning("feature gate %s has no effect: Stellwerk leaves it out", name)
-    return Compatibility.with_server(release, gates)
+    for problem in gates.problems(version.release):
+        logger.error("--feature-gates, with Kubernetes %s: %s", version.release, problem)
+    for message in gates.without_effect(version.release):
+        logger.warning("%s", message)
+    return Compatibility.with_server(version, gates)
 
 
 def _server(
@@ -551,7 +551,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
             version,
             credentials.server,
-            compatibility.release,
+            compatibility.version,
         )
         watches = run_operator(
             events=operator.handlers,

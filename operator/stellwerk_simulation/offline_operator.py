@@ -17,9 +17,10 @@ from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
 from stellwerk.models.compatibility import (
-    AS_RECORDED,
+    RECORDED,
     Compatibility,
     FeatureGates,
+    patches_of,
     release_named,
 )
 
@@ -48,10 +49,11 @@ def _compatibility(head: Head) -> Compatibility:
     Raises:
         ConfigurationError: this version does not know it.
     """
+    patches = patches_of(head.patches)
     if not head.release:
-        return AS_RECORDED
+        return Compatibility.with_release(RECORDED, patches=patches)
     gates = FeatureGates.parse(head.feature_gates)
-    return Compatibility.with_server(release_named(head.release), gates)
+    return Compatibility.with_server(release_named(head.release, patches), gates, patches)
 
 
 @contextmanager

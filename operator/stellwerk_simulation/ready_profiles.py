@@ -73,7 +73,7 @@ def check_names_a_file(name: str, refusal: str) -> None:
 
 def release_of(profile: LoadedProfile) -> str:
     """The release of Kubernetes by which simulations of the profile decide."""
-    return str(AS_RECORDED.of(profile.spec.compatibility).release)
+    return str(AS_RECORDED.of(profile.spec.compatibility).version)
 
 
 def ready_manifest(

@@ -262,7 +262,7 @@ class Replay:
         failure: str = "",
     ) -> None:
         """Compare, and let the recorded decision have its effects."""
-        self.result.releases[str(profile.compatibility.release)] = None
+        self.result.releases[str(profile.compatibility.version)] = None
         now = failure if decision is None else outcome(decision, hashed=self._hashed)
         self.result.decisions += 1
         self.result.compare(
@@ -312,7 +312,9 @@ class Replay:
             state = decision.search.found.state
             self._assumed[entry.uid] = _Assumption(profile.framework, state, bound)
             explanations.records.keep(decision, entry.attempts, now.monotonic())
-        elif effects.evict is not None:
+            return
+        explanations.records.keep_refusals(decision, now.monotonic())
+        if effects.evict is not None:
             explanations.evictions.keep(decision, rfc3339(now.now()), now.monotonic())
 
     def _taken_up(self, uid: str) -> tuple[QueuedPod | None, ServedProfile | None]:
@@ -343,7 +345,7 @@ class Replay:
             if end is not None:
                 self._unknown()
             return
-        self.result.releases[str(profile.compatibility.release)] = None
+        self.result.releases[str(profile.compatibility.version)] = None
         beside = self.beside_group(profile.scheduler_name)
         self._numbers.draws = deque(() if end is None else end.draws)
         with self.operator.loader.unchanged():
@@ -451,7 +453,7 @@ class Replay:
         profile = self.world.profiles.of(entry.newest)
         if profile is None:
             return
-        self.result.releases[str(profile.compatibility.release)] = None
+        self.result.releases[str(profile.compatibility.version)] = None
         self.result.bound_by_others += 1
         decision = self._decide(entry.newest, profile)
         row = self.world.cache.snapshot.row_of.get(node_name)

@@ -290,7 +290,7 @@ class Rerun(Pods):
             world.queue.delete(pod.uid)
             return
         self._arrive_late(pod.uid)
-        self.outcomes.releases[str(profile.compatibility.release)] = None
+        self.outcomes.releases[str(profile.compatibility.version)] = None
         if pod.group is not None and profile.places_groups:
             self._groups.schedule(queued, profile)
             return

@@ -129,7 +129,7 @@ class Simulation(Pods):
         self._note_gated()
         [served] = self._world.profiles.served.values()
         result = self._metrics.result(self._clock.monotonic(), self.usages.measured)
-        return replace(result, compatibility=str(served.compatibility.release))
+        return replace(result, compatibility=str(served.compatibility.version))
 
     def arrive(self, pod: TracePod) -> str:
         """Schedule one pod; returns the node that it runs on from now on; empty: none took it.

@@ -42,6 +42,13 @@ from tests.support.plugin_runs import PluginHandle, make_plugin
 from tests.support.pod_groups import make_member
 from tests.support.served_cluster import send, served
 
+PATCH_RELEASES = {"1.36": "1.36.2", "1.37": "1.37.0"}
+"""The patch releases whose answers the cases have."""
+
+
+def as_recorded(release: str) -> Compatibility:
+    return Compatibility.with_release(release_named(PATCH_RELEASES[release]))
+
 
 def named(*found: tuple[str, str, JsonObject, Any]) -> list[Any]:
     return [pytest.param(*rest, id=name) for name, *rest in found]
@@ -51,15 +58,25 @@ def named(*found: tuple[str, str, JsonObject, Any]) -> list[Any]:
 def test_a_decision(release: str, given: JsonObject, expected: Mapping[str, Any]) -> None:
     case = {"id": "case", **given}
     try:
-        result = decide(case, Compatibility.with_release(release_named(release)))
+        result = decide(case, as_recorded(release))
     except (CaseError, ProfileError) as refused:
         result = {"error": str(refused)}
     assert differences(expected, result) == []
 
 
+@pytest.mark.parametrize("name", ["taint", "constraint"])
+def test_a_repair_of_1_36_3_answers_as_1_37(name: str) -> None:
+    """#140431: the recorded fault is of 1.36.2, and `"1.36"` means a later patch release."""
+    [case] = [each for each in cases("decide") if each["id"] == f"dra-counter-rollback-{name}"]
+    for release in ("1.36.3", "1.36"):
+        rules = Compatibility.with_release(release_named(release))
+        result = decide({"id": "case", **case["given"]}, rules)
+        assert differences(case["expect"], result) == []
+
+
 @pytest.mark.parametrize(("release", "given", "expected"), named(*both_releases("podRequests")))
 def test_requests_of_a_pod(release: str, given: JsonObject, expected: Mapping[str, Any]) -> None:
-    compatibility = Compatibility.with_release(release_named(release))
+    compatibility = as_recorded(release)
     pod = given["pod"]
     found = resource_amounts(pod["spec"], pod.get("status"), compatibility).requests
     assert {name: amount for name, amount in found.items() if amount} == expected["requests"]
@@ -70,7 +87,7 @@ def test_arguments_of_a_profile(
     release: str, given: JsonObject, expected: Mapping[str, Any]
 ) -> None:
     config = [{"name": expected["plugin"], "args": given["args"]}]
-    spec = {"schedulerName": "s", "compatibility": release, "pluginConfig": config}
+    spec = {"schedulerName": "s", "compatibility": PATCH_RELEASES[release], "pluginConfig": config}
     try:
         load_profile({"metadata": {"name": "p"}, "spec": spec}, known_plugins())
     except ProfileError:
@@ -172,7 +189,7 @@ def test_the_version_of_a_kind_is_chosen(case: JsonObject) -> None:
 
 # --- groups in the queue ---------------------------------------------------------------------
 
-AS_1_37 = Compatibility.with_release(release_named("1.37"))
+AS_1_37 = as_recorded("1.37")
 
 
 def a_group(name: str, policy: JsonObject, namespace: str = "default") -> JsonObject:

@@ -1,6 +1,7 @@
 """The examples of docs/gangs.md, each in its own cluster, in virtual time."""
 
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,30 +9,29 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.models.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
-from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
+from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RELEASES
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from tests.support.builders import make_node, make_pod
+from tests.support.gang_examples import EXAMPLES, VERSIONS, WRITTEN, directory, examples
 from tests.support.repository import ROOT
 from tests.support.running_operator import install, operator_on, until
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, read_manifests
 
-EXAMPLES = ROOT / "docs" / "examples"
 ZONE = "topology.kubernetes.io/zone"
 Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
 
 
-def play(nodes: Iterable[JsonObject], story: Story) -> None:
+def play(nodes: Iterable[JsonObject], story: Story, release: str = DEFAULT_RELEASE) -> None:
     """Tell a story on a new cluster whose profile places groups."""
 
     async def flow(clock: VirtualClock) -> None:
-        gates = feature_gates("AllAlpha=true,AllBeta=true", DEFAULT_RELEASE)
-        options = ClusterOptions(
-            seed=1, heartbeats=False, release=DEFAULT_RELEASE, feature_gates=gates
-        )
+        gates = feature_gates("AllAlpha=true,AllBeta=true", release)
+        options = ClusterOptions(seed=1, heartbeats=False, release=release, feature_gates=gates)
         async with open_virtual_cluster(clock, nodes, options) as world:
             patch = {"spec": {"gangScheduling": True}}
             world.patch(PLURAL, "default-scheduler", patch, GROUP)
@@ -56,6 +56,10 @@ def condition(world: VirtualCluster, group: str) -> JsonObject:
     return next((each for each in conditions if each["type"] == "PodGroupInitiallyScheduled"), {})
 
 
+def are_placed(world: VirtualCluster, owner: str, at_least: int) -> Callable[[], bool]:
+    return lambda: len(placed(world, owner)) >= at_least
+
+
 def is_placed(world: VirtualCluster, group: str, *, placed: bool = True) -> Callable[[], bool]:
     return lambda: condition(world, group).get("status") == str(placed)
 
@@ -76,6 +80,35 @@ def test_a_gang_of_four_waits_gets_room_and_runs() -> None:
         assert {world.phase_of(name) for name in world.pods} == {"Running"}
 
     play([make_node("n", cpu="4")], story)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_there_are_examples_for_each_release(release: str) -> None:
+    examples_of_release = directory(release)
+
+    async def story(world: VirtualCluster) -> None:
+        for name, group in (("gang-of-four", "training"), ("gang-preempts", "urgent")):
+            world.apply_file(examples_of_release / f"{name}.yaml")
+            await world.until(are_placed(world, group, at_least=3))
+
+    play([make_node("n", cpu="4"), make_node("m", cpu="4")], story, release)
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+def test_the_examples_of_a_release_are_made_from_those_of_1_37(release: str) -> None:
+    expected = dict(examples(release))
+    assert set(directory(release).iterdir()) == set(expected)
+    for path, text in expected.items():
+        assert path.read_text() == text, "run make gang-examples"
+        for own, source in zip(
+            read_manifests(path), read_manifests(EXAMPLES / path.name), strict=True
+        ):
+            if source["kind"] == "PodGroup":
+                assert own["apiVersion"] == f"scheduling.k8s.io/{VERSIONS[release]}"
+                read = parse_pod_group(own)
+                assert replace(read, version=WRITTEN) == parse_pod_group(source)
+            else:
+                assert own == source
 
 
 def test_of_two_gangs_and_one_room_one_runs_and_the_other_follows() -> None:

@@ -8,6 +8,7 @@ import yaml
 import zstandard
 
 from stellwerk.cli import main
+from stellwerk.models.compatibility import PATCHES_BEFORE_THEY_COUNTED, older_meanings
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
@@ -68,7 +69,14 @@ def test_groups_are_counted_and_their_members_explained(
     assert main(["simulate", "--replay", gangs]) == 0
     printed = capsys.readouterr()
     assert "of them on groups" in printed.out
-    assert printed.err == "stellwerk: decided as Kubernetes 1.36\n"
+    assert printed.err.splitlines() == [
+        "stellwerk: decided as Kubernetes 1.36.2",
+        (
+            "stellwerk: as the recorder of the journal knew them, "
+            f"{', '.join(older_meanings(PATCHES_BEFORE_THEY_COUNTED))}"
+        ),
+    ]
+    assert "1.36 means 1.36.2, 1.37 means 1.37.0, auto is without " in printed.err
     assert main(["simulate", "--replay", gangs, "--until", "mixed-3"]) == 0
     assert "default/mixed-3 is bound on n" in capsys.readouterr().out
 

@@ -11,12 +11,14 @@ from stellwerk import __version__
 from stellwerk.models.api_kinds import API_KINDS, ApiKind, Served, chosen_version
 from stellwerk.models.compatibility import (
     GATES,
+    NEWEST_PATCHES,
     ROWS,
     Effect,
     Gate,
     Release,
     ReleaseRule,
     Row,
+    Sort,
     Stage,
 )
 from stellwerk.models.crd import crd_manifest
@@ -29,6 +31,8 @@ EFFECTS = {
     Effect.SETTING: "what is served, and the profile, decide",
     Effect.NONE: "none",
     Effect.LEFT_OUT: "left out",
+    Effect.KEPT_ON: "always on",
+    Effect.BY_FIELDS: "always on, where there are its fields",
 }
 
 
@@ -49,8 +53,7 @@ def _states(gate: Gate) -> Iterator[str]:
 
 def rule_row(row: Row) -> str:
     """The row of a rule, as the page has it."""
-    begins = f"gate {row.gate}" if row.gate else f"{row.since}"
-    return f"| {row.rule} | {row.sort} | {begins} |"
+    return f"| {row.rule} | {row.sort} | {row.begins} |"
 
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=lambda gate: gate.name)
@@ -70,6 +73,21 @@ def test_nothing_else_stands_in_the_tables() -> None:
     found -= set(map(kind_row, API_KINDS.values()))
     found |= {line for line in headed if " | behaviour | " in line or " | mends | " in line}
     assert found == expected
+
+
+REPAIRED = [row for row in ROWS if row.source.startswith("#") and row.sort is Sort.MEND]
+
+
+@pytest.mark.parametrize("row", REPAIRED, ids=lambda row: row.rule.name)
+def test_a_repair_stands_on_the_page_with_its_numbers(row: Row) -> None:
+    first = row.begins if not row.gate else f"{row.since}"
+    expected = f"| {row.source} | {row.rule} | {first} | with `auto`, and from there on |"
+    assert expected in PAGE.splitlines()
+
+
+@pytest.mark.parametrize("release", Release, ids=str)
+def test_the_page_says_what_a_minor_release_means(release: Release) -> None:
+    assert f"`{release}` | {release}.{NEWEST_PATCHES[release]} |" in PAGE
 
 
 WORKLOADS = ("workloads", "podgroups", "compositepodgroups")
@@ -94,6 +112,15 @@ SERVED: dict[Release, dict[str, Served]] = {
         },
     },
     Release.V1_37: {
+        "scheduling.k8s.io": {"v1beta1": ("workloads", "podgroups"), "v1alpha3": WORKLOADS},
+        "resource.k8s.io": {
+            "v1": (*CLAIMS, "devicetaintrules"),
+            "v1beta2": (*CLAIMS, "devicetaintrules"),
+            "v1alpha3": ("devicetaintrules",),
+        },
+    },
+    # As far as it is known before it is out.
+    Release.V1_38: {
         "scheduling.k8s.io": {"v1beta1": ("workloads", "podgroups"), "v1alpha3": WORKLOADS},
         "resource.k8s.io": {
             "v1": (*CLAIMS, "devicetaintrules"),
@@ -134,6 +161,18 @@ def test_a_gate_that_is_left_out_is_a_named_difference() -> None:
     left_out = {gate.name for gate in GATES.values() if gate.effect is Effect.LEFT_OUT}
     (row,) = (line for line in page.splitlines() if line.startswith("| alpha gates that are off"))
     assert {name for name in GATES if f"`{name}`" in row} == left_out
+
+
+@pytest.mark.parametrize("effect", [Effect.KEPT_ON, Effect.BY_FIELDS], ids=lambda each: each.name)
+def test_a_gate_that_is_always_on_is_a_named_difference(effect: Effect) -> None:
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    begins = {
+        Effect.KEPT_ON: "| gates that can be turned off",
+        Effect.BY_FIELDS: "| gates whose fields the API server drops",
+    }
+    (row,) = (line for line in page.splitlines() if line.startswith(begins[effect]))
+    kept_on = {gate.name for gate in GATES.values() if gate.effect is effect}
+    assert {name for name in GATES if f"`{name}`" in row} == kept_on
 
 
 def test_a_gate_of_no_effect_that_is_alpha_is_named() -> None:

@@ -3,15 +3,16 @@ import logging
 import pytest
 
 from stellwerk.app import beside_server
-from stellwerk.models.compatibility import Compatibility, FeatureGates, Release
+from stellwerk.models.compatibility import Compatibility, FeatureGates, PatchRelease, Release
 
 
 def test_auto_is_the_release_of_the_server() -> None:
-    assert beside_server("v1.37.1", FeatureGates()) == Compatibility.with_server(Release.V1_37)
+    expected = Compatibility.with_server(PatchRelease(Release.V1_37, 0))
+    assert beside_server("v1.37.0", FeatureGates()) == expected
 
 
-def test_a_server_without_a_version_counts_as_1_36(caplog: pytest.LogCaptureFixture) -> None:
-    assert beside_server("unknown", FeatureGates()).release is Release.V1_36
+def test_a_server_without_a_version_counts_as_1_36_2(caplog: pytest.LogCaptureFixture) -> None:
+    assert str(beside_server("unknown", FeatureGates()).version) == "1.36.2"
     assert "the API server has no version of Kubernetes: unknown" in caplog.text
 
 

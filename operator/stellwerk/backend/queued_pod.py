@@ -5,6 +5,7 @@ one answer to "where is this pod"; an item of activeQ or backoffQ whose sequence
 is stale.
 """
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -96,6 +97,9 @@ class QueuedPod:
     """The PreEnqueue plugin that keeps it from activeQ; empty: none."""
     waits_backoff_out: bool = False
     """An idle activeQ is no reason to try it before its backoff ends."""
+    flushed_at: float = -math.inf
+    """When the timeout last asked PreEnqueue again. A gated pod keeps its `queued_at`, which orders
+    activeQ, and would otherwise be asked at each flush."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     sort_key: tuple[float, ...] = ()

@@ -302,10 +302,16 @@ class SchedulingQueue:
         self.backlog.begin(self._backoff_flush(now))
 
     def flush_unschedulable(self, now: float) -> None:
-        """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
-        forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
-        ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
-        self.backlog.begin(self._requeue_each(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now))
+        """Requeue pods that were unschedulable for too long: the net below hints that miss some.
+
+        Gated pods are among them: PreEnqueue is asked again, and as often as others are tried.
+        """
+        before = now - self.max_unschedulable_seconds
+        waiting = self._unschedulable_pods.queued_before(before)
+        forgotten = [entry for entry in waiting if entry.flushed_at < before]
+        for entry in forgotten:
+            entry.flushed_at = now
+        self.backlog.begin(self._requeue_each(forgotten, QueueEvent.UNSCHEDULABLE_TIMEOUT, now))
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):
@@ -386,6 +392,9 @@ class SchedulingQueue:
                     QueueingStrategy.IMMEDIATELY if at_once else QueueingStrategy.AFTER_BACKOFF
                 )
                 self._requeue(entry, strategy, event, now)
+                if entry.place is Place.GATED:
+                    # It did not leave by the timeout, and may leave later by a hint that worked.
+                    entry.was_flushed = False
                 yield MOVE_UNITS
 
     def _requeue_everything(self) -> Work:

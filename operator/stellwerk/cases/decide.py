@@ -6,6 +6,7 @@ World, `world.decide` decides as it does in the scheduling cycle, and the Decisi
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a case is repeatable
 from typing import Any, Final, TypeVar
@@ -17,7 +18,7 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.clock import VirtualClock
-from stellwerk.errors import SchedulerError
+from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.explain.steps import finished
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
@@ -25,7 +26,7 @@ from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import DevicesOfPod
-from stellwerk.models.compatibility import AS_RECORDED, RELEASES, Compatibility
+from stellwerk.models.compatibility import AS_RECORDED, AUTO, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -84,9 +85,12 @@ class Case:
         """`compatibility`: the release to decide as, unless the case's profile names one."""
         _check_fields(case)
         self.id = str(case["id"])
-        named = (case.get("profile") or {}).get("compatibility")
-        # Of the whole case, for it is by the release that pods are read.
-        self.world = _empty_world(compatibility.of(named) if named in RELEASES else compatibility)
+        # A profile's release counts for the whole case: pods are read by it. The profile's own
+        # check refuses what is no release.
+        with suppress(ConfigurationError):
+            named = (case.get("profile") or {}).get("compatibility")
+            compatibility = compatibility.of(str(named or AUTO))
+        self.world = _empty_world(compatibility)
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
         self.profile = self._profile(case.get("profile") or {})
@@ -154,7 +158,7 @@ def decide(case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) 
         ProfileError: the case's profile cannot be used.
     """
     loaded = Case(case, compatibility)
-    release = str(loaded.profile.compatibility.release)
+    release = str(loaded.profile.compatibility.version)
     result: JsonObject = {"id": loaded.id, "compatibility": release, "error": None}
     if not loaded.world.cache.snapshot.row_of:
         return result | _without_nodes()

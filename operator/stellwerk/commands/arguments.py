@@ -195,11 +195,21 @@ def add_compatibility(parser: argparse.ArgumentParser) -> None:
     """The flag that chooses the release to decide as."""
     parser.add_argument(
         "--compatibility",
-        choices=RELEASES,
+        type=_known_release,
+        metavar="1.N|1.N.PATCH",
         default=str(RECORDED),
-        help="decide as kube-scheduler of this release does, where the profile names none "
-        "(default: %(default)s)",
+        help="decide as kube-scheduler of this release does, where the profile names none: "
+        f"{', '.join(RELEASES)}, or a patch release of one; 1.36 means the newest patch release "
+        "that is known (default: %(default)s)",
     )
+
+
+def _known_release(text: str) -> str:
+    try:
+        release_named(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def add_scheduler_gates(parser: argparse.ArgumentParser) -> None:
@@ -227,10 +237,10 @@ def chosen_compatibility(options: argparse.Namespace) -> Compatibility:
     Raises:
         ConfigurationError: the release refuses the gates.
     """
-    release, gates = release_named(options.compatibility), options.feature_gates
-    for problem in gates.problems(release):
+    version, gates = release_named(options.compatibility), options.feature_gates
+    for problem in gates.problems(version.release):
         raise ConfigurationError(f"--feature-gates: {problem}")
-    return Compatibility.with_release(release, gates)
+    return Compatibility.with_release(version, gates)
 
 
 _MOST: Final = "256Mi"

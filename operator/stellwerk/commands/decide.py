@@ -4,6 +4,7 @@ The command line calls it. Invariant: nothing is written to a cluster that is re
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -64,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     if files and options.kubeconfig is not None:
         raise ConfigurationError("name either a file or a cluster by --kubeconfig")
     compatibility = chosen_compatibility(options)
+    for message in compatibility.gates.without_effect(compatibility.release):
+        sys.stderr.write(f"stellwerk: {message}\n")
     form = "table" if options.human else options.output
     if len(files) == 1:
         [file] = files

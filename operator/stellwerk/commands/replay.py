@@ -21,6 +21,7 @@ from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchE
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import PodExplanation
+from stellwerk.models.compatibility import older_meanings, patches_of
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.models.untrusted_text import printable
@@ -80,7 +81,8 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int], form
         print_outcomes(rows)
     else:
         show_answer(_compared(rows), form, [title for title, _ in rows])
-    _print_releases([release for _, outcomes in rows for release in outcomes.releases])
+    releases = [release for _, outcomes in rows for release in outcomes.releases]
+    _print_releases(releases, damage.head)
     return 0
 
 
@@ -169,9 +171,15 @@ def _print_damage(journal: Journal) -> None:
         print(printable(f"stellwerk: replayed up to here: {journal.damage}"), file=sys.stderr)
 
 
-def _print_releases(releases: Iterable[str]) -> None:
-    if releases:
-        print(f"stellwerk: {decided_as(releases)}", file=sys.stderr)
+def _print_releases(releases: Iterable[str], head: Head | None) -> None:
+    """Print which releases decisions followed, and what the recorder meant by a release."""
+    if not releases:
+        return
+    print(f"stellwerk: {decided_as(releases)}", file=sys.stderr)
+    meanings = older_meanings(patches_of(head.patches)) if head is not None else ()
+    if meanings:
+        said = f"stellwerk: as the recorder of the journal knew them, {', '.join(meanings)}"
+        print(said, file=sys.stderr)
 
 
 async def _replay(file: Path, form: str) -> int:
@@ -184,7 +192,7 @@ async def _replay(file: Path, form: str) -> int:
         _print(result)
     else:
         show_answer(_answer(result), form, [each.key for each in result.differences])
-    _print_releases(result.releases)
+    _print_releases(result.releases, journal.head)
     return 1 if result.decisions != result.equal else 0
 
 

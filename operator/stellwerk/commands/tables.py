@@ -323,6 +323,12 @@ def _print_verdicts(
                 for each in by_plugin.verdicts
             )
         )
+    refused = explanation.refused_by_extenders if isinstance(explanation, PodExplanation) else None
+    if refused is not None:
+        to.print(f"Refused by extenders in its last attempt, {_ago(refused.counted_at)}:")
+        to.print(
+            _reason_table((each.plugin, each.nodes, each.reasons, ()) for each in refused.reasons)
+        )
     _print_devices(explanation, to)
     if explanation.would_get_node is not None:
         when = "if it were not held back" if held_back else "now"

@@ -50,7 +50,6 @@ from stellwerk.models.answers.listings import (
 )
 from stellwerk.models.answers.suggestion import TaintFields
 from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import is_label_value, is_qualified_name
 from stellwerk.models.node import NodeInfo
@@ -255,7 +254,7 @@ def profiles_page(world: World, objects: Iterable[ProfileObject]) -> Steps[Profi
                 weights=dict(profile.loaded.plugins.weights),
                 scheduled_pods=profile.activity.scheduled_pods,
                 extenders=profile.extenders is not None,
-                compatibility=str(profile.compatibility.release),
+                compatibility=str(profile.compatibility.version),
             )
         )
         if len(items) % _PROFILES_AT_ONCE == 0:
@@ -280,7 +279,7 @@ def _api_server(world: World) -> ApiServerFields:
     }
     return ApiServerFields(
         version=world.profiles.server_version,
-        compatibility=str(world.profiles.compatibility.release),
+        compatibility=str(world.profiles.compatibility.version),
         versions_in_use=dict(world.versions),
         off=off,
     )
@@ -493,7 +492,7 @@ def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[Nod
         looked_at += 1
         if profile is None or pod.terminating:
             continue
-        followed[str(profile.compatibility.release)] = None
+        followed[str(profile.compatibility.version)] = None
         try:
             search = find_nodes(fork, pod, profile, thorough=True)
             if search.found.fits[row]:
@@ -653,8 +652,7 @@ def _newest_slices(world: World) -> list[Slice]:
 
 def _taint_rules(world: World) -> TaintRules:
     """The DeviceTaintRules as they are now, where the release has them."""
-    are_watched = ReleaseRule.DEVICE_TAINT_RULES in world.profiles.compatibility
-    rules = TaintRules(world.objects, are_watched=are_watched)
+    rules = TaintRules(world.objects, world.profiles.compatibility)
     rules.refresh()
     return rules
 

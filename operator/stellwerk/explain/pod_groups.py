@@ -60,7 +60,7 @@ def _explained(world: World, members: GroupMembers) -> Steps[GroupExplanation]:
     profile = world.profiles.of(pending[0]) if pending else None
     if closed or group is None or profile is None or not profile.places_groups:
         return result
-    result = replace(result, compatibility=str(profile.compatibility.release))
+    result = replace(result, compatibility=str(profile.compatibility.version))
     request = request_for(world, profile, members, in_order(world, pending))
     name = profile.scheduler_name
     return (yield from on_fork(world, lambda fork: _outcome_on(fork, name, request, result)))

@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 
 from stellwerk.explain.steps import Steps
-from stellwerk.framework.changes import Change, EditObject, EditPod, PodPart
+from stellwerk.framework.changes import Change, EditObject, EditPod, PodPart, SetLabels
 from stellwerk.framework.extension_points import EXPLAIN, PROPOSE
 from stellwerk.framework.interface import Plugin, PluginPart
 from stellwerk.framework.types import CycleState, PluginFailure
 from stellwerk.models.answers.pod import PluginLeftOut
+from stellwerk.models.node import describes_node
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import RowColumn
@@ -99,7 +100,7 @@ class PluginsAsked:
                         yield
                     elif isinstance(each, EditObject):
                         edits.append(each)
-                    else:
+                    elif not _would_lie(each):
                         changes.append(each)
             except PluginFailure as failure:
                 self.leave_out(failure)
@@ -129,8 +130,13 @@ class PluginsAsked:
                 self.leave_out(failure)
                 continue
             for each in found:
-                if each is not None and not isinstance(each, EditObject):
+                if each is not None and not isinstance(each, EditObject) and not _would_lie(each):
                     yield name, each
+
+
+def _would_lie(change: Change) -> bool:
+    """Whether a change labels a node as what it is not, such as with the name of another."""
+    return isinstance(change, SetLabels) and any(describes_node(key) for key, _ in change.labels)
 
 
 def _part(change: Change) -> PodPart:

@@ -7,7 +7,7 @@ because columns are written anew in the next cycle, and nothing of the pod, whic
 are made only when a record is read.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,17 +19,17 @@ import numpy as np
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.runtime import PluginScore, Scores
-from stellwerk.framework.types import Status
+from stellwerk.framework.types import Code, Status
 from stellwerk.models.answers.pod import (
     LastPreemption,
     PreemptedBy,
     PreemptionCandidate,
     VictimFields,
 )
-from stellwerk.models.compatibility import Release
+from stellwerk.models.compatibility import PatchRelease
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.world.decide import Decision, Search
+from stellwerk.world.decide import EXTENDER, Decision, Search
 
 if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec
@@ -63,6 +63,35 @@ class Rejections:
     others: int
     """How many nodes were not feasible then."""
 
+
+def refusals_of_extenders(search: Search, now: float) -> Rejections | None:
+    """The nodes that extenders took away from those that plugins left; None: there is none."""
+    answer = search.by_extenders
+    if answer is None:
+        return None
+    refused = search.offered - len(answer.node_names)
+    left = frozenset(answer.node_names)
+    counts: Counter[tuple[str, ...]] = Counter(
+        tuple(reason[:_MOST_LETTERS] for reason in status.reasons)
+        for name, status in answer.statuses.items()
+        if name not in left
+    )
+    told = counts.most_common(_MOST_REASONS)
+    silent = max(0, refused - sum(nodes for _, nodes in told))
+    reasons = {Status(Code.UNSCHEDULABLE, each, EXTENDER): nodes for each, nodes in told}
+    if silent:
+        words = _MORE_REASONS if len(counts) > len(told) else _NO_REASON
+        reasons[Status(Code.UNSCHEDULABLE, (words,), EXTENDER)] = silent
+    return Rejections(reasons, now, refused)
+
+
+_MOST_REASONS: Final = 20
+_MOST_LETTERS: Final = 256
+"""An extender may give another reason, of any length, for each node and each pod."""
+_NO_REASON: Final = "taken away without a reason"
+_MORE_REASONS: Final = "other reasons, or none"
+_MOST_REFUSED: Final = 4096
+"""Waiting pods of which the last refusals are kept."""
 
 KeptScore: TypeAlias = tuple[str, int, IntColumn | int, IntColumn | int]
 """(plugin, weight, raw, normalised) of the kept nodes; one number where all have it.
@@ -115,7 +144,7 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
-    release: Release
+    release: PatchRelease
     """The release that the decision followed."""
 
     @property
@@ -146,6 +175,8 @@ class DecisionRecords:
         self.held_bytes = 0
         self._floors: dict[str, int] = {}
         """schedulerName → a total that somewhat more than BEST nodes reached last time."""
+        self._refused: OrderedDict[str, Rejections] = OrderedDict()
+        """What extenders refused in the last attempt of a pod that waits, by uid."""
         self._rejections: Rejections | None = None
         self._rejected_spec: SchedulingSpec | None = None
         self._credit_seconds = _COUNTING_SECONDS
@@ -173,6 +204,20 @@ class DecisionRecords:
     def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""
         self.put(self.made(decision, attempts, now))
+
+    def keep_refusals(self, decision: Decision, now: float) -> None:
+        """Keep what extenders refused, of a decision without a node."""
+        uid = decision.search.pod.uid
+        self._refused.pop(uid, None)
+        refused = refusals_of_extenders(decision.search, now)
+        if refused is not None:
+            self._refused[uid] = refused
+            if len(self._refused) > _MOST_REFUSED:
+                self._refused.popitem(last=False)
+
+    def refused(self, uid: str) -> Rejections | None:
+        """The nodes that extenders refused in the last attempt of a pod that waits."""
+        return self._refused.get(uid)
 
     def made(self, decision: Decision, attempts: int, now: float) -> DecisionRecord:
         """A record that is not kept yet, made before the snapshot of the decision changes."""
@@ -210,12 +255,13 @@ class DecisionRecords:
             kept,
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
-            search.profile.compatibility.release,
+            search.profile.compatibility.version,
         )
 
     def put(self, record: DecisionRecord) -> None:
         """Keep a record; the oldest make room."""
         uid = record.uid
+        self._refused.pop(uid, None)
         before = self._records.pop(uid, None)
         if before is not None:
             self.held_bytes -= before.size_bytes
@@ -253,6 +299,18 @@ class DecisionRecords:
     # --- the others -----------------------------------------------------------------------------
 
     def _why(self, search: Search, others: int, now: float) -> Rejections | None:
+        """The rejections of other nodes, by plugins and by extenders.
+
+        None: it was not the turn of this pod, and no extender refused a node.
+        """
+        refused = refusals_of_extenders(search, now)
+        if refused is None:
+            return self._by_plugins(search, others, now)
+        by_plugins = self._by_plugins(search, others - refused.others, now)
+        counted = {} if by_plugins is None else by_plugins.counts
+        return Rejections({**counted, **refused.counts}, now, others)
+
+    def _by_plugins(self, search: Search, others: int, now: float) -> Rejections | None:
         """The rejections of other nodes: as counted last for such a pod, or counted now.
 
         Counting may take a small share of the time only. None: it was not the turn of this pod.

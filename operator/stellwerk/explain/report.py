@@ -18,7 +18,13 @@ from stellwerk.explain.attempt import Attempt, attempt, not_asked
 from stellwerk.explain.listings import owner_of
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import QueueHistory, at, queue_facts, rfc3339
-from stellwerk.explain.records import DecisionRecord, DecisionRecords, Evictions, score_at
+from stellwerk.explain.records import (
+    DecisionRecord,
+    DecisionRecords,
+    Evictions,
+    Rejections,
+    score_at,
+)
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork
 from stellwerk.explain.would_fit import WouldFit, filter_results, searched, suggested_edits
 from stellwerk.framework.diagnosis import fit_error, reason_counts
@@ -123,15 +129,19 @@ class Explanations:
             result = replace(result, selected_by=profile.loaded.name)
         return replace(result, decision=self._record(record))
 
+    def _refused(self, pod: PodInfo) -> OtherNodes | None:
+        refused = self.records.refused(pod.uid)
+        return None if refused is None else self._others(refused)
+
+    def _others(self, why: Rejections) -> OtherNodes:
+        return OtherNodes(
+            counted_at=at(self.world.clock, why.counted_at_seconds),
+            nodes=why.others,
+            reasons=_reasons(why.counts.items()),
+        )
+
     def _record(self, record: DecisionRecord) -> DecisionFields:
         clock, why = self.world.clock, record.rejections
-        others = None
-        if why is not None:
-            others = OtherNodes(
-                counted_at=at(clock, why.counted_at_seconds),
-                nodes=why.others,
-                reasons=_reasons(why.counts.items()),
-            )
         return DecisionFields(
             decided_at=at(clock, record.decided_at_seconds),
             compatibility=str(record.release),
@@ -142,7 +152,7 @@ class Explanations:
             tied=record.tied,
             nominated=record.nominated,
             best=[_ranked(record, position) for position in record.ranked()],
-            others=others,
+            others=None if why is None else self._others(why),
         )
 
     # --- pending --------------------------------------------------------------------------------
@@ -158,6 +168,7 @@ class Explanations:
             queue=queue_facts(world, entry),
             last_attempt=last_attempt,
             last_preemption=self._last_preemption(pod),
+            refused_by_extenders=self._refused(pod),
         )
         profile = world.profiles.of(pod)
         if profile is None:
@@ -168,9 +179,12 @@ class Explanations:
             return result
         # Of the moment of the answer: a slow plugin may have taken seconds until here.
         throttled = self.throttled(pod, profile)
-        if throttled and found.would_get_node is not None:
+        refused = result.refused_by_extenders
+        # An attempt that failed has no node left that plugins and extenders both let pass.
+        held_up = throttled or (refused is not None and _refused_words(refused.nodes)) or ""
+        if held_up and found.would_get_node is not None:
             found = replace(found, would_get_node=None, tied_nodes=None, tied=None)
-            found = replace(found, would_wait=throttled)
+            found = replace(found, would_wait=held_up)
         return replace(
             result,
             verdicts=found.verdicts,
@@ -253,6 +267,12 @@ class Explanations:
         )
 
 
+def _refused_words(nodes: int) -> str:
+    """Why a pod waits although plugins let nodes pass."""
+    counted = "1 node" if nodes == 1 else f"{nodes:,} nodes"
+    return f"in its last attempt extenders refused {counted} that the plugins let pass"
+
+
 def _preempted(key: str, victim: PreemptedBy) -> Steps[PodExplanation]:
     yield
     return PodExplanation(pod=key, state="preempted", preempted=victim)
@@ -275,7 +295,7 @@ def explain_attempt(
         asked = PluginsAsked(world.cache.snapshot, pod, profile, found.found.state)
         result = RecomputedExplanation(
             verdicts=replace(
-                verdicts(world, found, computed), compatibility=str(profile.compatibility.release)
+                verdicts(world, found, computed), compatibility=str(profile.compatibility.version)
             )
         )
         result = _with_parts(world, pod, result, (yield from asked.parts()))

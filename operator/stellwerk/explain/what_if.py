@@ -158,7 +158,7 @@ class _Answers:
         if profile is None:
             self.unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
             return
-        self.followed.add(str(profile.compatibility.release))
+        self.followed.add(str(profile.compatibility.version))
         if pod.spec.too_complex:
             self.unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
             return

@@ -34,6 +34,7 @@ from stellwerk.framework.changes import (
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.types import CycleState, PluginFailure
 from stellwerk.models.answers.suggestion import ChangeFields, Suggestion
+from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
@@ -243,7 +244,7 @@ class WouldFit:
         self._pod = pod
         self._profile = profile
         self._snapshot = world.cache.snapshot
-        self._in_the_way = PodsInTheWay(self._snapshot, pod)
+        self._in_the_way = PodsInTheWay(self._snapshot, pod, profile.compatibility)
         self._budgets = EvictionBudgets(world.objects.list("PodDisruptionBudget"))
         self._tried: set[frozenset[Change]] = set()
         self._proofs: list[Proof] = []
@@ -472,9 +473,11 @@ _MOST_PODS: Final = 110
 class PodsInTheWay:
     """Pods by the domain that they keep the pending one out of, once `gather` is through."""
 
-    def __init__(self, snapshot: Snapshot, pod: PodInfo) -> None:
+    def __init__(self, snapshot: Snapshot, pod: PodInfo, rules: Compatibility) -> None:
+        """`rules`: the release that the pod's profile follows."""
         self._snapshot = snapshot
         self._pod = pod
+        self._rules = rules
         self._by_domain: dict[tuple[str, str], dict[str, PodInfo]] = {}
         """(topology key, value) → pods by uid."""
         self._spread: dict[tuple[SpreadConstraint, str], list[PodInfo]] = {}
@@ -527,8 +530,11 @@ class PodsInTheWay:
             for term in other.spec.pod_affinity.required_anti
             if matches_as_existing(term.matcher, pod.label_set, namespaces)
         }
+        reads_once = ReleaseRule.READ_NAMESPACES_ONCE in self._rules
         for term in pod.spec.pod_affinity.required_anti:
-            if matches_as_incoming(term.matcher, other.label_set, namespaces):
+            if matches_as_incoming(
+                term.matcher, other.label_set, namespaces, reads_once=reads_once
+            ):
                 keys.add(term.topology_key)
         return keys
 
@@ -537,7 +543,7 @@ class PodsInTheWay:
         pod, namespaces = self._pod, self._snapshot.pair_counts.namespaces
         for constraint in pod.spec.spread_constraints:
             if constraint.hard and constraint.selector is not None:
-                selection = SpreadSelection(pod.namespace, constraint.selector)
+                selection = SpreadSelection.of(pod.namespace, constraint.selector, self._rules)
                 if selection.matches(other.label_set, namespaces):
                     yield constraint
 

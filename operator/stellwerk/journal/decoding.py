@@ -88,10 +88,10 @@ def _head(described: object) -> Head:
     if not (_is_count(part) and _is_count(complexity)):
         raise ValueError("part or maxPodComplexity of the head is no number")
     version, hashed = str(described.get("version", "")), bool(described.get("hashed"))
-    release, gates = described.get("release", ""), described.get("featureGates", "")
-    if not (isinstance(release, str) and isinstance(gates, str)):
-        raise ValueError("release or featureGates of the head is no text")  # noqa: TRY004 as above
-    return Head(version, started, part, hashed, complexity, release, gates)
+    texts = [described.get(name, "") for name in ("release", "featureGates", "patches")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("release, featureGates or patches of the head is no text")
+    return Head(version, started, part, hashed, complexity, *texts)
 
 
 def _short(value: object) -> str:

@@ -31,9 +31,14 @@ class Head:
     """Whether names and label values are hashes."""
     max_pod_complexity: int = 0
     release: str = ""
-    """The Kubernetes release that `compatibility: auto` meant; empty: 1.36, with its faults."""
+    """The Kubernetes release that `compatibility: auto` meant; empty: 1.36.2, with its faults."""
     feature_gates: str = ""
     """As the operator's flag."""
+    patches: str = ""
+    """The newest patch releases that the recorder knew, such as 1.36.5,1.37.1: what 1.36 meant.
+
+    Empty: the recorder knew no patch releases, and 1.36 meant 1.36.2.
+    """
 
 
 @dataclass(slots=True)
@@ -225,6 +230,8 @@ def _fields(entry: Entry) -> list[Any]:
         }
         if entry.release:
             described |= {"release": entry.release, "featureGates": entry.feature_gates}
+        if entry.patches:
+            described["patches"] = entry.patches
         return ["H", described]
     letter, names, needed = _FORMS[type(entry)]
     values = [letter, *(getattr(entry, name) for name in names)]

@@ -6,21 +6,23 @@ which release something begins; a decision asks for a ReleaseRule, never for a n
 
 A rule is of one of two sorts. Behaviour follows the release. A mend is an upstream fault that a
 later release repaired: with `auto` it is on whatever the server, since the fault helps no user;
-a release that is named has the faults that it had, because its recorded decisions do.
+a release that is named has the faults that it had, because its recorded decisions do. Patch
+releases repair faults, too: a minor release that is named means its newest patch known here.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum, auto
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 
-_GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(\D|$)")
+_GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(?:\.(\d{1,4}))?(?:\D|$)")
+_NAME: Final = re.compile(r"1\.(\d{1,4})(?:\.(0|[1-9]\d{0,3}))?")
 AUTO: Final = "auto"
 """As a profile's `compatibility`: the release of the API server."""
 
@@ -33,32 +35,110 @@ class Release(IntEnum):
     V1_35 = 35
     V1_36 = 36
     V1_37 = 37
+    V1_38 = 38
+    """Known to 1.38.0-alpha.2."""
 
     @override
     def __str__(self) -> str:
         return f"1.{self.value}"
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class PatchRelease:
+    """A patch release of Kubernetes, such as 1.36.2."""
+
+    release: Release
+    patch: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.release}.{self.patch}"
+
+
+Patches: TypeAlias = Mapping[Release, int]
+"""A patch level for each minor release."""
+
+NEWEST_PATCHES: Final[Patches] = MappingProxyType(
+    {
+        Release.V1_33: 13,
+        Release.V1_34: 12,
+        Release.V1_35: 9,
+        Release.V1_36: 5,
+        Release.V1_37: 1,
+        Release.V1_38: 0,
+    }
+)
+"""The newest patch of each minor release known here: what the minor alone means.
+
+1.33 ended in June 2026; no rule below differs between its patches.
+"""
+PATCHES_BEFORE_THEY_COUNTED: Final[Patches] = MappingProxyType(
+    {
+        Release.V1_33: 0,
+        Release.V1_34: 0,
+        Release.V1_35: 0,
+        Release.V1_36: 2,
+        Release.V1_37: 0,
+    }
+)
+"""What a minor release alone meant to Stellwerk before it knew patch releases."""
+
 RELEASES: Final = tuple(str(release) for release in Release)
-RECORDED: Final = Release.V1_36
+RECORDED: Final = PatchRelease(Release.V1_36, 2)
 """The release of decisions that say none: of cases, of journals, of converted configurations."""
 
 
-def release_named(text: str) -> Release:
-    """The release with this name, such as 1.37.
+def release_named(text: str, patches: Patches = NEWEST_PATCHES) -> PatchRelease:
+    """The release with this name: 1.36.2 is just that, and 1.36 its newest patch of `patches`.
 
     Raises:
         ConfigurationError: there is none, or Stellwerk does not know it.
     """
-    for release in Release:
-        if str(release) == text:
-            return release
-    raise ConfigurationError(
-        f"{text!r} is none of the releases that decisions can follow: {', '.join(RELEASES)}"
-    )
+    found = _NAME.fullmatch(text)
+    if found is None or f"1.{found[1]}" not in RELEASES:
+        raise ConfigurationError(
+            f"{text!r} is none of the releases that decisions can follow: {', '.join(RELEASES)}"
+        )
+    release = Release(int(found[1]))
+    if found[2] is None:
+        return PatchRelease(release, patches.get(release, NEWEST_PATCHES[release]))
+    named = PatchRelease(release, int(found[2]))
+    newest = PatchRelease(release, NEWEST_PATCHES[release])
+    if named > newest:
+        raise ConfigurationError(
+            f"{text!r} is later than {newest}, the newest patch release of {release} that "
+            f"Stellwerk knows; {str(release)!r} means {newest}"
+        )
+    return named
 
 
-def release_of_server(git_version: str) -> Release | None:
+def patches_text(patches: Patches) -> str:
+    """The patch releases as one text: 1.36.5,1.37.1."""
+    return ",".join(str(PatchRelease(*each)) for each in sorted(patches.items()))
+
+
+def patches_of(text: str) -> Patches:
+    """The patch releases of such a text; releases that are not known here are left out.
+
+    Empty: those of a Stellwerk that knew no patch releases.
+
+    Raises:
+        ConfigurationError: the text has another form.
+    """
+    if not text:
+        return PATCHES_BEFORE_THEY_COUNTED
+    patches: dict[Release, int] = {}
+    for each in text.split(","):
+        found = _NAME.fullmatch(each)
+        if found is None or found[2] is None:
+            raise ConfigurationError(f"{each!r} is no patch release such as {RECORDED}")
+        if f"1.{found[1]}" in RELEASES:
+            release = Release(int(found[1]))
+            patches[release] = min(int(found[2]), NEWEST_PATCHES[release])
+    return MappingProxyType(patches)
+
+
+def release_of_server(git_version: str) -> PatchRelease | None:
     """The release to follow beside a server of this version, such as v1.36.2: the nearest known.
 
     None: the text names no version of Kubernetes.
@@ -66,7 +146,14 @@ def release_of_server(git_version: str) -> Release | None:
     found = _GIT_VERSION.match(git_version)
     if found is None:
         return None
-    return Release(min(max(int(found[1]), min(Release)), max(Release)))
+    minor = int(found[1])
+    if minor < min(Release):
+        return PatchRelease(min(Release), 0)
+    release = Release(min(minor, max(Release)))
+    newest = NEWEST_PATCHES[release]
+    if minor > release or found[2] is None:
+        return PatchRelease(release, newest)
+    return PatchRelease(release, min(int(found[2]), newest))
 
 
 # --- feature gates ------------------------------------------------------------------------------
@@ -91,6 +178,10 @@ class Effect(Enum):
     """No decision depends on it; or it is always on here."""
     LEFT_OUT = auto()
     """Not built: on, it has no effect (docs/differences.md)."""
+    KEPT_ON = auto()
+    """Always on here: off, it has no effect (docs/differences.md)."""
+    BY_FIELDS = auto()
+    """Always on here. The API server drops the fields that it is about where it is off there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +230,38 @@ _WORKLOAD: Final = "GenericWorkload"
 _TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 _DEVICES: Final = "DynamicResourceAllocation"
 
+_KEPT_ON: Final[Mapping[str, Effect]] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "SchedulerQueueingHints",
+            "SchedulerPopFromBackoffQ",
+            "NominatedNodeNameForExpectation",
+            "DRASchedulerFilterTimeout",
+            "InPlacePodVerticalScalingInitContainers",
+            "InPlacePodLevelResourcesVerticalScaling",
+        ),
+        Effect.KEPT_ON,
+    )
+    | dict.fromkeys(
+        (
+            "NodeDeclaredFeatures",
+            "MatchLabelKeysInPodTopologySpread",
+            "MatchLabelKeysInPodTopologySpreadSelectorMerge",
+            "PodLevelResources",
+            "DRADeviceTaints",
+            "DRAPrioritizedList",
+            "DRAConsumableCapacity",
+            "DRADeviceBindingConditions",
+            "DRAPartitionableDevices",
+        ),
+        Effect.BY_FIELDS,
+    )
+)
+"""The gates that are always on here, and why."""
+
 GATES: Final[Mapping[str, Gate]] = MappingProxyType(
     {
-        gate.name: gate
+        gate.name: replace(gate, effect=_KEPT_ON.get(gate.name, gate.effect))
         for gate in (
             # Decisions on pods.
             Gate("StorageCapacityScoring", (_alpha(33), _beta(37)), Effect.RULE),
@@ -164,7 +284,7 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
                 Effect.RULE,
             ),
             Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False))),
-            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37))),
+            Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37)), Effect.RULE),
             Gate("DRAPrioritizedList", (_alpha(33), _beta(34), _ga(36, locked=False), _ga(37))),
             Gate("DRAResourceClaimDeviceStatus", (_beta(33), _ga(37))),
             Gate("DRAConsumableCapacity", (_alpha(34), _beta(36))),
@@ -311,11 +431,16 @@ class FeatureGates:
                     f"[{' '.join(off)}]"
                 )
 
-    def left_out(self, release: Release) -> Iterator[str]:
-        """The gates that are on and have no effect here, though they have one upstream."""
+    def without_effect(self, release: Release) -> Iterator[str]:
+        """What the user has set of gates that has no effect here, though it has one upstream."""
         for name in sorted(self.enabled(release)):
             if GATES[name].effect is Effect.LEFT_OUT:
-                yield name
+                yield f"feature gate {name} has no effect: Stellwerk leaves it out"
+        for name, wanted in sorted(self._wanted(release).items()):
+            step = GATES[name].at(release)
+            is_kept_on = GATES[name].effect in {Effect.KEPT_ON, Effect.BY_FIELDS}
+            if is_kept_on and not wanted and step is not None and step.on:
+                yield f"feature gate {name}=false has no effect: Stellwerk keeps it on"
 
 
 def _text(value: bool) -> str:  # noqa: FBT001 - a value to be written
@@ -353,6 +478,7 @@ class ReleaseRule(StrEnum):
         "A group is placed once without its victims, which return while its members stay there"
     )
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
+    BACK_EXTENDED_RESOURCES = "DeviceClasses back extended resources"
     CONFIGURE_CLAIMS_ONCE = (
         "A configuration stands once in an allocation, without needless requests"
     )
@@ -365,11 +491,27 @@ class ReleaseRule(StrEnum):
     REFUSE_STRANGE_AMOUNTS = "Amounts that no integer holds, and negative ones, are refused"
     FRACTIONAL_RANGES = "Ranges of capacity are compared in thousandths"
     COUNTERS_ON_THEIR_NODES = "Slices with counters belong to their nodes"
+    COUNT_FOR_EMPTY_SELECTORS = (
+        "A spread constraint with an empty labelSelector counts every pod of the namespace"
+    )
+    READ_NAMESPACES_ONCE = (
+        "A pending pod's namespaceSelector is compared with the namespaces' own labels alone"
+    )
+    EMPTY_BUDGETS_COUNT = (
+        "A PodDisruptionBudget with an empty selector counts every pod of its namespace"
+    )
+    ABSENT_SELECTOR_TAINTS_NOTHING = "A DeviceTaintRule without deviceSelector taints no device"
+    SHARED_IS_NOT_FREE = "A device of which a share is in use is given to no claim exclusively"
+    ALL_REFUSES_ITS_NODE = "All refuses the node whose pool is incomplete or invalid, and no other"
+    CAPACITIES_HAVE_TWO_NAMES = "A capacity is meant by its short name and by its driver's, alike"
+    OFFER_WITHOUT_VICTIMS = (
+        "Extenders that preempt are offered nodes that they alone refuse, without victims"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A rule, its sort, and the release or the gate with which it begins."""
+    """A rule, its sort, and the releases or the gate with which it begins."""
 
     rule: ReleaseRule
     sort: Sort
@@ -377,6 +519,33 @@ class Row:
     gate: str = ""
     """Where one turns it on or off, its states go before `since`."""
     source: str = ""
+    picks: Patches = field(default_factory=dict)
+    """The patch of each minor release before `since` that has it already."""
+    faulty_since: Release | None = None
+    """Of a regression: the minor release that brought it. Those before have the rule."""
+
+    def holds_in(self, version: PatchRelease) -> bool:
+        """Whether a patch release has the rule, whatever the gates."""
+        if self.faulty_since is not None and version.release < self.faulty_since:
+            return True
+        picked = self.picks.get(version.release)
+        return version.release >= self.since or (picked is not None and version.patch >= picked)
+
+    def known_to(self, patches: Patches) -> bool:
+        """Whether one of these patch releases, or one before them, has the rule."""
+        return any(
+            self.holds_in(PatchRelease(release, patch))
+            for release, patch in patches.items()
+            if self.faulty_since is None or release >= self.faulty_since
+        )
+
+    @property
+    def begins(self) -> str:
+        """The gate or the releases with which the rule begins, as documents name them."""
+        if self.gate:
+            return f"gate {self.gate}"
+        picked = (str(PatchRelease(*each)) for each in sorted(self.picks.items()))
+        return ", ".join((*picked, str(self.since)))
 
 
 ROWS: Final = (
@@ -391,10 +560,11 @@ ROWS: Final = (
     Row(ReleaseRule.STOP_IN_VAIN, Sort.BEHAVIOUR, source="PlacementFeasible"),
     Row(ReleaseRule.GROUP_PREEMPTS_ONCE, Sort.BEHAVIOUR, source="PodGroupPostFilter, #139980"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
+    Row(ReleaseRule.BACK_EXTENDED_RESOURCES, Sort.BEHAVIOUR, gate="DRAExtendedResource"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),
     Row(ReleaseRule.NAME_DEVICE_IN_ERRORS, Sort.BEHAVIOUR, source="cel/errors.go"),
     Row(ReleaseRule.READ_LIST_ATTRIBUTES, Sort.MEND, source="#139395"),
-    Row(ReleaseRule.GIVE_COUNTERS_BACK, Sort.MEND, source="#140431"),
+    Row(ReleaseRule.GIVE_COUNTERS_BACK, Sort.MEND, source="#140431", picks={Release.V1_36: 3}),
     Row(ReleaseRule.SHARES_HAVE_PAID, Sort.MEND, source="#140437"),
     Row(ReleaseRule.DISTINCT_OVER_ALL, Sort.MEND, source="#140600"),
     Row(ReleaseRule.ALL_MEANS_ALL, Sort.MEND, source="#140769"),
@@ -406,6 +576,32 @@ ROWS: Final = (
         source="#140161",
     ),
     Row(ReleaseRule.COUNTERS_ON_THEIR_NODES, Sort.MEND, source="GatherPools, buildPool"),
+    # Pods of running profiles would be refused: it does not come to an older server by `auto`.
+    Row(
+        ReleaseRule.COUNT_FOR_EMPTY_SELECTORS,
+        Sort.BEHAVIOUR,
+        since=Release.V1_38,
+        source="#141340",
+    ),
+    Row(
+        ReleaseRule.READ_NAMESPACES_ONCE,
+        Sort.MEND,
+        since=Release.V1_38,
+        source="#141563",
+        faulty_since=Release.V1_34,
+    ),
+    Row(ReleaseRule.EMPTY_BUDGETS_COUNT, Sort.MEND, since=Release.V1_38, source="#141785"),
+    Row(
+        ReleaseRule.ABSENT_SELECTOR_TAINTS_NOTHING,
+        Sort.MEND,
+        since=Release.V1_38,
+        source="#141648",
+        picks={Release.V1_37: 1},
+    ),
+    Row(ReleaseRule.SHARED_IS_NOT_FREE, Sort.MEND, since=Release.V1_38, source="#140798"),
+    Row(ReleaseRule.ALL_REFUSES_ITS_NODE, Sort.MEND, since=Release.V1_38, source="#141898"),
+    Row(ReleaseRule.CAPACITIES_HAVE_TWO_NAMES, Sort.MEND, since=Release.V1_38, source="#142202"),
+    Row(ReleaseRule.OFFER_WITHOUT_VICTIMS, Sort.MEND, since=Release.V1_38, source="#135486"),
 )
 """Every rule once."""
 
@@ -414,23 +610,51 @@ ROWS: Final = (
 class Compatibility:
     """A release to decide as, and what that means."""
 
-    release: Release
+    version: PatchRelease
     rules: frozenset[ReleaseRule]
     gates: FeatureGates = NO_GATES
     """As the user has set them."""
+    patches: Patches = field(default_factory=lambda: NEWEST_PATCHES, hash=False)
+    """What a minor release means in profiles; journals of older versions have those of then."""
+
+    @property
+    def release(self) -> Release:
+        """The minor release."""
+        return self.version.release
 
     @classmethod
-    def with_release(cls, release: Release, gates: FeatureGates = NO_GATES) -> Self:
-        """Decide as a release that a user named, with the faults that it had."""
-        return cls(release, frozenset(_rules(release, gates)), gates)
+    def with_release(
+        cls,
+        version: PatchRelease | Release,
+        gates: FeatureGates = NO_GATES,
+        patches: Patches = NEWEST_PATCHES,
+    ) -> Self:
+        """Decide as a release that a user named, with the faults that it had.
+
+        A minor release means its newest patch.
+        """
+        version = _patch_release(version, patches)
+        return cls(version, frozenset(_rules(version, gates)), gates, patches)
 
     @classmethod
-    def with_server(cls, release: Release, gates: FeatureGates = NO_GATES) -> Self:
-        """Decide as the server's release, but without faults that later releases repaired."""
+    def with_server(
+        cls,
+        version: PatchRelease | Release,
+        gates: FeatureGates = NO_GATES,
+        patches: Patches = NEWEST_PATCHES,
+    ) -> Self:
+        """Decide as the server's release, but without faults that later releases repaired.
+
+        Later are the releases up to `patches`.
+        """
+        version = _patch_release(version, patches)
         mends = {
-            row.rule for row in ROWS if row.sort is Sort.MEND and gates.given.get(row.gate, True)
+            row.rule
+            for row in ROWS
+            if row.sort is Sort.MEND
+            if row.known_to(patches) and gates.given.get(row.gate, True)
         }
-        return cls(release, frozenset(mends.union(_rules(release, gates))), gates)
+        return cls(version, frozenset(mends.union(_rules(version, gates))), gates, patches)
 
     def __contains__(self, rule: ReleaseRule) -> bool:
         return rule in self.rules
@@ -439,13 +663,33 @@ class Compatibility:
         """The meaning of a profile's `compatibility` where this is the meaning of `auto`."""
         if setting == AUTO:
             return self
-        return Compatibility.with_release(release_named(setting), self.gates)
+        named = release_named(setting, self.patches)
+        return Compatibility.with_release(named, self.gates, self.patches)
 
 
-def _rules(release: Release, gates: FeatureGates) -> Iterable[ReleaseRule]:
-    enabled = gates.enabled(release)
+def older_meanings(patches: Patches) -> list[str]:
+    """What the newest patch releases of then mean otherwise than those of today, one by one."""
+    found: list[str] = []
+    for release, patch in sorted(patches.items()):
+        then = PatchRelease(release, patch)
+        if set(_rules(then, NO_GATES)) != Compatibility.with_release(release).rules:
+            found.append(f"{release} means {then}")
+    later = [row for row in ROWS if row.sort is Sort.MEND and not row.known_to(patches)]
+    if later:
+        found.append(f"auto is without {len(later)} repairs that came later")
+    return found
+
+
+def _patch_release(version: PatchRelease | Release, patches: Patches) -> PatchRelease:
+    if isinstance(version, PatchRelease):
+        return version
+    return PatchRelease(version, patches.get(version, NEWEST_PATCHES[version]))
+
+
+def _rules(version: PatchRelease, gates: FeatureGates) -> Iterable[ReleaseRule]:
+    enabled = gates.enabled(version.release)
     for row in ROWS:
-        if row.gate in enabled if row.gate else release >= row.since:
+        if row.gate in enabled if row.gate else row.holds_in(version):
             yield row.rule
 
 

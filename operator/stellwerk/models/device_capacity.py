@@ -108,12 +108,50 @@ class Capacity:
         return self.policy.rounded(requested, rules) if self.policy is not None else requested
 
 
+def published_name(capacities: Mapping[str, Capacity], name: str, driver: str) -> str | None:
+    """The name under which a device publishes a capacity; None: it has no such capacity.
+
+    `memory` and `DRIVER/memory` name the same capacity of a device of that driver.
+    """
+    if name in capacities:
+        return name
+    domain, slash, short = name.partition("/")
+    other = f"{driver}/{name}" if not slash else short if domain == driver else name
+    return other if other in capacities else None
+
+
+def as_published(
+    capacities: Mapping[str, Capacity], amounts: Mapping[str, Fraction], driver: str
+) -> Mapping[str, Fraction]:
+    """Amounts under the names that a device publishes; two names of one capacity are added up."""
+    if amounts.keys() <= capacities.keys():
+        return amounts
+    found: dict[str, Fraction] = {}
+    for name, amount in amounts.items():
+        published = published_name(capacities, name, driver) or name
+        found[published] = found.get(published, Fraction(0)) + amount
+    return found
+
+
 def consumption(
-    capacities: Mapping[str, Capacity], requested: Amounts, rules: Compatibility = AS_RECORDED
+    capacities: Mapping[str, Capacity],
+    requested: Amounts,
+    rules: Compatibility = AS_RECORDED,
+    driver: str = "",
 ) -> Amounts | None:
     """The amount of each capacity that a request takes; None: the device is not for it."""
     if any(name not in capacities for name in requested):
-        return None
+        if ReleaseRule.CAPACITIES_HAVE_TWO_NAMES not in rules:
+            return None
+        renamed: dict[str, Amount] = {}
+        for name, amount in requested.items():
+            published = published_name(capacities, name, driver)
+            if published is None:
+                return None
+            # Under two names of one capacity the larger amount is meant.
+            if published not in renamed or renamed[published].value < amount.value:
+                renamed[published] = amount
+        requested = renamed
     is_strict = ReleaseRule.REFUSE_STRANGE_AMOUNTS in rules
     taken: dict[str, Amount] = {}
     for name, capacity in capacities.items():

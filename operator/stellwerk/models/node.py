@@ -21,7 +21,26 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 BETA_ZONE_LABEL: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION_LABEL: Final = "failure-domain.beta.kubernetes.io/region"
+_KUBERNETES_DOMAINS: Final = ("kubernetes.io", "k8s.io")
+_FREE_DOMAINS: Final = ("node-restriction.kubernetes.io", "node-role.kubernetes.io")
+"""Domains of Kubernetes whose labels administrators choose."""
+_DESCRIBING_DOMAINS: Final = (
+    "amazonaws.com",
+    "k8s.aws",
+    "azure.com",
+    "cloud.google.com",
+    "gke.io",
+    "alibabacloud.com",
+    "csi.hetzner.cloud",
+    "karpenter.sh",
+    "nvidia.com",
+    "amd.com",
+    "gpu.intel.com",
+)
+"""Domains, with those below them, whose labels clouds and device drivers set."""
 _NOTHING: Final[Mapping[str, Any]] = {}
+_TOPOLOGY_DOMAIN: Final = "topology."
+"""With this a domain begins whose labels say where a node is, as those of CSI drivers."""
 _MANY_TEXTS: Final = 1 << 16
 _MANY_AMOUNTS: Final = 1 << 10
 """So many are shared at a time; nodes that make up more cost their own memory."""
@@ -30,6 +49,24 @@ _LONGEST_AMOUNTS: Final = 4096
 """In bytes of JSON."""
 _texts: dict[str, str] = {}
 _amounts_of: dict[bytes, Mapping[str, int]] = {}
+
+
+def describes_node(label: str) -> bool:
+    """Whether a label says which node it is on, where that is, or what it is made of.
+
+    The kubelet, the cloud and device drivers set such labels: name, zone and region, provider,
+    instance type, operating system, architecture and devices. Another value would be a lie.
+    """
+    domain, slash, _ = label.rpartition("/")
+    if not slash or _is_within(domain, _FREE_DOMAINS):
+        return False
+    return domain.startswith(_TOPOLOGY_DOMAIN) or _is_within(
+        domain, (*_KUBERNETES_DOMAINS, *_DESCRIBING_DOMAINS)
+    )
+
+
+def _is_within(domain: str, domains: Iterable[str]) -> bool:
+    return any(domain == each or domain.endswith(f".{each}") for each in domains)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ Invariant: whatever the schema refuses is refused here too, with the same bounds
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from stellwerk.models.compatibility import AUTO
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import AUTO, RELEASES, release_named
 from stellwerk.models.config_model import (
     INT32_MAX,
     INT64_MAX,
@@ -31,6 +32,19 @@ PROMOTION_ANNOTATION: Final = "scheduling.stellwerk.dev/promotion"
 PluginName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
+
+_MINOR_RELEASES: Final = "|".join(RELEASES).replace(".", r"\.")
+_RELEASE: Final = rf"^({AUTO}|({_MINOR_RELEASES})(\.(0|[1-9][0-9]?))?)$"
+
+
+def _known_release(value: str) -> str:
+    """Refuse a patch release that is later than those known here: its repairs are not known."""
+    if value != AUTO:
+        try:
+            release_named(value)
+        except ConfigurationError as error:
+            raise invalid("", str(error)) from error
+    return value
 
 
 class EnabledPlugin(ConfigModel):
@@ -214,11 +228,11 @@ class SchedulerProfileSpec(ConfigModel):
     visit first: the oldest, a node of each zone in turn."""
 
     compatibility: Annotated[
-        Literal["auto", "1.33", "1.34", "1.35", "1.36", "1.37"],
-        Field(json_schema_extra={"maxLength": 8}),
+        str, Field(pattern=_RELEASE, max_length=8), AfterValidator(_known_release)
     ] = AUTO
     """The release of kube-scheduler to decide as. auto is that of the API server, without faults
-    that a later release has repaired; a release that is named here has those that it had."""
+    that a later release has repaired; a release that is named here has those that it had: 1.36.2
+    those of just that patch release, 1.36 those of its newest patch release that is known."""
 
     gang_scheduling: bool = False
     """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the

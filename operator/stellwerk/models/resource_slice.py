@@ -260,11 +260,13 @@ class TaintRule:
     driver: str
     pool: str
     device: str
-    """Each of the three is empty where the selector leaves it open; so an absent selector, and an
-    empty one, select every device, as in kube-scheduler's tracker."""
+    """Each of the three is empty where the selector leaves it open; an empty selector selects every
+    device."""
     taint: Taint
     added: str = ""
     """taint.timeAdded, as written."""
+    has_selector: bool = True
+    """An absent one selects nothing, or every device up to v1.37.0, as in the tracker there."""
 
     def may_select(self, pool: PoolKey) -> bool:
         """Whether devices of a pool may be selected."""
@@ -282,13 +284,15 @@ def parse_taint_rule(obj: JsonObject) -> TaintRule:
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
     """
     spec = obj["spec"]
-    selector, taint = spec.get("deviceSelector") or {}, spec["taint"]
+    written, taint = spec.get("deviceSelector"), spec["taint"]
+    selector = written or {}
     return TaintRule(
         driver=text_or_empty(selector.get("driver")),
         pool=text_or_empty(selector.get("pool")),
         device=text_or_empty(selector.get("device")),
         taint=Taint(text(taint["key"]), text_or_empty(taint.get("value")), text(taint["effect"])),
         added=text_or_empty(taint.get("timeAdded")),
+        has_selector=written is not None,
     )
 
 

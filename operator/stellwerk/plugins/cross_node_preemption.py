@@ -23,6 +23,7 @@ from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.interface import Candidate, PostFilterPlugin, PostFilterResult
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import Code, CycleState, Status, unresolvable, unschedulable
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher
@@ -61,9 +62,16 @@ class BlockingPods:
     nominated pods, which counts only while some placed pod has a term, too.
     """
 
-    def __init__(self, snapshot: Snapshot, pod: PodInfo, group: PodGroupKey | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pod: PodInfo,
+        group: PodGroupKey | None = None,
+        release: Compatibility = AS_RECORDED,
+    ) -> None:
         """`group`: the one that the pod is decided with, whose members are left alone."""
         self._snapshot = snapshot
+        self._release = release
         self._pod = pod
         self._group = group
         self._by_domain: dict[Domain, dict[str, PodInfo]] = {}
@@ -111,12 +119,17 @@ class BlockingPods:
             yield _Rule(term.topology_key, self._repelled_by(term.matcher))
         for constraint in spec.spread_constraints:
             if constraint.hard and constraint.selector is not None:
-                selection = SpreadSelection(self._pod.namespace, constraint.selector)
+                selection = SpreadSelection.of(
+                    self._pod.namespace, constraint.selector, self._release
+                )
                 yield _Rule(constraint.topology_key, self._counted_by(selection))
 
     def _repelled_by(self, matcher: PodMatcher) -> Meant:
         namespaces = self._snapshot.pair_counts.namespaces
-        return lambda other: matches_as_incoming(matcher, other.label_set, namespaces)
+        reads_once = ReleaseRule.READ_NAMESPACES_ONCE in self._release
+        return lambda other: matches_as_incoming(
+            matcher, other.label_set, namespaces, reads_once=reads_once
+        )
 
     def _counted_by(self, selection: SpreadSelection) -> Meant:
         namespaces = self._snapshot.pair_counts.namespaces
@@ -298,7 +311,7 @@ class CrossNodePreemption(PostFilterPlugin):
     def __init__(self, handle: Handle, args: CrossNodePreemptionArgs) -> None:
         self._handle = handle
         self._args = args
-        self._budgets = DisruptionBudgets(handle.objects)
+        self._budgets = DisruptionBudgets(handle.objects, handle.compatibility)
 
     @override
     def post_filter(
@@ -306,7 +319,7 @@ class CrossNodePreemption(PostFilterPlugin):
     ) -> PostFilterResult:
         if pod.spec.preemption_policy == PREEMPT_NEVER:
             return _no("not eligible due to preemptionPolicy=Never.")
-        blocking = BlockingPods(self._handle.snapshot, pod, state.group)
+        blocking = BlockingPods(self._handle.snapshot, pod, state.group, self._handle.compatibility)
         if self._waits_for_victims(pod, blocking):
             # Ends the chain: the nomination that DefaultPreemption would clear still stands.
             reason = "not eligible due to terminating pods that are in the way of the nomination."

@@ -53,6 +53,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
@@ -173,6 +174,7 @@ class InterPodAffinity(
         self._labels = handle.snapshot.labels
         self._topology = handle.snapshot.topology
         self._args = args or InterPodAffinityArgs()
+        self._rules = handle.compatibility
         self._own: WeakKeyDictionary[SchedulingSpec, _OwnTerms] = WeakKeyDictionary()
 
     # --- filter ---------------------------------------------------------------------------------
@@ -311,7 +313,7 @@ class InterPodAffinity(
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return affinity_hints(self._counts)
+        return affinity_hints(self._counts, self._rules)
 
     # --- terms ----------------------------------------------------------------------------------
 
@@ -320,7 +322,7 @@ class InterPodAffinity(
         if own is None or not self._counts.keep(own.terms):
             if len(self._own) >= _MAX_SPECS:
                 self._own.clear()
-            own = self._own[pod.spec] = _prepare(pod.spec.pod_affinity, self._counts)
+            own = self._own[pod.spec] = _prepare(pod.spec.pod_affinity, self._counts, self._rules)
         return own
 
     def _table(self, term: CountedTerm, topology_key: str) -> _Table:
@@ -369,9 +371,9 @@ class InterPodAffinity(
             yield totals, 1
 
 
-def _prepare(affinity: PodAffinity, counts: PairCounts) -> _OwnTerms:
+def _prepare(affinity: PodAffinity, counts: PairCounts, rules: Compatibility) -> _OwnTerms:
     def counted(*terms: AffinityTerm) -> PodTerm:
-        return counts.term(AffinitySelection(frozenset(term.matcher for term in terms)))
+        return counts.term(AffinitySelection.of((term.matcher for term in terms), rules))
 
     preferred = [(item.term, item.weight) for item in affinity.preferred]
     preferred += [(item.term, -item.weight) for item in affinity.preferred_anti]
@@ -450,9 +452,9 @@ def _with_affinity(pod: PodInfo, affinity: PodAffinity) -> PodInfo:
 _MANY_TERMS: Final = 256
 
 
-def affinity_hints(counts: PairCounts) -> Sequence[ClusterEventWithHint]:
+def affinity_hints(counts: PairCounts, rules: Compatibility) -> Sequence[ClusterEventWithHint]:
     """The plugin's registrations."""
-    hints = _AffinityHints(counts)
+    hints = _AffinityHints(counts, rules)
     scope = HintScope.SPEC_AND_LABELS
     return (
         ClusterEventWithHint(Resource.POD, Action.ADD, hints.after_pod_add, scope),
@@ -472,8 +474,9 @@ def affinity_hints(counts: PairCounts) -> Sequence[ClusterEventWithHint]:
 class _AffinityHints:
     """The hint functions that read the labels of namespaces or the terms of existing pods."""
 
-    def __init__(self, counts: PairCounts) -> None:
+    def __init__(self, counts: PairCounts, rules: Compatibility) -> None:
         self._counts = counts
+        self._reads_once = ReleaseRule.READ_NAMESPACES_ONCE in rules
 
     def after_pod_add(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
         """Whether the new pod fulfils the pod's affinity."""
@@ -537,7 +540,12 @@ class _AffinityHints:
         return bool(terms) and all(self._matches(term, other) for term in terms)
 
     def _matches(self, term: AffinityTerm, other: PodInfo) -> bool:
-        return matches_as_incoming(term.matcher, other.label_set, self._counts.namespaces)
+        return matches_as_incoming(
+            term.matcher,
+            other.label_set,
+            self._counts.namespaces,
+            reads_once=self._reads_once,
+        )
 
 
 def _moved(key: str, old: NodeInfo, new: NodeInfo) -> bool:

@@ -201,7 +201,7 @@ class NodeResourcesFit(
     score_reuse: ClassVar[Reuse] = Reuse.USAGE
 
     def __init__(self, handle: Handle, args: NodeResourcesFitArgs) -> None:
-        self._classes = DeviceClasses(handle.objects)
+        self._classes = DeviceClasses(handle.objects, handle.compatibility)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._strategy = strategy_of(args.scoring_strategy)

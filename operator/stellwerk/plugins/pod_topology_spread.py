@@ -146,7 +146,7 @@ class PodTopologySpread(
         self._topology = handle.snapshot.topology
         self._eligibility = NodeEligibility(handle.snapshot)
         self._constraints = SpreadConstraints(
-            args or PodTopologySpreadArgs(), self._counts, handle.objects
+            args or PodTopologySpreadArgs(), self._counts, handle.objects, handle.compatibility
         )
 
     # --- filter ---------------------------------------------------------------------------------
@@ -324,8 +324,8 @@ def _measure(
     """The constraints (by index) for which a pod counts on a node."""
 
     def measure(other: PodInfo) -> Sequence[tuple[Hashable, int]]:
-        # `updateWithPod` (v1.36) does not make the exceptions that counting makes: terminating pods
-        # are included, and an empty selector matches everything.
+        # `updateWithPod` does not make the exceptions that counting makes: terminating pods are
+        # included, and an empty selector matches everything, also where it counts nothing.
         return [
             (index, 1) for index, constraint in enumerate(constraints) if constraint.matches(other)
         ]

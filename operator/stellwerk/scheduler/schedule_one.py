@@ -250,6 +250,7 @@ class ScheduleOne:
             )
             self._bindings.start(effects.bind.uid, self._binding_cycle.run(binding))
             return
+        self.records.keep_refusals(decision, attempt.decided_seconds)
         if effects.evict is not None:
             decided_at = rfc3339(self._world.clock.now())
             self.evictions.keep(decision, decided_at, attempt.decided_seconds)

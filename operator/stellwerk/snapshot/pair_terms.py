@@ -5,10 +5,11 @@ and ask whether a term matches a pod. Invariant: selections are immutable and ha
 ones share their counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
+from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.pod import LabelSet
 from stellwerk.models.pod_affinity import PodMatcher
 from stellwerk.models.selectors import LabelSelector, Requirement
@@ -47,6 +48,16 @@ class SpreadSelection:
 
     namespace: str
     selector: LabelSelector
+    counts_everything: bool = False
+    """Whether an empty selector counts all pods. It counts none in `countPodsMatchSelector` of
+    v1.33 to v1.37."""
+
+    @classmethod
+    def of(cls, namespace: str, selector: LabelSelector, rules: Compatibility) -> Self:
+        """The pods that count in a release."""
+        # Only for empty selectors does it matter: others share their counts between releases.
+        empty_counts = ReleaseRule.COUNT_FOR_EMPTY_SELECTORS in rules
+        return cls(namespace, selector, empty_counts and not selector.requirements)
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -64,9 +75,9 @@ class SpreadSelection:
         return False
 
     def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:  # noqa: ARG002 of the protocol
-        """An empty selector counts nothing (`countPodsMatchSelector`, v1.36)."""
+        """Whether the selector matches the labels, in its namespace."""
         return (
-            bool(self.selector.requirements)
+            (self.counts_everything or bool(self.selector.requirements))
             and label_set.namespace == self.namespace
             and self.selector.matches(label_set.labels)
         )
@@ -77,6 +88,17 @@ class AffinitySelection:
     """Pods that every one of a pending pod's terms speaks of."""
 
     matchers: frozenset[PodMatcher]
+    reads_once: bool = False
+    """As `matches_as_incoming` has it."""
+
+    @classmethod
+    def of(cls, matchers: Iterable[PodMatcher], rules: Compatibility) -> Self:
+        """The pods that count in a release."""
+        found = frozenset(matchers)
+        # Only for namespaceSelectors does it matter: others share their counts between releases.
+        reads_once = ReleaseRule.READ_NAMESPACES_ONCE in rules
+        has_selector = any(matcher.namespace_selector is not None for matcher in found)
+        return cls(found, reads_once and has_selector)
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -100,23 +122,34 @@ class AffinitySelection:
 
     def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
         """Whether every matcher matches these pods."""
-        return all(matches_as_incoming(matcher, label_set, namespaces) for matcher in self.matchers)
+        return all(
+            matches_as_incoming(matcher, label_set, namespaces, reads_once=self.reads_once)
+            for matcher in self.matchers
+        )
 
 
 def matches_as_incoming(
-    matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels
+    matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels, *, reads_once: bool
 ) -> bool:
     """Whether a pending pod's term matches pods with these labels.
 
-    v1.36 resolves the namespaceSelector to the namespaces it knows, and then compares it with empty
-    labels as well (`mergeAffinityTermNamespacesIfNotEmpty` works on a copy): a selector that
-    matches a namespace without labels matches every namespace.
+    The namespaceSelector adds the namespaces that are known and have such labels, and an empty one
+    adds all. v1.34 to v1.37 then compare it with empty labels as well, since
+    `mergeAffinityTermNamespacesIfNotEmpty` works on a copy there: a selector that matches a
+    namespace without labels matches every namespace. With `reads_once` they do not.
     """
     namespace, labels = label_set.namespace, label_set.labels
-    if matcher.matches(namespace, labels, {}):
-        return True
     known = namespaces.get(namespace)
-    return known is not None and matcher.matches(namespace, labels, known)
+    if known is not None and matcher.matches(namespace, labels, known):
+        return True
+    if not reads_once:
+        return matcher.matches(namespace, labels, {})
+    is_open = matcher.namespace_selector is not None and not matcher.namespace_selector.requirements
+    return (
+        (is_open or namespace in matcher.namespaces)
+        and matcher.selector is not None
+        and matcher.selector.matches(labels)
+    )
 
 
 def matches_as_existing(

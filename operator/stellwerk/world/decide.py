@@ -121,6 +121,8 @@ class Search:
     """The node nominated to the pod takes it, and is chosen."""
     by_extenders: ExtenderFilterResult | None = None
     """The nodes that extenders left, if they took any away."""
+    offered: int = 0
+    """How many nodes extenders were offered, if they took any away."""
 
     def node_names(self) -> list[str]:
         """The feasible nodes in visiting order, as extenders are offered them."""
@@ -136,7 +138,7 @@ class Search:
         left = np.array([self.snapshot.row_of[name] for name in names], dtype=np.intp)
         found.keep(left, evaluated=found.evaluated)
         if len(names) != offered:
-            self.by_extenders = result
+            self.by_extenders, self.offered = result, offered
 
     def view(self) -> NodeView:
         """The feasible nodes."""

@@ -237,6 +237,17 @@ def _read(written: Sequence[Any]) -> Status:
     return Status(Code[code], tuple(map(str, reasons)), str(plugin))
 
 
+def with_victims_only(found: PostFilterResult) -> PostFilterResult:
+    """The candidates for which an extender, or the plugin, has named victims."""
+    left = tuple(candidate for candidate in found.candidates if candidate.victims)
+    if left:
+        return replace(found, candidates=left)
+    nothing_left = "preemption: no candidate node for preemption"
+    return PostFilterResult(
+        unschedulable("DefaultPreemption", *found.earlier_reasons, nothing_left)
+    )
+
+
 class KeptExtenders(Extenders):
     """A profile's extenders for one attempt of a group: what they said of a pod is kept.
 
@@ -304,7 +315,7 @@ class KeptExtenders(Extenders):
     @override
     async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
         if pod.uid in self._struck:
-            return found
+            return with_victims_only(found)
         self._struck.add(pod.uid)
         return await self._extenders.preempt(pod, found)
 

@@ -9,7 +9,7 @@ is said here and nowhere else.
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
-from stellwerk.backend.queued_pod import BACKOFF_Q, ActiveItem, Place, QueuedPod
+from stellwerk.backend.queued_pod import BACKOFF_Q, UNSCHEDULABLE_PODS, ActiveItem, QueuedPod
 from stellwerk.world.world import World
 
 SLICE_DECISIONS: Final = 8
@@ -121,13 +121,15 @@ def _flush_unschedulable(world: World) -> None:
 
 
 def _has_unschedulable(world: World) -> bool:
-    return world.queue.counted(Place.UNSCHEDULABLE) > 0 or world.profiles.has_unanswered
+    return world.queue.counted(*UNSCHEDULABLE_PODS) > 0 or world.profiles.has_unanswered
 
 
 def _unschedulable_for_long(world: World) -> float:
     queue, now = world.queue, world.clock.monotonic()
     waiting = queue.entries.values()
-    since = (each.queued_at for each in waiting if each.place is Place.UNSCHEDULABLE)
+    since = (
+        max(each.queued_at, each.flushed_at) for each in waiting if each.place in UNSCHEDULABLE_PODS
+    )
     return min(since, default=now) + queue.max_unschedulable_seconds
 
 

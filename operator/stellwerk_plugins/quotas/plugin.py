@@ -84,7 +84,7 @@ class CapacityScheduling(
         self._handle = handle
         self._quotas = Quotas(handle.objects)
         self._use = handle.snapshot.book(NamespaceUse)
-        self._budgets = DisruptionBudgets(handle.objects)
+        self._budgets = DisruptionBudgets(handle.objects, handle.compatibility)
         self._status = QuotaStatus(
             handle.objects, self._quotas, self._use, handle.recorder, handle.metrics
         )

@@ -94,6 +94,7 @@ class ModelPod:
     rejections: int = 0
     errors: int = 0
     backoff_expiration: float = 0
+    flushed_at: float = -math.inf
     missed: list[ClusterChange | None] | None = None
     """Changes during the attempt (None: everything); None: not in flight."""
 
@@ -444,8 +445,10 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         self.advance(seconds)
         self.driver.queue.flush_unschedulable(self.driver.now)
         for model in self.pods.values():
-            waited = self.driver.now - model.queued_at
-            if model.place is Place.UNSCHEDULABLE and waited > MAX_UNSCHEDULABLE_SECONDS:
+            waited = self.driver.now - max(model.queued_at, model.flushed_at)
+            waits = model.place in {Place.UNSCHEDULABLE, Place.GATED}
+            if waits and waited > MAX_UNSCHEDULABLE_SECONDS:
+                model.flushed_at = self.driver.now
                 self.requeue(model, 1)
 
     # --- activeQ is sorted anew -------------------------------------------------------------------

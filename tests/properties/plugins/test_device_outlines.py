@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.types import OK
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.plugins.dynamic_resources.claims import AllocationError, device_claim_of
@@ -200,7 +201,7 @@ def test_a_shared_answer_is_that_of_a_search_of_the_node_itself(seed: int) -> No
         for key in keys:
             verdicts, failures = node_allocator.ask(node_allocator.known(key), ["x/c"], rows)
             told = [
-                (int(verdict), failures.get(position, ""))
+                (int(verdict), failures.get(position, OK).message)
                 for position, verdict in enumerate(verdicts)
             ]
             fresh = NodeAllocator(snapshot, objects, lambda: 0.0, 0.0)

@@ -427,14 +427,6 @@ def test_pre_enqueue_is_run_again_for_gated_pods_alone() -> None:
     assert driver.queue.place("uid-default-a") is Place.ACTIVE
 
 
-def test_the_timeout_does_not_open_a_gate() -> None:
-    driver = gated_driver()
-    driver.add(gated_pod("x/one"))
-    driver.policy.gates.clear()
-    driver.advance(1000)
-    assert driver.queue.place("uid-default-a") is Place.GATED
-
-
 # --- updates and deletes in every queue ---------------------------------------------------------
 
 
@@ -644,6 +636,43 @@ def test_a_pod_unschedulable_for_more_than_five_minutes_is_tried_again(driver: Q
     assert driver.observed.moves["active", "UnschedulableTimeout"] == 1
     driver.fail(driver.pop_named("a"), "Deaf")
     assert not entry.was_flushed
+
+
+def test_a_gated_pod_is_asked_again_as_often_as_others_are_tried(driver: QueueDriver) -> None:
+    pod = pod_info("a")
+    driver.policy.gates[pod.uid] = "Gate"
+    driver.add(pod)
+    entry = driver.queue.entries[pod.uid]
+    driver.advance(330)
+    assert not entry.was_flushed
+    assert driver.observed.moves["unschedulable", "UnschedulableTimeout"] == 0
+    del driver.policy.gates[pod.uid]
+    driver.advance(270)
+    assert driver.queue.counted(Place.GATED) == 1, "it was asked less than five minutes ago"
+    driver.advance(60)
+    assert driver.queue.counted(Place.ACTIVE) == 1
+    assert entry.was_flushed
+
+
+def test_a_gated_pod_that_the_timeout_did_not_help_is_not_counted_as_flushed(
+    driver: QueueDriver,
+) -> None:
+    pod = pod_info("a")
+    driver.policy.gates[pod.uid] = "Gate"
+    driver.add(pod)
+    driver.advance(330)
+    del driver.policy.gates[pod.uid]
+    driver.queue.activate([pod], driver.now)
+    assert not driver.pop_named("a").was_flushed
+
+
+def test_a_gated_preemptor_keeps_its_place_in_the_order(driver: QueueDriver) -> None:
+    entry = driver.reject(pod_info("a"), "Deaf")
+    queued_at = entry.queued_at
+    driver.policy.gates[entry.pod.uid] = "Gate"
+    driver.advance(330)
+    assert entry.place is Place.GATED
+    assert entry.queued_at == queued_at
 
 
 # --- what it reports ----------------------------------------------------------------------------

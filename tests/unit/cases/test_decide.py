@@ -60,14 +60,23 @@ def test_a_score_may_come_from_a_book_of_the_plugin() -> None:
     assert answer["selected"] == ["b"]
 
 
+AS_1_37 = Compatibility.with_release(Release.V1_37)
+
+
 @pytest.mark.parametrize(
     ("compatibility", "profile", "release"),
     [
-        pytest.param(AS_RECORDED, {}, "1.36", id="1.36 where nothing is said"),
-        (Compatibility.with_release(Release.V1_37), {}, "1.37"),
-        (Compatibility.with_release(Release.V1_37), {"compatibility": "auto"}, "1.37"),
+        pytest.param(AS_RECORDED, {}, "1.36.2", id="1.36.2 where nothing is said"),
+        (AS_1_37, {}, str(AS_1_37.version)),
+        (AS_1_37, {"compatibility": "auto"}, str(AS_1_37.version)),
         pytest.param(
-            AS_RECORDED, {"compatibility": "1.37"}, "1.37", id="a profile goes before the command"
+            AS_RECORDED,
+            {"compatibility": "1.37"},
+            str(AS_1_37.version),
+            id="a profile goes before the command",
+        ),
+        pytest.param(
+            AS_1_37, {"compatibility": "1.36.1"}, "1.36.1", id="a profile names a patch release"
         ),
     ],
 )

@@ -24,14 +24,14 @@ async def test_both_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert client == f"Client Version: v{__version__}"
         assert await asyncio.to_thread(main, [*command, "-o", "json"]) == 0
         answer = json.loads(capsys.readouterr().out)
-    assert release == "Decides As: 1.36"
+    assert release == "Decides As: 1.36.2"
     assert "ResourceClaim: resource.k8s.io/v1" in kinds
     [groups] = [line for line in kinds if line.startswith("PodGroup: ")]
     why = (
         "the API serves no podgroups of scheduling.k8s.io: pods that name a group wait, and say so"
     )
     assert groups == f"PodGroup: off, {why}"
-    assert answer["compatibility"] == "1.36"
+    assert answer["compatibility"] == "1.36.2"
     assert answer["versionsInUse"]["DeviceClass"] == "resource.k8s.io/v1"
     assert answer["off"]["PodGroup"] == why
     assert server == f"Server Version: {answer['serverVersion']['gitVersion']}"

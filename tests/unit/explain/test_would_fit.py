@@ -235,6 +235,35 @@ def test_a_pod_is_named_that_holds_the_device() -> None:
     assert texts(case) == ["do without resource claim g"]
 
 
+@pytest.mark.parametrize(
+    "label",
+    [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+        "node.kubernetes.io/instance-type",
+        "topology.hostpath.csi/node",
+    ],
+)
+def test_no_node_is_labelled_as_another_one(label: str) -> None:
+    pod = make_pod("web", nodeSelector={label: "n1", "disk": "ssd"})
+    nodes = [make_node("n1", labels={label: "n1"}), make_node("n2", labels={label: "n2"})]
+    found = texts({"id": "labels", "nodes": nodes, "pod": pod})
+    assert "label n1 disk=ssd" in found
+    assert [each for each in found if label in each and each.startswith("label")] == []
+
+
+def test_no_node_is_moved_to_another_zone_by_a_label() -> None:
+    zone = "topology.kubernetes.io/zone"
+    required = {"topologyKey": zone, "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]}}
+    beside = make_pod("beside", labels={"app": "web"}, cpu="1", node_name="in-a")
+    nodes = [make_node("in-a", zone="a", cpu="1"), make_node("nowhere", cpu="1")]
+    pod = make_pod("web", cpu="1", affinity=affinity)
+    found = texts({"id": "zones", "nodes": nodes, "pods": [beside], "pod": pod})
+    assert found
+    assert [each for each in found if each.startswith("label")] == []
+
+
 def test_what_was_not_tried_is_not_counted() -> None:
     nodes = [make_node(f"n{number}") for number in range(200)]
     pod = make_pod("web", nodeSelector={"disk": "ssd"})

@@ -4,41 +4,128 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.compatibility import (
     AS_RECORDED,
     GATES,
+    NEWEST_PATCHES,
+    RECORDED,
     ROWS,
     Compatibility,
+    Effect,
     FeatureGates,
+    PatchRelease,
     Release,
     ReleaseRule,
+    Row,
     Sort,
+    patches_of,
+    patches_text,
     release_named,
     release_of_server,
 )
 
 OLD, NEW = Release.V1_36, Release.V1_37
 MENDS = {row.rule for row in ROWS if row.sort is Sort.MEND}
+NEWEST_1_36 = PatchRelease(OLD, NEWEST_PATCHES[OLD])
 
 
 @pytest.mark.parametrize(
     ("version", "release"),
     [
-        ("v1.36.2", Release.V1_36),
-        ("v1.37.0-rc.1+stellwerk", Release.V1_37),
-        ("v1.34.5-eks-abc", Release.V1_34),
-        ("v1.37+", Release.V1_37),
-        pytest.param("v1.28.3", Release.V1_33, id="an older one is decided as the oldest"),
-        pytest.param("v1.40.0", Release.V1_37, id="a newer one is decided as the newest"),
-        ("unknown", None),
-        ("v2.0.0", None),
+        ("v1.36.2", "1.36.2"),
+        ("v1.37.0-rc.1+stellwerk", "1.37.0"),
+        ("v1.34.5-eks-abc", "1.34.5"),
+        pytest.param("v1.36+", str(NEWEST_1_36), id="without a patch: the newest of its minor"),
+        pytest.param("v1.36.999", str(NEWEST_1_36), id="a later patch: the newest that is known"),
+        pytest.param("v1.28.3", "1.33.0", id="an older one is decided as the oldest"),
+        pytest.param(
+            "v1.40.0", str(release_named(str(max(Release)))), id="a newer one as the newest"
+        ),
+        ("unknown", "None"),
+        ("v2.0.0", "None"),
     ],
 )
-def test_the_release_of_a_server(version: str, release: Release | None) -> None:
-    assert release_of_server(version) is release
+def test_the_release_of_a_server(version: str, release: str) -> None:
+    assert str(release_of_server(version)) == release
 
 
-def test_a_release_is_named_by_its_number() -> None:
-    assert release_named("1.37") is NEW
-    with pytest.raises(ConfigurationError, match=r"'1\.32' is none of the releases"):
-        release_named("1.32")
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        pytest.param("1.36", NEWEST_1_36, id="a minor release means its newest patch"),
+        pytest.param("1.36.2", PatchRelease(OLD, 2), id="a patch release means just that"),
+        pytest.param("1.36.0", PatchRelease(OLD, 0), id="the first patch release is one"),
+    ],
+)
+def test_a_release_is_named_by_its_number(text: str, release: PatchRelease) -> None:
+    assert release_named(text) == release
+    assert str(release_named(str(release))) == str(release)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1.32", "'1.32' is none of the releases"),
+        ("1.36.", "'1.36.' is none of the releases"),
+        ("1.36.02", "'1.36.02' is none of the releases"),
+        ("v1.36.2", "'v1.36.2' is none of the releases"),
+        ("1.036", "'1.036' is none of the releases"),
+        ("1.36.99", f"'1.36.99' is later than {NEWEST_1_36}, the newest patch release of 1.36"),
+    ],
+)
+def test_a_name_of_no_release_that_is_known(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        release_named(text)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_repair_is_on_from_the_first_patch_release_that_has_it() -> None:
+    rule = ReleaseRule.GIVE_COUNTERS_BACK
+    before, first = PatchRelease(OLD, 2), PatchRelease(OLD, 3)
+    assert rule not in Compatibility.with_release(before)
+    assert rule in Compatibility.with_release(first)
+    assert rule in Compatibility.with_release(OLD)
+    assert rule not in Compatibility.with_release(Release.V1_35)
+    assert rule in Compatibility.with_server(before)
+
+
+def test_a_regression_has_not_begun_in_the_releases_before_it() -> None:
+    row = Row(ReleaseRule.GIVE_COUNTERS_BACK, Sort.MEND, faulty_since=Release.V1_34)
+    assert row.holds_in(PatchRelease(Release.V1_33, 0))
+    assert not row.holds_in(PatchRelease(Release.V1_34, 12))
+    assert row.holds_in(PatchRelease(Release.V1_37, 0))
+    assert not row.known_to({Release.V1_33: 9, Release.V1_34: 9})
+    assert row.known_to({Release.V1_37: 0})
+
+
+def test_every_minor_release_has_a_newest_patch_and_picks_are_not_later() -> None:
+    assert set(NEWEST_PATCHES) == set(Release)
+    for row in ROWS:
+        for release, patch in row.picks.items():
+            assert release < row.since
+            assert patch <= NEWEST_PATCHES[release]
+
+
+def test_patch_releases_are_written_as_they_are_read() -> None:
+    text = patches_text(NEWEST_PATCHES)
+    assert f",{NEWEST_1_36}," in text
+    assert patches_of(text) == NEWEST_PATCHES
+
+
+def test_patch_releases_of_another_version_of_stellwerk() -> None:
+    assert patches_of("1.36.4,1.37.99,1.99.1") == {OLD: 4, NEW: NEWEST_PATCHES[NEW]}
+    assert patches_of("")[OLD] == RECORDED.patch
+    with pytest.raises(ConfigurationError, match=r"'1\.36' is no patch release such as 1\.36\.2"):
+        patches_of("1.36")
+
+
+def test_minor_releases_and_mends_mean_what_they_meant_to_the_recorder() -> None:
+    then = patches_of("")
+    auto = Compatibility.with_server(RECORDED, patches=then)
+    assert auto.of("1.36") == Compatibility.with_release(RECORDED, patches=then)
+    assert auto.of("1.36.3").rules > auto.of("1.36").rules
+    unknown_then = max(Release)
+    assert auto.of(str(unknown_then)).version == release_named(str(unknown_then))
+    assert Compatibility.with_server(unknown_then, patches=then).release is unknown_then
+    in_1_37_0 = Compatibility.with_release(PatchRelease(NEW, 0)).rules
+    assert auto.rules & MENDS == in_1_37_0 & MENDS
 
 
 def test_behaviour_follows_the_release() -> None:
@@ -53,13 +140,14 @@ def test_mends_are_on_with_auto_whatever_the_server() -> None:
     for release in Release:
         assert Compatibility.with_server(release).rules >= MENDS
     assert not MENDS & AS_RECORDED.rules
-    assert Compatibility.with_release(NEW).rules >= MENDS
+    assert Compatibility.with_release(max(Release)).rules >= MENDS
 
 
 def test_a_profile_that_names_a_release_has_its_faults_beside_any_server() -> None:
     auto = Compatibility.with_server(NEW)
     assert auto.of("auto") is auto
-    assert auto.of("1.36") == AS_RECORDED
+    assert auto.of("1.36.2") == AS_RECORDED
+    assert auto.of("1.36") == Compatibility.with_release(OLD)
 
 
 def test_a_gate_turns_a_rule_on_before_its_release_and_off_after_it() -> None:
@@ -159,8 +247,46 @@ def test_gates_are_written_as_they_are_read() -> None:
 
 def test_a_gate_without_effect_is_named_where_it_is_on() -> None:
     gates = FeatureGates.parse("DRADerivedAttributes=true")
-    assert list(gates.left_out(NEW)) == ["DRADerivedAttributes"]
-    assert list(FeatureGates().left_out(NEW)) == []
+    assert list(gates.without_effect(NEW)) == [
+        "feature gate DRADerivedAttributes has no effect: Stellwerk leaves it out"
+    ]
+    for release in Release:
+        assert list(FeatureGates().without_effect(release)) == []
+
+
+def test_a_gate_that_is_kept_on_is_named_where_the_user_turns_it_off() -> None:
+    gates = FeatureGates.parse("SchedulerPopFromBackoffQ=false,DRAExtendedResource=false")
+    assert list(gates.without_effect(OLD)) == [
+        "feature gate SchedulerPopFromBackoffQ=false has no effect: Stellwerk keeps it on"
+    ]
+    of_all = list(FeatureGates.parse("AllBeta=false").without_effect(OLD))
+    assert "feature gate PodLevelResources=false has no effect: Stellwerk keeps it on" in of_all
+    assert not any("DRAExtendedResource" in message for message in of_all)
+
+
+def test_every_gate_that_can_be_turned_off_has_its_effect_or_a_warning() -> None:
+    """No decision depends on the others: they are of speed alone, or of other components."""
+    silent = {
+        gate.name
+        for gate in GATES.values()
+        if gate.effect is Effect.NONE
+        and any((step := gate.at(release)) and step.on and not step.locked for release in Release)
+    }
+    assert silent <= OF_SPEED | OF_OTHERS
+
+
+OF_SPEED = {"OpportunisticBatching", "SchedulerAsyncPreemption"}
+OF_OTHERS = {
+    "PodLevelResourcesFixDefaulting",
+    "PodLevelResourcesFixKubeletQOSClass",
+    "DRAResourceClaimDeviceStatus",
+    "ClearingNominatedNodeNameAfterBinding",
+    "PodTopologyLabelsAdmission",
+    "EtcdRangeStream",
+    "WatchListCompression",
+    "ConcurrentWatchObjectDecode",
+}
+"""Of the API server, its storage, and the kubelet."""
 
 
 def test_every_rule_has_one_row_and_every_gate_is_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo, parse_node, zone_key
+from stellwerk.models.node import NodeInfo, describes_node, parse_node, zone_key
 from stellwerk.models.taints import Taint
 from tests.support.builders import make_node
 
@@ -112,6 +112,31 @@ def test_what_counts_as_a_change(change: JsonObject, *, same: bool) -> None:
 )
 def test_zone_keys(labels: dict[str, str], other: dict[str, str], *, same: bool) -> None:
     assert (zone_key(labels) == zone_key(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("label", "describes"),
+    [
+        ("kubernetes.io/hostname", True),
+        ("kubernetes.io/os", True),
+        ("beta.kubernetes.io/arch", True),
+        ("node.kubernetes.io/instance-type", True),
+        ("failure-domain.beta.kubernetes.io/region", True),
+        ("feature.node.kubernetes.io/cpu-cpuid.AVX2", True),
+        ("topology.ebs.csi.aws.com/zone", True),
+        ("eks.amazonaws.com/nodegroup", True),
+        ("cloud.google.com/gke-nodepool", True),
+        ("karpenter.sh/capacity-type", True),
+        ("nvidia.com/gpu.product", True),
+        ("node-restriction.kubernetes.io/tenant", False),
+        ("node-role.kubernetes.io/worker", False),
+        ("disk", False),
+        ("example.com/rack", False),
+        ("notkubernetes.io/disk", False),
+    ],
+)
+def test_labels_that_say_what_a_node_is(label: str, *, describes: bool) -> None:
+    assert describes_node(label) is describes
 
 
 @pytest.mark.parametrize(("letters", "is_shared"), [(100, True), (1000, False)])

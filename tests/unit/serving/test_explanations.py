@@ -165,7 +165,7 @@ async def test_profiles_say_which_api_server_there_is_and_what_of_it_is_read() -
         assert list(violations(answer, schemas()["ProfilesPage"], schemas())) == []
         assert answer["apiServer"] == {
             "version": "v1.37.1",
-            "compatibility": "1.36",
+            "compatibility": "1.36.2",
             "versionsInUse": {"ResourceClaim": "resource.k8s.io/v1"},
             "off": {
                 "PodGroup": "not served: pods that name a group wait, and say so",

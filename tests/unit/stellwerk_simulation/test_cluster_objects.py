@@ -55,7 +55,7 @@ def test_they_are_named_on_the_command_line(
     assert simulate(tmp_path, make_node("n"), make_pod("p"), read) == 0
     error = capsys.readouterr().err
     assert error == (
-        "stellwerk: simulated without 1 ConfigMap\nstellwerk: decided as Kubernetes 1.36\n"
+        "stellwerk: simulated without 1 ConfigMap\nstellwerk: decided as Kubernetes 1.36.2\n"
     )
 
 
@@ -206,7 +206,7 @@ def test_what_is_not_there_is_named_with_the_pod_that_waits_for_it(
     printed = capsys.readouterr()
     assert printed.err == (
         "stellwerk: 2 of 2 pods name what is not there and wait for it, such as default/a for "
-        "PodGroup g\nstellwerk: decided as Kubernetes 1.36\n"
+        "PodGroup g\nstellwerk: decided as Kubernetes 1.36.2\n"
     )
     assert "waiting for the pod group" in printed.out
     assert placed(printed.out) == 0
@@ -222,7 +222,7 @@ def test_claims_that_were_made_for_pods_are_made_anew_where_their_template_is_no
     pod["status"] = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
     assert simulate(tmp_path, make_node("n"), pod, generated, of_class, of_node) == 0
     printed = capsys.readouterr()
-    assert printed.err == "stellwerk: decided as Kubernetes 1.36\n"
+    assert printed.err == "stellwerk: decided as Kubernetes 1.36.2\n"
     assert placed(printed.out) == 1
 
 

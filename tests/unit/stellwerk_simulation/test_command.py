@@ -32,7 +32,7 @@ def test_a_table_and_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr()
     head, line, _, *left_out = printed.out.splitlines()
     assert left_out[0].startswith("fgd, seed 42: ")
-    assert printed.err.splitlines()[-1] == "stellwerk: decided as Kubernetes 1.36"
+    assert printed.err.splitlines()[-1] == "stellwerk: decided as Kubernetes 1.36.2"
     assert head.split()[:3] == ["profile", "seed", "pods"]
     assert line.split()[:2] == ["fgd", "42"]
     with path.open() as file:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stellwerk.cli import main
+from stellwerk.models.compatibility import release_named
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.repository import ROOT
@@ -52,9 +53,10 @@ def test_a_mistake_is_one_line(
 @pytest.mark.parametrize(
     ("setting", "release"),
     [
-        pytest.param(None, "1.36", id="none"),
-        pytest.param("auto", "1.36", id="auto"),
-        pytest.param("1.37", "1.37", id="a release"),
+        pytest.param(None, "1.36.2", id="none"),
+        pytest.param("auto", "1.36.2", id="auto"),
+        pytest.param("1.37", str(release_named("1.37")), id="a minor release"),
+        pytest.param("1.36.1", "1.36.1", id="a patch release"),
     ],
 )
 def test_plans_and_simulations_name_the_release_that_they_follow(

@@ -429,6 +429,8 @@ class PodExplanation(Recomputed, PodFacts):
     """KIND/NAME of the controller that made it, in its namespace."""
     note: str | None = None
     decision: DecisionFields | None = None
+    refused_by_extenders: OtherNodes | None = None
+    """Nodes that plugins let pass and extenders refused in the last attempt of a waiting pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from stellwerk.framework.interface import Candidate, PlacedPods
 from stellwerk.framework.result_cache import VerdictCursor
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
+from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
 from stellwerk.plugins.shared.victims import VictimRule, by_importance, importance
@@ -80,6 +81,8 @@ class _SpecResults:
             self.outcomes.pop(row, None)
 
 
+OFFER_WITHOUT_VICTIMS: Final = "DefaultPreemption/offer nodes without victims"
+"""Where it is written to a cycle's state, extenders that preempt are asked about the candidates."""
 NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 
 
@@ -93,11 +96,14 @@ class _VictimSelection:
     victims: list[PodInfo] = field(default_factory=list)
     pdb_violations: int = 0
 
-    def outcome(self, node_name: str) -> Candidate | Status:
-        """The candidate, now that every pod has had a chance to stay."""
+    def outcome(self, node_name: str, without_victims: Candidate | Status) -> Candidate | Status:
+        """The candidate, now that every pod has had a chance to stay.
+
+        `without_victims`: the answer where the pod fits with every pod in place, since extenders
+        alone refuse the node, or since the filters contradict themselves.
+        """
         if not self.victims:
-            # The filters contradict themselves: the pod fits with every pod in place.
-            return error("", f'expected at least one victim pod on node "{node_name}"')
+            return without_victims
         self.victims.sort(key=importance)
         return Candidate(node_name, tuple(self.victims), self.pdb_violations)
 
@@ -120,6 +126,7 @@ class DryRun:
         """
         self._rule = rule if rule is not None and rule.limits else None
         self._snapshot = handle.snapshot
+        self._offers_empty = ReleaseRule.OFFER_WITHOUT_VICTIMS in handle.compatibility
         self._filters = handle.filters
         self._state = state
         self._pod = pod
@@ -127,7 +134,12 @@ class DryRun:
         self._known: DryRunOutcomes | None = None
         # What a rule admits depends on the namespace of the pod, and on labels of namespaces.
         if results is not None and self._rule is None and self._filters.is_row_local(state, pod):
-            key = (pod.spec, state.group, frozenset(state.skipped_filters))
+            key = (
+                pod.spec,
+                state.group,
+                frozenset(state.skipped_filters),
+                bool(state.get(OFFER_WITHOUT_VICTIMS, bool)),
+            )
             self._known = results.of(key, pod)
 
     def run(self, rows: RowColumn) -> list[DryRunOutcome]:
@@ -185,8 +197,16 @@ class DryRun:
         self._reprieve(view, selections)
         names = self._snapshot.names(rows[fitting].tolist())
         for cleared, selection, name in zip(fitting.tolist(), selections, names, strict=True):
-            outcomes[cleared] = selection.outcome(name)
+            outcomes[cleared] = selection.outcome(name, self._without_victims(name))
         return outcomes
+
+    def _without_victims(self, node_name: str) -> DryRunOutcome:
+        """The outcome for a node that the pod fits on with every pod in place."""
+        if not self._offers_empty:
+            return error("", f'expected at least one victim pod on node "{node_name}"')
+        if self._state.get(OFFER_WITHOUT_VICTIMS, bool):
+            return Candidate(node_name, (), 0)
+        return NO_VICTIMS
 
     def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:
         """Pods whose budget would be violated, then the others; the most important first."""

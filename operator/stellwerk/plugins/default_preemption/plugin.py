@@ -85,7 +85,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
     def __init__(self, handle: Handle, args: DefaultPreemptionArgs) -> None:
         self._handle = handle
         self._args = args
-        self._budgets = DisruptionBudgets(handle.objects)
+        self._budgets = DisruptionBudgets(handle.objects, handle.compatibility)
         self._results = DryRunResults(handle)
         self._rule = VictimRule(args, handle.objects)
         self._names_placement = ReleaseRule.NAME_PREEMPTION_PLACEMENT in handle.compatibility

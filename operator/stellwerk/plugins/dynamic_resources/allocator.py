@@ -29,7 +29,7 @@ from typing import Final, Protocol, TypeAlias
 from typing_extensions import override
 
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.device_capacity import Amounts, consumption, fits
+from stellwerk.models.device_capacity import Amounts, as_published, consumption, fits
 from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device, Slice
 from stellwerk.plugins.dynamic_resources.allocated import Allocated
 from stellwerk.plugins.dynamic_resources.claims import (
@@ -249,8 +249,19 @@ class AllocatingState:
     # --- whole devices --------------------------------------------------------------------------
 
     def in_use(self, device: Device) -> bool:
-        """Whether a claim has the device to itself, or gets it in this search."""
-        return device.key in self.allocated.devices or bool(self._taken.get(device))
+        """Whether a claim has the device to itself, or gets it in this search.
+
+        A device that is shared no more counts as in use while a share of it is left.
+        """
+        return self.is_held(device) or bool(self._taken.get(device))
+
+    def is_held(self, device: Device) -> bool:
+        """Whether an allocation keeps others from having the device, or a share of it."""
+        return device.key in self.allocated.devices or (
+            device.key in self.allocated.shared
+            and not device.traits.shareable
+            and ReleaseRule.SHARED_IS_NOT_FREE in self.rules
+        )
 
     def taken_for(self, device: Device, claim_index: int) -> bool:
         """Whether that claim takes the device in this search."""
@@ -262,10 +273,12 @@ class AllocatingState:
         """Whether the device has so much capacity left, and its policy allows to ask for it."""
         if not device.traits.capacities:
             return not requested
-        taken = consumption(device.traits.capacities, requested, self.rules)
+        taken = consumption(device.traits.capacities, requested, self.rules, device.driver)
         if taken is None:
             return False
         already = self.allocated.consumed.get(device.key, _NOTHING)
+        if ReleaseRule.CAPACITIES_HAVE_TWO_NAMES in self.rules:
+            already = as_published(device.traits.capacities, already, device.driver)
         return fits(
             device.traits.capacities, taken, (already, self._consumed.get(device, _NOTHING))
         )
@@ -273,7 +286,7 @@ class AllocatingState:
     def is_large_enough(self, device: Device, requested: Amounts) -> bool:
         """Whether the whole device has so much capacity, and its policy allows to ask for it."""
         capacities = device.traits.capacities
-        taken = consumption(capacities, requested, self.rules)
+        taken = consumption(capacities, requested, self.rules, device.driver)
         return taken is not None and fits(capacities, taken, ())
 
     # --- counters -------------------------------------------------------------------------------
@@ -330,7 +343,7 @@ class AllocatingState:
 
     def consume(self, device: Device, requested: Amounts) -> Amounts:
         """The claim takes part of a shared device; returns how much of each capacity."""
-        taken = consumption(device.traits.capacities, requested, self.rules) or {}
+        taken = consumption(device.traits.capacities, requested, self.rules, device.driver) or {}
         consumed = self._consumed.setdefault(device, {})
         self._shares[device] = self._shares.get(device, 0) + 1
         for name, amount in taken.items():
@@ -529,7 +542,8 @@ class Allocator:
             has_room = allocating.is_large_enough
         for pool in self.pools.pools:
             if not pool.usable:
-                raise _unusable(pool, claim_index, wanted)
+                refuses = ReleaseRule.ALL_REFUSES_ITS_NODE in allocating.rules
+                raise _unusable(pool, claim_index, wanted, refuses_node=refuses)
             for candidate in islice(remaining, pool.size):
                 if self.timeout.step():
                     yield
@@ -669,14 +683,16 @@ class Allocator:
     def _could_get(self, claim_index: int, wanted: RequestData, device: Device) -> bool:
         """Whether a request could get the device if no other request had it."""
         return (
-            device.key not in self.allocating.allocated.devices
+            not self.allocating.is_held(device)
             and self.selects(claim_index, wanted, device)
             and self.allocating.has_room(device, wanted.choice.capacity)
             and not (device.traits.taints and wanted.choice.untolerated(device.traits.taints))
         )
 
 
-def _unusable(pool: Pool, claim_index: int, wanted: RequestData) -> AllocationError:
+def _unusable(
+    pool: Pool, claim_index: int, wanted: RequestData, *, refuses_node: bool
+) -> AllocationError:
     state = "being updated" if pool.incomplete else "invalid"
     return AllocationError(
         f", request {wanted.choice.name}: asks for all devices, but resource pool {pool.name} is "
@@ -684,6 +700,7 @@ def _unusable(pool: Pool, claim_index: int, wanted: RequestData) -> AllocationEr
         claim=claim_index,
         request=wanted.choice.full_name,
         of_node=True,
+        refuses_node=refuses_node,
     )
 
 

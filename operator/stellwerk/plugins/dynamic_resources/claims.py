@@ -175,19 +175,27 @@ def _constraint(obj: JsonObject) -> DeviceConstraint:
 
 
 class AllocationError(Exception):
-    """A search ended with an error that ends the scheduling attempt, too."""
+    """A search ended without an answer; it ends the scheduling attempt, or refuses its node."""
 
     def __init__(
-        self, text: str, *, claim: int | None = None, request: str = "", of_node: bool = False
+        self,
+        text: str,
+        *,
+        claim: int | None = None,
+        request: str = "",
+        of_node: bool = False,
+        refuses_node: bool = False,
     ) -> None:
         """`text` follows the name of the claim of that number; None: it is complete.
 
-        `request` is whose search it ended; `of_node`: the text names what that node alone has.
+        `request` is whose search it ended; `of_node`: the text names what that node alone has;
+        `refuses_node`: the node is refused with this text, and others are searched.
         """
         super().__init__(text)
         self.claim = claim
         self.request = request
         self.of_node = of_node
+        self.refuses_node = refuses_node
 
     def text(self, names: Sequence[str]) -> str:
         """The text for users, for claims of these names."""

@@ -21,7 +21,8 @@ from stellwerk.models.answers.pod import (
     DevicesOfPod,
     PoolLeftOut,
 )
-from stellwerk.models.device_capacity import consumption
+from stellwerk.models.compatibility import ReleaseRule
+from stellwerk.models.device_capacity import consumption, published_name
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -136,9 +137,8 @@ class Reasons:
         return Look(position, wanted, device, _not_comparable(claim, wanted, device))
 
     def _in_use(self, wanted: RequestData, device: Device) -> str:
-        taken = (
-            not wanted.choice.admin_access and device.key in self._node_allocator.allocated.devices
-        )
+        allocating = AllocatingState(self._node_allocator.allocated, self._node_allocator.rules)
+        taken = not wanted.choice.admin_access and allocating.is_held(device)
         return IN_USE if taken else ""
 
     def _lacking(self, wanted: RequestData, device: Device, pool: Pool) -> str:
@@ -149,10 +149,17 @@ class Reasons:
             device.traits,
         )
         if not allocating.has_room(device, choice.capacity):
-            missing = sorted(choice.capacity.keys() - traits.capacities.keys())
+            has_two_names = ReleaseRule.CAPACITIES_HAVE_TWO_NAMES in allocating.rules
+            missing = sorted(
+                name
+                for name in choice.capacity.keys() - traits.capacities.keys()
+                if not has_two_names
+                or published_name(traits.capacities, name, device.driver) is None
+            )
             if missing:
                 return f"it has no capacity {missing[0]}"
-            if consumption(traits.capacities, choice.capacity, allocating.rules) is None:
+            taken = consumption(traits.capacities, choice.capacity, allocating.rules, device.driver)
+            if taken is None:
                 return "its policy does not allow to ask for so much"
             return _NO_CAPACITY
         if not allocating.counts(device, pool):

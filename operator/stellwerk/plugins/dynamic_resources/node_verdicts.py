@@ -18,7 +18,14 @@ import numpy as np
 
 from stellwerk.cel.recently_made import KEPT_BYTES
 from stellwerk.framework.services import ObjectStore
-from stellwerk.framework.types import CycleState, FilterResult, completes, error, unresolvable
+from stellwerk.framework.types import (
+    CycleState,
+    FilterResult,
+    Status,
+    completes,
+    error,
+    unresolvable,
+)
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
@@ -292,7 +299,7 @@ class NodeAllocator:
         self.in_flight = InFlightAllocations(objects)
         self.resource_pools = ResourcePools(objects, snapshot, rules)
         self.allocated = Allocated(objects)
-        self.classes = DeviceClasses(objects)
+        self.classes = DeviceClasses(objects, rules)
         self._known: OrderedDict[RequestKey, AllocationVerdicts] = OrderedDict()
         self._known_bytes = 0
         self._classes_version = 0
@@ -342,13 +349,17 @@ class NodeAllocator:
 
     def ask(
         self, known: AllocationVerdicts, names: Sequence[str], rows: RowColumn
-    ) -> tuple[IntColumn, dict[int, str]]:
-        """(n,) codes of some rows, and the text of each failure, by position in `rows`."""
+    ) -> tuple[IntColumn, dict[int, Status]]:
+        """(n,) codes of some rows, and what each failure means, by position in `rows`."""
         for _ in self.searched(known, rows):
             pass
         codes = known.codes[rows]
         failed = np.flatnonzero(codes == FAILED).tolist()
-        return codes, {each: known.failures[int(rows[each])].text(names) for each in failed}
+        failures = {each: known.failures[int(rows[each])] for each in failed}
+        return codes, {
+            each: (unresolvable if failure.refuses_node else error)(NAME, failure.text(names))
+            for each, failure in failures.items()
+        }
 
     def searched(self, known: AllocationVerdicts, rows: RowColumn) -> Generator[None, None, None]:
         """Search the rows of which nothing is known; yields where it may be interrupted."""
@@ -476,7 +487,7 @@ class NodeVerdicts:
         """The verdicts of the rows of a view; without meaning if work is left undone."""
         rows = nodes.row_numbers()
         codes = np.zeros(len(rows), np.int32)
-        failures: list[str] = []
+        failures: list[Status] = []
         if self.state_data.stale is not None:
             codes[:] = _STALE
         else:
@@ -487,7 +498,7 @@ class NodeVerdicts:
         missing = np.logical_not(self._available(nodes))
         codes[missing & (codes == 0)] = _UNAVAILABLE
         statuses = _STATUSES | {
-            _FIRST_FAILURE + number: error(NAME, text) for number, text in enumerate(failures)
+            _FIRST_FAILURE + number: status for number, status in enumerate(failures)
         }
         return FilterResult(codes, statuses.__getitem__)
 
@@ -567,7 +578,7 @@ class NodeVerdicts:
         rows: RowColumn,
         positions: RowColumn,
         codes: VerdictColumn,
-        failures: list[str],
+        failures: list[Status],
         state: CycleState,
     ) -> None:
         """Write the codes of nodes that leave the same resources to devices."""
@@ -586,9 +597,9 @@ class NodeVerdicts:
         found, failed = self.node_allocator.ask(known, self.state_data.names, asked)
         codes[positions[found == NONE]] = _NOT_ALLOCATED
         codes[positions[found == INVALID]] = _INVALID_POOLS
-        for position, text in failed.items():
+        for position, status in failed.items():
             codes[positions[position]] = _FIRST_FAILURE + len(failures)
-            failures.append(text)
+            failures.append(status)
 
     def _is_offered(self, row: int) -> bool:
         node = self.node_allocator.node_at(row)

@@ -289,10 +289,11 @@ TAINT_RULE: Final = "DeviceTaintRule"
 class TaintRules:
     """DeviceTaintRules by name: taints that administrators give to devices of slices."""
 
-    def __init__(self, objects: ObjectStore, *, are_watched: bool) -> None:
-        """Follow the rules of a store; not `are_watched`: there are none."""
+    def __init__(self, objects: ObjectStore, release: Compatibility) -> None:
+        """Follow the rules of a store, as far as the release observes them."""
         self._objects = objects
-        self._are_watched = are_watched
+        self._are_watched = ReleaseRule.DEVICE_TAINT_RULES in release
+        self._needs_selector = ReleaseRule.ABSENT_SELECTOR_TAINTS_NOTHING in release
         self._cursor = ChangeCursor(objects.changes(TAINT_RULE))
         self._rules: dict[str, TaintRule] = {}
 
@@ -306,7 +307,7 @@ class TaintRules:
             self._objects.list(TAINT_RULE), key=lambda each: str(each["metadata"]["name"])
         ):
             rule = _parsed_rule(obj)
-            if rule is not None:
+            if rule is not None and (rule.has_selector or not self._needs_selector):
                 self._rules[str(obj["metadata"]["name"])] = rule
         changed = []
         for name in {**before, **self._rules}:
@@ -345,7 +346,7 @@ class ResourcePools:
     ) -> None:
         """Follow the slices of a store, and the rules that taint devices."""
         self._counters_on_their_nodes = ReleaseRule.COUNTERS_ON_THEIR_NODES in rules
-        self._taint_rules = TaintRules(objects, are_watched=ReleaseRule.DEVICE_TAINT_RULES in rules)
+        self._taint_rules = TaintRules(objects, rules)
         self._objects = objects
         self._snapshot = snapshot
         self._cursor = ChangeCursor(objects.changes(KIND))

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from stellwerk.framework.changes import Change, SetLabels
 from stellwerk.framework.services import ObjectStore
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL, NodeInfo
 from stellwerk.models.plugin_args import DefaultConstraint, PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
@@ -54,7 +55,7 @@ class TopologySpreadConstraint:
         return replace(self.needed, node_names=pod.node_names)
 
     def matches(self, pod: PodInfo) -> bool:
-        """Whether the selector matches the pod; unlike counting, an empty selector matches all."""
+        """Whether the selector matches the pod; an empty one matches all, in every release."""
         return pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
@@ -93,9 +94,14 @@ class SpreadConstraints:
     """Prepares and remembers the constraints of pods."""
 
     def __init__(
-        self, args: PodTopologySpreadArgs, counts: PairCounts, objects: ObjectStore
+        self,
+        args: PodTopologySpreadArgs,
+        counts: PairCounts,
+        objects: ObjectStore,
+        rules: Compatibility = AS_RECORDED,
     ) -> None:
         self._counts = counts
+        self._rules = rules
         self._system = args.defaulting_type == "System"
         self._defaults = (
             _SYSTEM_DEFAULTS if self._system else tuple(map(_parsed, args.default_constraints))
@@ -168,7 +174,7 @@ class SpreadConstraints:
             min_domains=constraint.min_domains or 1,
             namespace=pod.namespace,
             selector=selector,
-            term=self._counts.term(SpreadSelection(pod.namespace, selector)),
+            term=self._counts.term(SpreadSelection.of(pod.namespace, selector, self._rules)),
             needed=replace(restriction(pod, constraint, topology_keys), node_names=None),
             needs_names=constraint.honor_node_affinity,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.framework.services import ObjectStore
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject, text, text_or_empty
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.snapshot.columns import ChangeCursor
@@ -36,9 +37,10 @@ class DeviceClass:
 class DeviceClasses:
     """The classes that the store shows."""
 
-    def __init__(self, objects: ObjectStore) -> None:
-        """Follow the classes of a store."""
+    def __init__(self, objects: ObjectStore, rules: Compatibility = AS_RECORDED) -> None:
+        """Follow the classes of a store; `rules` say whether they back extended resources."""
         self._objects = objects
+        self._backs = ReleaseRule.BACK_EXTENDED_RESOURCES in rules
         self._cursor = ChangeCursor(objects.changes(KIND))
         self._classes: Mapping[str, DeviceClass] = {}
         self._backing: Mapping[str, DeviceClass] = {}
@@ -64,6 +66,8 @@ class DeviceClasses:
 
     def backing(self, resource: str) -> DeviceClass | None:
         """The class that backs an extended resource."""
+        if not self._backs:
+            return None
         if resource.startswith(CLASS_RESOURCE_PREFIX):
             return self._classes.get(resource.removeprefix(CLASS_RESOURCE_PREFIX))
         return self._backing.get(resource) if resource else None

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.services import ObjectStore
+from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
@@ -36,8 +37,10 @@ class DisruptionBudget:
 class DisruptionBudgets:
     """The budgets of an object store, parsed when they change."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, rules: Compatibility = AS_RECORDED) -> None:
+        """`rules`: the release that says what an empty selector means."""
         self._objects = objects
+        self._empty_counts = ReleaseRule.EMPTY_BUDGETS_COUNT in rules
         self._cursor = ChangeCursor(objects.changes(POD_DISRUPTION_BUDGET))
         self._budgets: dict[BudgetKey, DisruptionBudget] = {}
         self._matching: WeakKeyDictionary[LabelSet, tuple[BudgetKey, ...]] = WeakKeyDictionary()
@@ -63,11 +66,11 @@ class DisruptionBudgets:
     def _matching_budgets(self, label_set: LabelSet) -> tuple[BudgetKey, ...]:
         found = self._matching.get(label_set)
         if found is None:
-            # A pod without labels belongs to no budget, whatever the selector.
+            # Up to v1.37 a pod without labels belongs to no budget, whatever the selector.
             found = self._matching[label_set] = tuple(
                 key
                 for key, budget in self._budgets.items()
-                if label_set.labels
+                if (label_set.labels or self._empty_counts)
                 and (key[0] or "default") == label_set.namespace
                 and budget.selector.matches(label_set.labels)
             )
@@ -90,7 +93,7 @@ class DisruptionBudgets:
 
     def _set(self, key: BudgetKey, obj: JsonObject | None) -> None:
         before = self._budgets.get(key)
-        budget = _parse(obj) if obj is not None else None
+        budget = self._parse(obj) if obj is not None else None
         if budget is None:
             self._budgets.pop(key, None)
         else:
@@ -98,23 +101,22 @@ class DisruptionBudgets:
         if _selector(before) != _selector(budget):
             self._matching.clear()
 
+    def _parse(self, obj: JsonObject) -> DisruptionBudget | None:
+        """A v1.PodDisruptionBudget; None if it matches nothing."""
+        try:
+            selector = parse_label_selector((obj.get("spec") or {}).get("selector"))
+            if selector is None or not (selector.requirements or self._empty_counts):
+                return None
+            status = obj.get("status") or {}
+            return DisruptionBudget(
+                selector,
+                number_or_none(status.get("disruptionsAllowed")) or 0,
+                frozenset(status.get("disruptedPods") or ()),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            # As kube-scheduler: a selector that cannot be read protects no pod.
+            return None
+
 
 def _selector(budget: DisruptionBudget | None) -> LabelSelector | None:
     return budget.selector if budget is not None else None
-
-
-def _parse(obj: JsonObject) -> DisruptionBudget | None:
-    """A v1.PodDisruptionBudget; None if it matches nothing."""
-    try:
-        selector = parse_label_selector((obj.get("spec") or {}).get("selector"))
-        if selector is None or not selector.requirements:
-            return None
-        status = obj.get("status") or {}
-        return DisruptionBudget(
-            selector,
-            number_or_none(status.get("disruptionsAllowed")) or 0,
-            frozenset(status.get("disruptedPods") or ()),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        # As kube-scheduler: a selector that cannot be read protects no pod.
-        return None

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.default_preemption.dry_run import OFFER_WITHOUT_VICTIMS
 from stellwerk.world.decide import (
     Decision,
     NoNode,
@@ -20,7 +21,7 @@ from stellwerk.world.decide import (
     reject,
     score,
 )
-from stellwerk.world.extenders import Extenders
+from stellwerk.world.extenders import Extenders, is_interested
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -47,6 +48,8 @@ async def decide_with_extenders(
         if answer.node_names is not offered:
             search.narrow(answer, len(offered))
     if not search.found.fits.any():
+        if _asks_about_victims(profile, pod):
+            search.found.state.write(OFFER_WITHOUT_VICTIMS, True)  # noqa: FBT003 a value by its key
         no_node = find_candidates(search)
         await _strike_candidates(search, no_node, extenders)
         return reject(search, no_node)
@@ -55,6 +58,14 @@ async def decide_with_extenders(
         return choose(search, scores)
     names = search.snapshot.names(scores.nodes.row_numbers().tolist())
     return choose(search, scores, await extenders.prioritize(pod, names))
+
+
+def _asks_about_victims(profile: ServedProfile, pod: PodInfo) -> bool:
+    """Whether an extender is asked about victims that the pod's preemption proposes."""
+    return any(
+        extender.preempt_verb and is_interested(extender, pod)
+        for extender in profile.loaded.spec.extenders
+    )
 
 
 async def _strike_candidates(search: Search, no_node: NoNode, extenders: Extenders) -> None:

@@ -22,12 +22,17 @@ from stellwerk.client.extender_answers import AnsweredVictims
 from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
 from stellwerk.framework.time_budget import TimeBudget
-from stellwerk.framework.types import OK, Code, Status, error, unschedulable
+from stellwerk.framework.types import OK, Code, Status, error
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.world.extenders import ExtenderFilterResult, Extenders, is_interested
+from stellwerk.world.extenders import (
+    ExtenderFilterResult,
+    Extenders,
+    is_interested,
+    with_victims_only,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -312,12 +317,15 @@ async def call_extenders(
                 logger.warning("ignoring extender %s: %s", extender.name, failure)
                 continue
             return PostFilterResult(error(_PREEMPTION, f"preemption: {failure}"))
-        empty = [candidate.node_name for candidate in answer if not candidate.victims]
-        if empty and not extender.ignorable:
-            message = f'expected at least one victim pod on node "{empty[0]}"'
+        # Offered without victims, a node may be left so for the next extender to name some.
+        unnamed = {candidate.node_name for candidate in candidates if not candidate.victims}
+        emptied = [
+            candidate.node_name
+            for candidate in answer
+            if not candidate.victims and candidate.node_name not in unnamed
+        ]
+        if emptied and not extender.ignorable:
+            message = f'expected at least one victim pod on node "{emptied[0]}"'
             return PostFilterResult(error(_PREEMPTION, f"preemption: {message}"))
-        candidates = [candidate for candidate in answer if candidate.victims]
-    if not candidates:
-        nothing_left = "preemption: no candidate node for preemption"
-        return PostFilterResult(unschedulable(_PREEMPTION, *found.earlier_reasons, nothing_left))
-    return replace(found, candidates=tuple(candidates))
+        candidates = [each for each in answer if each.node_name not in emptied]
+    return with_victims_only(replace(found, candidates=tuple(candidates)))

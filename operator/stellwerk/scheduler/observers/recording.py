@@ -37,7 +37,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.hashing import words_of
 from stellwerk.journal.writer import JournalOptions, JournalWriter
-from stellwerk.models.compatibility import Compatibility
+from stellwerk.models.compatibility import Compatibility, patches_text
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -244,8 +244,9 @@ def recording_to(
         rfc3339(clock.now()),
         hashed=options.hashed,
         max_pod_complexity=max_pod_complexity,
-        release=str(compatibility.release),
+        release=str(compatibility.version),
         feature_gates=str(compatibility.gates),
+        patches=patches_text(compatibility.patches),
     )
 
     def ended(reason: str) -> None:

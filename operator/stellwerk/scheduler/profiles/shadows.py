@@ -411,7 +411,7 @@ class Shadows:
             mean_gain=_mean_gain(shadow),
             mean_gain_points=round(shadow.mean_gain, 2),
             differences=[_described(each) for each in reversed(shadow.differences)],
-            compatibility=str(shadow.profile.compatibility.release),
+            compatibility=str(shadow.profile.compatibility.version),
             groups=shadow.groups,
         )
 

@@ -140,7 +140,7 @@ def _choose_in_place(
     if not units:
         return NO_VICTIMS
     row_local = yield from _only_rows_matter(fork, request.members)
-    ordered = yield from in_order(fork.world, units, budgets=True)
+    ordered = yield from in_order(fork, units, budgets=True)
     yield from remove_units(fork.world, ordered)
     attempt = yield from place_group(fork, request)
     if isinstance(attempt, str):
@@ -275,7 +275,7 @@ def _choose(
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
     alike = row_local and counts_exactly(fork, members)
-    ordered = yield from in_order(fork.world, units, budgets=budgets)
+    ordered = yield from in_order(fork, units, budgets=budgets)
     yield from remove_units(fork.world, ordered)
     free_capacity = FreeCapacity(fork, members, request.needed, alike=alike)
     if not free_capacity.is_enough:
@@ -377,7 +377,7 @@ def preemption_units(world: World, own: PodGroupKey) -> Generator[None, None, li
 
 
 def in_order(
-    world: World, units: Sequence[PreemptionUnit], *, budgets: bool
+    context: GroupContext, units: Sequence[PreemptionUnit], *, budgets: bool
 ) -> Generator[None, None, list[PreemptionUnit]]:
     """The order in which they are spared: budget violations first, then by importance.
 
@@ -387,7 +387,8 @@ def in_order(
     if not budgets:
         return ranked
     pods = [pod for unit in ranked for pod in unit.pods]
-    over = DisruptionBudgets(world.objects).violating(pods)
+    budgeted = DisruptionBudgets(context.world.objects, context.profile.compatibility)
+    over = budgeted.violating(pods)
     violating = {pod.uid for pod, is_over in zip(pods, over, strict=True) if is_over}
     yield
     if not violating:

@@ -64,7 +64,7 @@ class Cluster:
         verdicts, failures = self.node_allocator.ask(
             self.node_allocator.known(key), ["default/c"], self.rows
         )
-        return verdicts.tolist(), failures
+        return verdicts.tolist(), {row: status.message for row, status in failures.items()}
 
 
 def counting(count: int, name: str) -> list[JsonObject]:

@@ -10,8 +10,10 @@ import pytest
 from stellwerk.backend.queued_pod import Place
 from stellwerk.client.extender import go_json
 from stellwerk.errors import SchedulerError
+from stellwerk.explain.steps import finished
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.types import OK
+from stellwerk.models.answers.pod import PodExplanation
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.victims import best_candidates
@@ -389,6 +391,83 @@ async def test_an_extender_cannot_name_victims_that_are_not_there(
     assert not [request for request in world.client.requests if request[0] == "DELETE"]
 
 
+PREEMPTING: JsonObject = {**FILTER, "preemptVerb": "preempt"}
+
+
+async def licensed(
+    world: InProcess, extenders: Sequence[JsonObject], **spec: Any
+) -> tuple[str, str]:
+    """A pod that fits on n1 beside others, which an extender refuses; its condition then."""
+    world.apply(make_node("n1", cpu="4"), profile(*extenders, **spec))
+    for name in ("holder", "other"):
+        world.apply(make_pod(name, cpu="1", node_name="n1", priority=0))
+    world.apply(pod(cpu="1", priority=100))
+    await eventually(lambda: world.condition("p"))
+    await quiet()
+    return world.condition("p") or ("", "")
+
+
+def deleted(world: InProcess) -> list[str]:
+    return [
+        path.rsplit("/", 1)[1] for method, path, *_ in world.client.requests if method == "DELETE"
+    ]
+
+
+async def test_an_extender_names_the_victims_where_it_alone_refuses_a_node(
+    world: InProcess, first: FakeExtender, second: FakeExtender
+) -> None:
+    refuses = rejecting({"n1": "no license"})
+    first.answers |= {
+        "filter": refuses,
+        "preempt": lambda body: {"nodeNameToMetaVictims": body["NodeNameToMetaVictims"]},
+    }
+    named = {"n1": {"pods": [{"uid": "uid-default-holder"}]}}
+    second.answers["preempt"] = {"nodeNameToMetaVictims": named}
+    extenders = [
+        {**PREEMPTING, "urlPrefix": first.url},
+        {"preemptVerb": "preempt", "nodeCacheCapable": True, "urlPrefix": second.url},
+    ]
+    await licensed(world, extenders)
+    [offered] = [call.json["NodeNameToMetaVictims"] for call in second.calls]
+    assert offered == {"n1": {"Pods": [], "NumPDBViolations": 0}}
+    assert deleted(world) == ["holder"]
+
+
+@pytest.mark.parametrize(
+    ("extender", "spec", "message"),
+    [
+        pytest.param(
+            PREEMPTING,
+            {},
+            "preemption: no candidate node for preemption",
+            id="no extender has named one",
+        ),
+        pytest.param(
+            FILTER,
+            {},
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+            id="no extender preempts",
+        ),
+        pytest.param(
+            PREEMPTING,
+            {"compatibility": "1.36.2"},
+            'preemption: expected at least one victim pod on node "n1"',
+            id="as 1.36.2, where it is an error",
+        ),
+    ],
+)
+async def test_a_node_without_victims_is_no_candidate_in_the_end(
+    world: InProcess, first: FakeExtender, extender: JsonObject, spec: JsonObject, message: str
+) -> None:
+    first.answers |= {
+        "filter": rejecting({"n1": "no license"}),
+        "preempt": lambda body: {"nodeNameToMetaVictims": body["NodeNameToMetaVictims"]},
+    }
+    condition = await licensed(world, [{**extender, "urlPrefix": first.url}], **spec)
+    assert message in condition[1]
+    assert deleted(world) == []
+
+
 async def test_the_nominated_node_is_offered_alone_first(
     world: InProcess, first: FakeExtender
 ) -> None:
@@ -492,3 +571,79 @@ async def test_an_extender_that_cannot_be_ignored_ends_the_attempt(
 ) -> None:
     result = await call_extenders(pod_info("preemptor"), FOUND, [extender])
     assert (result.status.message, result.candidates) == (message, ())
+
+
+# --- explanations ---------------------------------------------------------------------------------
+
+
+async def explained(world: InProcess, name: str) -> PodExplanation:
+    steps = world.operator.explanations.pod("default", name)
+    assert steps is not None
+    return finished(steps)
+
+
+async def test_an_explanation_has_what_extenders_refused_in_the_last_attempt(
+    world: InProcess, first: FakeExtender
+) -> None:
+    first.answers["filter"] = rejecting({"n1": "no license", "n2": "no license"}, n3="never")
+    world.apply(*NODES, profile({**FILTER, "urlPrefix": first.url}), pod())
+    await eventually(lambda: world.condition("p"))
+    await eventually(lambda: world.queue.counted(Place.UNSCHEDULABLE))
+    found = await explained(world, "p")
+    assert found.refused_by_extenders is not None
+    reasons = [
+        (each.plugin, each.reasons, each.nodes) for each in found.refused_by_extenders.reasons
+    ]
+    assert reasons == [("Extender", ["no license"], 2), ("Extender", ["never"], 1)]
+    assert found.would_get_node is None
+    assert found.would_wait == (
+        "in its last attempt extenders refused 3 nodes that the plugins let pass"
+    )
+    first.answers["filter"] = rejecting({"n1": "no license"})
+    world.clock.advance(60)
+    world.apply(make_node("n4"))
+    await eventually(lambda: world.node_of("p"))
+    found = await explained(world, "p")
+    assert found.refused_by_extenders is None
+
+
+async def test_a_decision_says_which_nodes_extenders_refused(
+    world: InProcess, first: FakeExtender
+) -> None:
+    first.answers["filter"] = lambda body: {
+        "nodenames": ["n3"] if "n3" in body["NodeNames"] else [],
+        "failedNodes": {"n1": "no license"},
+    }
+    world.apply(*NODES, make_node("n4", unschedulable=True))
+    world.apply(profile({**FILTER, "urlPrefix": first.url}), pod())
+    await eventually(lambda: world.node_of("p") == "n3")
+    found = await explained(world, "p")
+    assert found.decision is not None
+    assert found.decision.others is not None
+    reasons = {tuple(each.reasons): each.nodes for each in found.decision.others.reasons}
+    assert reasons == {
+        ("no license",): 1,
+        ("taken away without a reason",): 1,
+        ("node(s) were unschedulable",): 1,
+    }
+
+
+async def test_reasons_of_extenders_without_end_are_counted_together(
+    world: InProcess, first: FakeExtender
+) -> None:
+    nodes = [make_node(f"m{number}") for number in range(30)]
+    reasons = {
+        each["metadata"]["name"]: f"{number} " + "x" * 999 for number, each in enumerate(nodes)
+    }
+    first.answers["filter"] = rejecting(reasons)
+    world.apply(*nodes, profile({**FILTER, "urlPrefix": first.url}), pod())
+    await eventually(lambda: world.condition("p"))
+    await eventually(lambda: world.queue.counted(Place.UNSCHEDULABLE))
+    refused = (await explained(world, "p")).refused_by_extenders
+    assert refused is not None
+    assert len(refused.reasons) == 21
+    assert (refused.reasons[0].reasons, refused.reasons[0].nodes) == (
+        ["other reasons, or none"],
+        10,
+    )
+    assert max(len(text) for each in refused.reasons for text in each.reasons) <= 256
