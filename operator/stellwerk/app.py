@@ -52,6 +52,7 @@ from stellwerk.models.compatibility import (
     Compatibility,
     FeatureGates,
     release_of_server,
+    server_version,
 )
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.destinations import EVERYWHERE, Destinations, UrlPrefix
@@ -406,7 +407,7 @@ async def _follow_server(
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
-            found = str((await client.get("/version")).get("gitVersion"))
+            found = server_version(await client.get("/version"))
         except ApiError as error:
             logger.debug("the version of the API server is not known just now: %s", error)
             continue

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +40,9 @@ from stellwerk_cluster.apimachinery.kinds import KindTable, kinds_of_release
 from stellwerk_cluster.apimachinery.releases import (
     DEFAULT_RELEASE,
     RELEASES,
+    SERVED_GATES,
     RuntimeConfig,
+    holds,
     runtime_config,
 )
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -183,9 +185,28 @@ def api_features(
         raise ConfigurationError(f"--feature-gates: {error}") from error
     try:
         versions = {kind.api_version for kind in kinds_of_release(release)}
-        return ApiFeatures(admitting, on, release, runtime_config(runtime, versions))
+        features = ApiFeatures(admitting, on, release, runtime_config(runtime, versions))
     except ValueError as error:
         raise ConfigurationError(f"--runtime-config: {error}") from error
+    if holds(SERVED_GATES, release):
+        _check_served(features, {each.partition("=")[0].strip() for each in gates.split(",")})
+    return features
+
+
+def _check_served(features: ApiFeatures, named: Collection[str]) -> None:
+    """Refuse a gate that a flag turns on while --runtime-config serves none of its kinds.
+
+    A gate that is on by default may be without them, as in kube-apiserver (`apirequirements`).
+    """
+    on = features.gates or frozenset()
+    served = {row.plural for row in KindTable(on, features.release, features.runtime)}
+    for gate in sorted(on.intersection(named)):
+        kinds = {row.plural for row in kinds_of_release(features.release) if row.gate == gate}
+        if lacking := sorted(kinds - served):
+            raise ConfigurationError(
+                f"--feature-gates: {gate} is enabled, but --runtime-config serves no version of "
+                f"{', '.join(lacking)}"
+            )
 
 
 async def serve_cluster(

@@ -22,7 +22,12 @@ from stellwerk.world.gangs.group_decision import (
     try_with_reservation_once_more,
 )
 from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
-from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible, requeue_untried
+from stellwerk.world.gangs.queue_order import (
+    after_attempt,
+    requeue_for_next_cycle,
+    requeue_inadmissible,
+    requeue_untried,
+)
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -94,17 +99,19 @@ class InstantGroups:
             self._cluster.evict_for_group(pods, victims)
 
     def _bind(self, taken: TakenGroup, decision: GroupDecision) -> None:
-        remaining = RemainingMembers(decision)
+        remaining = RemainingMembers(decision, taken.profile.compatibility)
+        again = [taken.queued[each.pod.uid] for each in remaining.again]
         taken.members.was_placed, taken.members.room_refused = True, ""
         bindings = []
         for each in decision.attempt.results:
             if each.assumed is not None:
                 self._before_binding(each.pod.uid)
                 bindings.append(self._binding(taken, each))
-            elif each.pod.uid not in remaining.uids:
+            elif each.pod.uid not in remaining.uids and taken.queued[each.pod.uid] not in again:
                 self._requeue(taken.queued[each.pod.uid], each.failure)
         request = decision.request
         self._cluster.bind_together(bindings, request.needed if request.group.is_gang else 1)
+        requeue_for_next_cycle(self._world, again)
         self._try_remaining(taken, remaining)
 
     def _binding(self, taken: TakenGroup, result: MemberResult) -> Binding:

@@ -269,6 +269,59 @@ async def test_a_cluster_becomes_1_37_with_claims_volumes_and_gangs_in_every_sta
     directory.close()
 
 
+@pytest.mark.parametrize(
+    "served",
+    [
+        pytest.param(f"{GROUP}/v1beta1=false", id="v1beta1 is gone"),
+        pytest.param("", id="v1beta1 stays beside v1", marks=pytest.mark.long),
+    ],
+)
+async def test_groups_go_on_when_the_cluster_becomes_1_38_and_back(
+    served: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The version in use goes while gangs wait: they are read in the other one, by their uids."""
+    data, beta = tmp_path / "data", f"{GROUP}/v1alpha3=false"
+    directory = DataDirectory(data)
+    old = cluster_of("1.37", directory, nodes=[make_node("n", cpu="8")], served=beta)
+    install(old, PROFILE)
+    await old.start()
+    port = int(old.url.rpartition(":")[2])
+    caplog.set_level(logging.INFO, "stellwerk.handlers.delivery")
+    high = {"metadata": {"name": "high"}, "value": 1000}
+    async with operator_on(old, tmp_path):
+        await post(old, f"/apis/{GROUP}/v1/priorityclasses", high)
+        for name in ("first", "second"):
+            await post_group(old, "v1beta1", name, 2)
+            await post_pods(old, member(f"{name}-0", name, "1"))
+        await until(lambda: "second" in said(old, "second-0"))
+        uid = found(old, "podgroups", "first", GROUP)["metadata"]["uid"]
+        cluster = old
+        for release, name, off in (("1.38", "first", f"{beta},{served}"), ("1.37", "second", beta)):
+            await cluster.stop()
+            directory.close()
+            (data / "release").write_text(f"{release}\n")
+            directory = DataDirectory(data)
+            cluster = cluster_of(release, directory, port, served=off)
+            await cluster.start()
+            await post_pods(cluster, member(f"{name}-1", name, "1"))
+            await until(lambda: node_of(cluster, f"{name}-0", f"{name}-1") == ["n", "n"])  # noqa: B023
+
+            def is_placed(name: str = name, cluster: EmbeddedCluster = cluster) -> bool:
+                status = found(cluster, "podgroups", name, GROUP).get("status") or {}
+                states = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+                return states.get("PodGroupInitiallyScheduled") == "True"
+
+            # The condition is written in the version that is read now.
+            await until(is_placed)
+        assert found(cluster, "podgroups", "first", GROUP)["metadata"]["uid"] == uid
+    await cluster.stop()
+    directory.close()
+    changes = [each.getMessage() for each in caplog.records if "is watched in" in each.getMessage()]
+    expected = ["PodGroup is watched in version v1, no longer in v1beta1"] if served else []
+    back = ["PodGroup is watched in version v1beta1, no longer in v1"] if served else []
+    assert changes == [*expected, *back]
+
+
 # --- a version of the future ---------------------------------------------------------------------
 
 

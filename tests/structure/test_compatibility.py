@@ -121,7 +121,11 @@ SERVED: dict[Release, dict[str, Served]] = {
     },
     # As far as it is known before it is out.
     Release.V1_38: {
-        "scheduling.k8s.io": {"v1beta1": ("workloads", "podgroups"), "v1alpha3": WORKLOADS},
+        "scheduling.k8s.io": {
+            "v1": ("priorityclasses", "workloads", "podgroups"),
+            "v1beta1": WORKLOADS,
+            "v1alpha3": WORKLOADS,
+        },
         "resource.k8s.io": {
             "v1": (*CLAIMS, "devicetaintrules"),
             "v1beta2": (*CLAIMS, "devicetaintrules"),

@@ -11,6 +11,11 @@ def test_auto_is_the_release_of_the_server() -> None:
     assert beside_server("v1.37.0", FeatureGates()) == expected
 
 
+def test_auto_is_the_release_that_the_server_emulates() -> None:
+    found = beside_server("v1.38.0, emulating 1.37", FeatureGates())
+    assert found == Compatibility.with_server(Release.V1_37)
+
+
 def test_a_server_without_a_version_counts_as_1_36_2(caplog: pytest.LogCaptureFixture) -> None:
     assert str(beside_server("unknown", FeatureGates()).version) == "1.36.2"
     assert "the API server has no version of Kubernetes: unknown" in caplog.text

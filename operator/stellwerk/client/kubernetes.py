@@ -29,6 +29,7 @@ from stellwerk.errors import (
     UnreachableError,
 )
 from stellwerk.framework.services import ClusterClient
+from stellwerk.models.compatibility import server_version
 from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class KubernetesClient(ClusterClient, EventSink):
         await self._transport.close()
 
     async def check_reachable(self) -> str:
-        """Return the server's version.
+        """Return the server's version, as `server_version` says it.
 
         Raises:
             UnreachableError: no API server answers there, or it does not know us.
@@ -124,7 +125,7 @@ class KubernetesClient(ClusterClient, EventSink):
             raise UnreachableError(
                 f"no usable Kubernetes API at {self._transport.server}: {cause}"
             ) from error
-        return str(version.get("gitVersion", "unknown"))
+        return server_version(version)
 
     def lease(
         self, namespace: str, name: str, annotations: Callable[[], Mapping[str, str]] = dict

@@ -171,7 +171,7 @@ def add_release_flags(parser: argparse.ArgumentParser) -> None:
     """The flags for the release of an embedded cluster, and for what it serves."""
     parser.add_argument(
         "--kubernetes-version",
-        metavar="1.36|1.37",
+        metavar="1.36|1.37|1.38",
         default="1.37",
         help="which release of Kubernetes the cluster is (default: %(default)s)",
     )

@@ -8,7 +8,11 @@ profiles where Stellwerk is not installed). A client is loaded only when a clust
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from stellwerk.models.api_kinds import API_KINDS
+from stellwerk.models.pod_group_key import COSCHEDULING_API
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,15 +40,16 @@ _PATHS: Final = {
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
-_DEVICES: Final = ("v1", "v1beta2", "v1beta1")
-_GROUPS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+_TEMPLATE: Final = replace(
+    API_KINDS["ResourceClaim"], kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+)
+_NEGOTIATED: Final = (
+    *(API_KINDS[kind] for kind in ("DeviceClass", "ResourceSlice", "ResourceClaim", "PodGroup")),
+    _TEMPLATE,
+)
 _VERSIONED: Final = {
-    "DeviceClass": ("resource.k8s.io", _DEVICES, "deviceclasses"),
-    "ResourceSlice": ("resource.k8s.io", _DEVICES, "resourceslices"),
-    "ResourceClaim": ("resource.k8s.io", _DEVICES, "resourceclaims"),
-    "ResourceClaimTemplate": ("resource.k8s.io", _DEVICES, "resourceclaimtemplates"),
-    "PodGroup": ("scheduling.k8s.io", _GROUPS, "podgroups"),
-    "CoschedulingPodGroup": ("scheduling.x-k8s.io", ("v1alpha1",), "podgroups"),
+    **{each.kind: (each.group, each.versions, each.plural) for each in _NEGOTIATED},
+    "CoschedulingPodGroup": (COSCHEDULING_API, ("v1alpha1",), "podgroups"),
 }
 """Kinds that clusters serve in one of several versions, or not at all."""
 _NONE: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {}

@@ -31,7 +31,13 @@ from stellwerk.models.config_model import ConfigModel, field_path, problems
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile_defaults import ALL, DEFAULT_PLUGINS, REMOVED_PLUGINS
+from stellwerk.models.profile_defaults import (
+    ALL,
+    DEFAULT_PLUGINS,
+    GANG_SCHEDULING,
+    PLACED_ONE_BY_ONE,
+    REMOVED_PLUGINS,
+)
 
 ENTRY_POINT_GROUP: Final = "stellwerk.plugins"
 OFF_BY_DEFAULT: Final = frozenset(
@@ -109,6 +115,7 @@ _GONE: Final[Mapping[str, str]] = {
     "ServiceAffinity": "pod affinity or spread constraints can take its place",
 }
 
+_GENERATOR: Final = "TopologyPlacementGenerator"
 _GROUP_POINT: Final = "podGroupPostFilter"
 _GROUP_PLUGINS: Final = ("DefaultPreemption", "DynamicResources")
 """What does its work by default there."""
@@ -138,6 +145,7 @@ def apply_plugins(
             _enable(plugin, point, f"{place}.enabled[{index}]", strategies, draft)
         for index, plugin in enumerate(as_list(plugin_set.get("disabled"), f"{place}.disabled")):
             _disable(plugin, point, f"{place}.disabled[{index}]", draft)
+    _check_placements(draft, source)
     _score_strategies(strategies, args, version, draft)
     # NodeLabel adds to the affinity that NodeAffinity's own arguments give.
     for name in sorted(args, key=lambda each: each == "NodeLabel"):
@@ -171,6 +179,23 @@ def _check_group_point(plugin_set: Mapping[str, Any], place: str, draft: Profile
                 draft.warn(
                     where, "groups preempt as postFilter says, and have no list of their own"
                 )
+
+
+def _check_placements(draft: ProfileDraft, source: str) -> None:
+    """Warn of placements of groups where none is decided as a whole.
+
+    kube-scheduler 1.36 with GenericWorkload and TopologyAwareWorkloadScheduling on and
+    GangScheduling off, its default, lists such plugins.
+    """
+    enabled = {
+        point: draft.names(point, "enabled")
+        for point in ("multiPoint", "placementGenerate", "preEnqueue")
+    }
+    has_gangs = GANG_SCHEDULING in enabled["multiPoint"] + enabled["preEnqueue"]
+    for name in dict.fromkeys(enabled["placementGenerate"] + enabled["multiPoint"]):
+        is_generator = name in enabled["placementGenerate"] or name == _GENERATOR
+        if is_generator and not has_gangs:
+            draft.warn(f"{source}plugins", f"{name} {PLACED_ONE_BY_ONE}")
 
 
 def _enable(

@@ -24,7 +24,7 @@ from stellwerk.world.gangs.group_decision import (
     decide_group,
     member_failures,
 )
-from stellwerk.world.gangs.group_request import request_for, why_different
+from stellwerk.world.gangs.group_request import GroupRequest, request_for, why_different
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import in_order, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
@@ -164,10 +164,27 @@ def _with_group(
         held = f"{len(pending)} members of its group can be tried, and {group.min_count} have to be"
     if held:
         return Attempt(message=held, is_own=False)
-    request = request_for(world, profile, members, in_order(live, pending))
-    ties: dict[str, Sequence[str]] = {}
+    results: dict[str, Attempt] = {}
+    while pending:
+        request = request_for(world, profile, members, in_order(live, pending))
+        ties: dict[str, Sequence[str]] = {}
+        decision = yield from _decided(world, profile, request, ties)
+        results |= yield from _of_members(world, profile, decision, ties)
+        # What a cycle leaves, the next one of the group tries.
+        pending = [each.pod for each in RemainingMembers(decision, profile.compatibility).again]
+    own = results.pop(pod.uid)
+    own.others = results
+    return own
+
+
+def _decided(
+    world: World,
+    profile: ServedProfile,
+    request: GroupRequest,
+    ties: dict[str, Sequence[str]],
+) -> Steps[GroupDecision]:
+    """The decision on a group, with the best nodes of each member in `ties`."""
     deciding = decide_group(world, profile, request)
-    decision = None
     try:
         ask = next(deciding)
         while True:
@@ -177,33 +194,31 @@ def _with_group(
             yield
             ask = next(deciding) if answer is None else deciding.send(answer)
     except StopIteration as ended:
-        decision = ended.value
+        decision: GroupDecision = ended.value
+        return decision
     finally:
         deciding.close()
-    return (yield from _of_member(world, pod, profile, decision, ties))
 
 
-def _of_member(
+def _of_members(
     world: World,
-    pod: PodInfo,
     profile: ServedProfile,
     decision: GroupDecision,
     ties: Mapping[str, Sequence[str]],
-) -> Steps[Attempt]:
-    """The result for each member, those that a quorum left tried by themselves."""
+) -> Steps[dict[str, Attempt]]:
+    """The result for each member by uid, those that a quorum left tried by themselves."""
     if not decision.placed:
         failures = member_failures(decision)
         name = decision.request.group.key.name
-        results = {
+        return {
             uid: Attempt(
                 message=f'with its pod group "{name}": {failure.message}',
                 is_own=False,
             )
             for uid, failure in failures.items()
         }
-        return _one_of(results, pod)
     tied = next((names for names in ties.values() if names), ())
-    results = {}
+    results: dict[str, Attempt] = {}
     for each in decision.attempt.results:
         if each.assumed is not None:
             own = ties.get(each.pod.uid) or tied
@@ -212,7 +227,7 @@ def _of_member(
             )
         elif each.failure is not None:
             results[each.pod.uid] = Attempt(message=each.failure.message, is_own=False)
-    remaining = RemainingMembers(decision)
+    remaining = RemainingMembers(decision, profile.compatibility)
     for each in remaining.results:
         if remaining.is_refused(each.pod):
             continue
@@ -220,13 +235,7 @@ def _of_member(
         yield
         if alone.decision is not None and remaining.helps(alone.decision):
             results[each.pod.uid] = alone
-    return _one_of(results, pod)
-
-
-def _one_of(results: dict[str, Attempt], pod: PodInfo) -> Attempt:
-    own = results.pop(pod.uid)
-    own.others = results
-    return own
+    return results
 
 
 def _is_pending(world: World, pod: PodInfo, live: World) -> bool:

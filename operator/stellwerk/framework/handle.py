@@ -107,7 +107,7 @@ class NoPodGroups(PodGroups):
     """No pod is a member of any group: for decisions on pods alone."""
 
     @override
-    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: str = "") -> str:
         return ""
 
     @override

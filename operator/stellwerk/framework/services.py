@@ -181,10 +181,11 @@ class GroupClaims:
 class PodGroups(Protocol):
     """The pods that belong together."""
 
-    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: str = "") -> str:
         """Return why a member's group is not worth an attempt; empty if it is.
 
-        `as_upstream`: in the words of kube-scheduler 1.37, where it has any for it.
+        `as_upstream`: in the words of kube-scheduler, where it has any for it; the word with which
+        it names a missing group's owner: `pods's` in 1.37, `pod's` since 1.38. Empty: in our own.
         """
         ...
 

@@ -37,7 +37,7 @@ class ApiKind:
     """The capability that is off where it is not served."""
 
 
-_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+_GROUP_VERSIONS: Final = ("v1", "v1beta1", "v1alpha3", "v1alpha2")
 API_KINDS: Final[Mapping[str, ApiKind]] = MappingProxyType(
     {
         each.kind: each
@@ -64,7 +64,7 @@ API_KINDS: Final[Mapping[str, ApiKind]] = MappingProxyType(
                 "CompositePodGroup",
                 WORKLOAD_API,
                 "compositepodgroups",
-                ("v1alpha3",),
+                ("v1beta1", "v1alpha3"),
                 "",
                 "",
                 "nothing: groups in trees are not placed",

@@ -20,9 +20,15 @@ from typing import Final, Self, TypeAlias
 from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
 
 _GIT_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(?:\.(\d{1,4}))?(?:\D|$)")
 _NAME: Final = re.compile(r"1\.(\d{1,4})(?:\.(0|[1-9]\d{0,3}))?")
+_EMULATING: Final = ", emulating 1."
+_EMULATED: Final = re.compile(rf"{re.escape(_EMULATING)}(\d{{1,4}})(?:\.(\d{{1,4}}))?$")
+_MINOR: Final = re.compile(r"(\d{1,4})\+?")
+_MAX_VERSION_CHARACTERS: Final = 256
+"""Characters kept of the version that a server says of itself; logs and pages show it."""
 AUTO: Final = "auto"
 """As a profile's `compatibility`: the release of the API server."""
 
@@ -138,12 +144,28 @@ def patches_of(text: str) -> Patches:
     return MappingProxyType(patches)
 
 
-def release_of_server(git_version: str) -> PatchRelease | None:
-    """The release to follow beside a server of this version, such as v1.36.2: the nearest known.
+def server_version(document: JsonObject) -> str:
+    """The version in a server's `/version`, such as `v1.36.2`, or `v1.38.0, emulating 1.37`.
 
-    None: the text names no version of Kubernetes.
+    A server that was started with `--emulated-version` says two versions, and has the APIs and the
+    gates of the older one; most name the same one twice.
     """
-    found = _GIT_VERSION.match(git_version)
+    git_version = str(document.get("gitVersion") or "unknown")[:_MAX_VERSION_CHARACTERS]
+    own = _GIT_VERSION.match(git_version)
+    emulated = _MINOR.fullmatch(str(document.get("emulationMinor") or ""))
+    is_first = str(document.get("emulationMajor") or "") == "1"
+    if own is None or emulated is None or not is_first or int(own[1]) == int(emulated[1]):
+        return git_version
+    return f"{git_version}{_EMULATING}{int(emulated[1])}"
+
+
+def release_of_server(version: str) -> PatchRelease | None:
+    """The release to follow beside a server of this `server_version`: the nearest that is known.
+
+    A server that emulates a release is followed as that one. None: the text names no version of
+    Kubernetes.
+    """
+    found = _EMULATED.search(version) or _GIT_VERSION.match(version)
     if found is None:
         return None
     minor = int(found[1])
@@ -277,18 +299,23 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             Gate("InPlacePodLevelResourcesVerticalScaling", (_alpha(35), _beta(36))),
             Gate("InPlacePodVerticalScalingSchedulerPreemption", (_alpha(37),), Effect.LEFT_OUT),
             # Devices.
-            Gate(_DEVICES, (_beta(33, on=False), _ga(34, locked=False), _ga(35)), Effect.SETTING),
+            Gate(
+                _DEVICES,
+                (_beta(33, on=False), _ga(34, locked=False), _ga(35)),
+                Effect.SETTING,
+                until=Release.V1_37,
+            ),
             Gate(
                 "DRADeviceTaintRules",
-                (_alpha(35), _beta(36, on=False), _ga(37, locked=False)),
+                (_alpha(35), _beta(36, on=False), _ga(37, locked=False), _ga(38)),
                 Effect.RULE,
             ),
-            Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False))),
+            Gate("DRADeviceTaints", (_alpha(33), _beta(36), _ga(37, locked=False), _ga(38))),
             Gate("DRAExtendedResource", (_alpha(34), _beta(36), _ga(37)), Effect.RULE),
             Gate("DRAPrioritizedList", (_alpha(33), _beta(34), _ga(36, locked=False), _ga(37))),
             Gate("DRAResourceClaimDeviceStatus", (_beta(33), _ga(37))),
-            Gate("DRAConsumableCapacity", (_alpha(34), _beta(36))),
-            Gate("DRADeviceBindingConditions", (_alpha(34), _beta(36))),
+            Gate("DRAConsumableCapacity", (_alpha(34), _beta(36), _ga(38, locked=False))),
+            Gate("DRADeviceBindingConditions", (_alpha(34), _beta(36), _ga(38, locked=False))),
             Gate("DRAPartitionableDevices", (_alpha(33), _beta(36))),
             Gate("DRASchedulerFilterTimeout", (_beta(34),)),
             Gate("DRAFractionalCapacityRange", (_beta(37),), Effect.RULE),
@@ -306,7 +333,11 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             Gate("DRADeviceCompatibilityGroups", (_alpha(37),), Effect.LEFT_OUT),
             Gate("DRAListTypeAttributes", (_alpha(36),), Effect.LEFT_OUT),
             # Groups of pods.
-            Gate(_WORKLOAD, (_alpha(35), _beta(37, on=False)), Effect.SETTING),
+            Gate(
+                _WORKLOAD,
+                (_alpha(35), _beta(37, on=False), _ga(38, locked=False)),
+                Effect.SETTING,
+            ),
             Gate("GangScheduling", (_alpha(35),), Effect.SETTING, (_WORKLOAD,), Release.V1_36),
             Gate(
                 "WorkloadAwarePreemption",
@@ -315,13 +346,18 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
                 ("GangScheduling",),
                 Release.V1_36,
             ),
-            Gate(_TOPOLOGY, (_alpha(36),), Effect.SETTING, (_WORKLOAD,)),
-            Gate("CompositePodGroup", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD, _TOPOLOGY)),
+            Gate(_TOPOLOGY, (_alpha(36), _beta(38, on=False)), Effect.SETTING, (_WORKLOAD,)),
+            Gate(
+                "CompositePodGroup",
+                (_alpha(37), _beta(38, on=False)),
+                Effect.LEFT_OUT,
+                (_WORKLOAD, _TOPOLOGY),
+            ),
             Gate("PodGroupPreemptionPolicy", (_alpha(37),), Effect.LEFT_OUT, (_WORKLOAD,)),
             Gate("WorkloadWithJob", (_alpha(36),), Effect.NONE, (_WORKLOAD,)),
             # Queue and speed.
             Gate("SchedulerQueueingHints", (_beta(33), _ga(34)), until=Release.V1_36),
-            Gate("SchedulerPreQueueingHints", (_alpha(37),)),
+            Gate("SchedulerPreQueueingHints", (_alpha(37), _beta(38))),
             Gate("InterPodAffinityHostnameFastPath", (_alpha(37),)),
             Gate("OpportunisticBatching", (_beta(35),)),
             Gate("SchedulerAsyncAPICalls", (_beta(34, on=False),)),
@@ -338,6 +374,14 @@ GATES: Final[Mapping[str, Gate]] = MappingProxyType(
             Gate("EtcdRangeStream", (_beta(37),)),
             Gate("WatchListCompression", (_beta(37),)),
             Gate("ConcurrentWatchObjectDecode", (_beta(33, on=False), _beta(37))),
+            Gate("ManagedFieldsOptOut", (_alpha(38),)),
+            # Gone in 1.38.
+            Gate("PodSchedulingReadiness", (_ga(33),), until=Release.V1_37),
+            Gate("MatchLabelKeysInPodAffinity", (_ga(33),), until=Release.V1_37),
+            Gate("SeparateTaintEvictionController", (_beta(33), _ga(34)), until=Release.V1_37),
+            Gate("CustomResourceFieldSelectors", (_ga(33),), until=Release.V1_37),
+            Gate("CRDValidationRatcheting", (_ga(33),), until=Release.V1_37),
+            Gate("KubeletTracing", (_beta(33), _ga(34)), until=Release.V1_37),
         )
     }
 )
@@ -477,6 +521,14 @@ class ReleaseRule(StrEnum):
     GROUP_PREEMPTS_ONCE = (
         "A group is placed once without its victims, which return while its members stay there"
     )
+    ONGOING_GROUP_PREEMPTION = (
+        "A group evicts no others while its victims are terminating on its members' nodes"
+    )
+    REMAINDER_STAYS_A_GROUP = (
+        "Members that are left when their group is placed are tried again with it, not alone"
+    )
+    NOMINATED_PLACEMENT_FIRST = "A group tries the placement of its nominated nodes first"
+    POD_HAS_ONE_GROUP = 'Members of a group that is missing wait for "pod\'s pod group"'
     DEVICE_TAINT_RULES = "DeviceTaintRules taint devices"
     BACK_EXTENDED_RESOURCES = "DeviceClasses back extended resources"
     CONFIGURE_CLAIMS_ONCE = (
@@ -559,6 +611,20 @@ ROWS: Final = (
     Row(ReleaseRule.GATES_SPEAK_AS_UPSTREAM, Sort.BEHAVIOUR, source="preEnqueue"),
     Row(ReleaseRule.STOP_IN_VAIN, Sort.BEHAVIOUR, source="PlacementFeasible"),
     Row(ReleaseRule.GROUP_PREEMPTS_ONCE, Sort.BEHAVIOUR, source="PodGroupPostFilter, #139980"),
+    Row(ReleaseRule.ONGOING_GROUP_PREEMPTION, Sort.BEHAVIOUR, source="#140641"),
+    Row(
+        ReleaseRule.REMAINDER_STAYS_A_GROUP,
+        Sort.BEHAVIOUR,
+        Release.V1_38,
+        source="schedule_one_podgroup.go",
+    ),
+    Row(
+        ReleaseRule.NOMINATED_PLACEMENT_FIRST,
+        Sort.MEND,
+        Release.V1_38,
+        source="#139472",
+    ),
+    Row(ReleaseRule.POD_HAS_ONE_GROUP, Sort.BEHAVIOUR, Release.V1_38, source="preEnqueue"),
     Row(ReleaseRule.DEVICE_TAINT_RULES, Sort.BEHAVIOUR, gate="DRADeviceTaintRules"),
     Row(ReleaseRule.BACK_EXTENDED_RESOURCES, Sort.BEHAVIOUR, gate="DRAExtendedResource"),
     Row(ReleaseRule.CONFIGURE_CLAIMS_ONCE, Sort.BEHAVIOUR, source="#139731, #139732, 0ae6c25"),

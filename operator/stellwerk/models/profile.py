@@ -20,6 +20,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile_defaults import (
+    GANG_SCHEDULING,
+    PLACED_ONE_BY_ONE,
     ResolvedPlugins,
     ignored_names,
     known_plugin,
@@ -160,7 +162,7 @@ def load_profile(
         spec=spec,
         plugins=plugins,
         args=MappingProxyType(args),
-        remarks=tuple(_remarks(spec, known_plugins)),
+        remarks=tuple(_remarks(spec, plugins, known_plugins)),
     )
     return _leave_to_extenders(loaded)
 
@@ -242,12 +244,17 @@ def _leave_to_extenders(profile: LoadedProfile) -> LoadedProfile:
 
 
 def _remarks(
-    spec: SchedulerProfileSpec, known_plugins: Mapping[str, PluginDescription]
+    spec: SchedulerProfileSpec,
+    plugins: ResolvedPlugins,
+    known_plugins: Mapping[str, PluginDescription],
 ) -> Iterator[str]:
     percentage = spec.percentage_of_nodes_to_score
     if percentage is not None and percentage > FULL_PERCENTAGE:
         yield f"spec.percentageOfNodesToScore: {percentage} acts as {FULL_PERCENTAGE}"
     yield from ignored_names(spec.plugins, known_plugins)
+    if GANG_SCHEDULING not in plugins.at(ExtensionPoint.PRE_ENQUEUE):
+        for name in plugins.at(ExtensionPoint.PLACEMENT_GENERATE):
+            yield f"spec.plugins: {name} {PLACED_ONE_BY_ONE}"
 
 
 @dataclass(frozen=True, slots=True)

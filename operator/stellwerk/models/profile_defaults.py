@@ -53,6 +53,11 @@ GROUP_PLUGINS: Final[Mapping[str, int | None]] = MappingProxyType(
 """The plugins that `gangScheduling: true` adds to the default ones, as the feature gates do
 (v1.36)."""
 
+PLACED_ONE_BY_ONE: Final = (
+    "has no effect without GangScheduling: members of a group are placed one by one, whatever "
+    "topology the group asks for; gangScheduling: true has groups decided as a whole"
+)
+"""kube-scheduler decides groups as a whole where its gates are on, whatever plugins it has."""
 ALL: Final = "*"
 """The name that disables every default plugin of a list."""
 

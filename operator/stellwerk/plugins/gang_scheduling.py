@@ -51,7 +51,9 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
 
     def __init__(self, handle: Handle, _args: GangSchedulingArgs) -> None:
         self._groups = handle.pod_groups
-        self._as_upstream = ReleaseRule.GATES_SPEAK_AS_UPSTREAM in handle.compatibility
+        owner = "pod's" if ReleaseRule.POD_HAS_ONE_GROUP in handle.compatibility else "pods's"
+        speaks = ReleaseRule.GATES_SPEAK_AS_UPSTREAM in handle.compatibility
+        self._as_upstream = owner if speaks else ""
 
     @override
     def pre_enqueue(self, pod: PodInfo) -> Status:

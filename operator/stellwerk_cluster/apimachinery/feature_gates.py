@@ -13,6 +13,7 @@ from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, exists
 
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
+COMPOSITE: Final = "CompositePodGroup"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 PREEMPTION: Final = "WorkloadAwarePreemption"
 PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
@@ -33,14 +34,17 @@ class Gate:
     until: str = ""
     beta: str = ""
     """The release in which it is no longer alpha; empty: it is in all."""
+    ga: str = ""
+    """The release from which it is GA, so that AllAlpha and AllBeta leave it alone; empty: none."""
     on: str = ""
     """The release from which it is on unless it is turned off; empty: none."""
 
 
 GATES: Final = (
-    Gate(GENERIC_WORKLOAD, beta="1.37"),
+    Gate(GENERIC_WORKLOAD, beta="1.37", ga="1.38", on="1.38"),
     Gate(GANG_SCHEDULING, GENERIC_WORKLOAD, until="1.36"),
-    Gate(TOPOLOGY, GENERIC_WORKLOAD),
+    Gate(TOPOLOGY, GENERIC_WORKLOAD, beta="1.38"),
+    Gate(COMPOSITE, TOPOLOGY, since="1.38", beta="1.38"),
     Gate(PREEMPTION, GANG_SCHEDULING, until="1.36"),
     Gate(CLAIMS, GENERIC_WORKLOAD, beta="1.37"),
     Gate(JOBS, GENERIC_WORKLOAD),
@@ -93,6 +97,8 @@ def feature_gates(
     gates = set()
     for name, gate in known.items():
         wide = beta if gate.beta and exists(release, gate.beta, "") else alpha
+        if gate.ga and exists(release, gate.ga, ""):
+            wide = None
         if given.get(name, name in default if wide is None else wide):
             gates.add(name)
     for name in sorted(gates):

@@ -33,7 +33,7 @@ ALL_VERBS: Final = (
     "watch",
 )
 _VERSION_NAME: Final = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
-_OWN_WORDS: Final = ("since", "until", "off")
+_OWN_WORDS: Final = ("since", "until", "off", "off_since")
 """Words that a version does not share with the one that its objects are stored in."""
 METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
 
@@ -99,6 +99,8 @@ class ResourceKind:
     """The last release that has it."""
     off: bool = False
     """Whether it is served only where --runtime-config says so."""
+    off_since: str = ""
+    """The release from which on `off` holds: an older release serves it by default."""
     stored: str = ""
     """The version of the same kind that its objects are stored in; empty: its own."""
     computed: bool = False
@@ -163,13 +165,16 @@ def built_in_kinds() -> tuple[ResourceKind, ...]:
 def kinds_of_release(release: str) -> tuple[ResourceKind, ...]:
     """The kinds of the tables that a release has, whatever serves them."""
     return tuple(
-        _with_later_fields(kind, release)
+        _of_release(kind, release)
         for kind in built_in_kinds()
         if exists(release, kind.since, kind.until)
     )
 
 
-def _with_later_fields(kind: ResourceKind, release: str) -> ResourceKind:
+def _of_release(kind: ResourceKind, release: str) -> ResourceKind:
+    """The kind with the field selectors that the release has, and off where it is off there."""
+    if kind.off_since and exists(release, kind.off_since, ""):
+        kind = replace(kind, off=True)
     later = (each.partition(":") for each in kind.later_fields)
     added = tuple(name for since, _, name in later if exists(release, since, ""))
     return replace(kind, fields=(*kind.fields, *added)) if added else kind

@@ -21,15 +21,21 @@ DEFAULT_RELEASE: Final = "1.37"
 """Of a cluster that a command makes, where no flag names another."""
 RECORDED_RELEASE: Final = "1.36"
 """Of a cluster that is made in process and names none: the one whose answers are recorded."""
-_PATCHES: Final = {"1.36": "v1.36.2", "1.37": "v1.37.0"}
+_PATCHES: Final = {"1.36": "v1.36.2", "1.37": "v1.37.0", "1.38": "v1.38.0"}
 RELEASES: Final = tuple(_PATCHES)
 BINDING_TARGETS: Final = "the target of a binding is the name of a node"
 KEPT_CLAIM_STATUSES: Final = "a status without claims keeps those that are stored"
 BROKEN_BUDGETS: Final = "a budget whose status is broken is a cause of its own"
 CLAIMS_OF_GROUPS: Final = "a pod gets no claim of its own for one that its group has"
-_RULES: Final = dict.fromkeys(
-    (BINDING_TARGETS, KEPT_CLAIM_STATUSES, BROKEN_BUDGETS, CLAIMS_OF_GROUPS), "1.37"
-)
+VERSIONED_ANSWERS: Final = "a Status says at which resourceVersion a write was stored"
+MISSING_AS_JSON: Final = "a path below /apis that names nothing is answered with a Status"
+SERVED_GATES: Final = "a gate that a flag turns on must have a version of its kinds that is served"
+_RULES: Final = {
+    **dict.fromkeys(
+        (BINDING_TARGETS, KEPT_CLAIM_STATUSES, BROKEN_BUDGETS, CLAIMS_OF_GROUPS), "1.37"
+    ),
+    **dict.fromkeys((VERSIONED_ANSWERS, MISSING_AS_JSON, SERVED_GATES), "1.38"),
+}
 """What the API server does anew, by the release that began it."""
 _STABILITY: Final = {
     "api/all": re.compile(r"v\d+((alpha|beta)\d+)?"),

@@ -33,6 +33,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.json_text import JsonError
 from stellwerk_cluster.apimachinery.query import check_timeout, flag, version_error
+from stellwerk_cluster.apimachinery.releases import MISSING_AS_JSON, VERSIONED_ANSWERS, holds
 from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.apiserver.bodies import (
     apply_body,
@@ -55,9 +56,9 @@ from stellwerk_cluster.apiserver.request_info import (
 )
 from stellwerk_cluster.apiserver.responses import (
     Answer,
+    NoPageError,
     body_answer,
     json_answer,
-    no_page,
     streamed_answer,
 )
 from stellwerk_cluster.identity.attributes import Attributes
@@ -98,13 +99,6 @@ _PATCHES: Final = (
     patching.STRATEGIC_PATCH,
     patching.APPLY_PATCH,
 )
-_CREATED: Final[JsonObject] = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Success",
-    "code": 201,
-}
 _NEEDS_PROCESS: Final = {
     "attach": "process to attach to",
     "exec": "process to run a command beside",
@@ -180,6 +174,8 @@ class ApiServer:
             for warning in request.get(_WARNINGS, ()):
                 _warn(answer, warning)
             return answer
+        except NoPageError:
+            return self._no_page()
         except web.HTTPRequestEntityTooLarge:
             return _failure(too_large_body(LARGEST_BODY_BYTES))
         except web.RequestPayloadError:
@@ -200,11 +196,13 @@ class ApiServer:
         if request[_USER] is not ANONYMOUS:
             identify(request)
         if "//" in request.path.rstrip("/") and "" not in parts:
-            return self._no_such_path(request.path)
+            raise self._no_such_path(request.path)
         head = parts[0] if parts else ""
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
-            return no_page() if target is None else await self._act(request, target)
+            if target is None:
+                raise NoPageError
+            return await self._act(request, target)
         return self._non_resource_paths.answer(request, parts)
 
     async def _act(self, request: web.BaseRequest, target: RequestInfo) -> Answer:
@@ -229,15 +227,20 @@ class ApiServer:
             _warn(answer, f"nothing in this cluster acts on {target.kind.qualified_resource}")
         return answer
 
-    def _no_such_path(self, path: str) -> Answer:
+    def _no_such_path(self, path: str) -> Exception:
         """A path with an empty part: no resource where a version is served, elsewhere no page."""
         match path.split("/"):
             case ["", "api", *_]:
-                raise no_such_resource()
+                return no_such_resource()
             case ["", "apis", group, _, *_] if group and group in self._api.kinds.groups():
-                raise no_such_resource()
+                return no_such_resource()
             case _:
-                return no_page()
+                return NoPageError()
+
+    def _no_page(self) -> Answer:
+        if holds(MISSING_AS_JSON, self._api.release):
+            return _failure(no_such_resource())
+        return web.Response(text="404 page not found\n", status=404)
 
     # Reading.
 
@@ -328,8 +331,8 @@ class ApiServer:
             metadata = {**(body.get("metadata") or {}), "uid": ""}
             key = (target.namespace or "", metadata.get("name", ""))
             body = {**body, "metadata": metadata}
-            bind(self._api, pods, key, body, dry_run=options.dry_run)
-            return json_answer(_CREATED, 201)
+            bound = bind(self._api, pods, key, body, dry_run=options.dry_run)
+            return json_answer({**self._success(bound), "code": 201}, 201)
         entry = self._api.create(kind, target.namespace or "", body, options)
         return self._answer_one(target, entry, form, 201, options.warnings)
 
@@ -343,11 +346,11 @@ class ApiServer:
             tokens = self._auth_filters.authenticator.tokens
             return json_answer(issue_token(self._api, tokens, target.kind, target.key, body), 201)
         if target.subresource == "binding":
-            bind(self._api, target.kind, target.key, body, dry_run=options.dry_run)
+            entry = bind(self._api, target.kind, target.key, body, dry_run=options.dry_run)
         else:
             query = dict(request.query)
-            evict(self._api, target.kind, target.key, body, query, user=request[_USER])
-        answer = json_answer(_CREATED, 201)
+            entry = evict(self._api, target.kind, target.key, body, query, user=request[_USER])
+        answer = json_answer({**self._success(entry), "code": 201}, 201)
         for text in options.warnings:
             _warn(answer, text)
         return answer
@@ -443,7 +446,13 @@ class ApiServer:
             return await self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
         if deletion.gone and not kind.answers_delete_with_object:
-            return json_answer(_deleted_status(target, deletion.entry))
+            details = {
+                "name": target.name,
+                **({"group": kind.group} if kind.group else {}),
+                "kind": kind.plural,
+                "uid": deletion.entry.obj["metadata"]["uid"],
+            }
+            return json_answer({**self._success(deletion.entry), "details": details})
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
     async def _delete_many(
@@ -461,6 +470,16 @@ class ApiServer:
         deleted = delete_collection(self._api, kind, page.entries, options)
         pieces = self._renderer.many(kind, ListPage(deleted, page.revision), PLAIN)
         return body_answer(b"".join(pieces), PLAIN)
+
+    def _success(self, entry: Entry) -> JsonObject:
+        """A Status that a write was done; from 1.38 on with the version that the write made."""
+        versioned = holds(VERSIONED_ANSWERS, self._api.release)
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": str(entry.revision)} if versioned else {},
+            "status": "Success",
+        }
 
     def _answer_one(
         self,
@@ -555,22 +574,6 @@ def _failure(error: StatusError) -> web.Response:
     if error.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(error.retry_after_seconds)
     return response
-
-
-def _deleted_status(target: RequestInfo, entry: Entry) -> JsonObject:
-    kind = target.kind
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {
-            "name": target.name,
-            **({"group": kind.group} if kind.group else {}),
-            "kind": kind.plural,
-            "uid": entry.obj["metadata"]["uid"],
-        },
-    }
 
 
 def while_connected(

@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.discovery import AGGREGATED, Discovery
 from stellwerk_cluster.apiserver.rendering import check_acceptable
-from stellwerk_cluster.apiserver.responses import Answer, json_answer, no_page, tagged_answer
+from stellwerk_cluster.apiserver.responses import Answer, NoPageError, json_answer, tagged_answer
 from stellwerk_cluster.identity.service_tokens import ALGORITHM, ISSUER
 
 if TYPE_CHECKING:
@@ -52,11 +52,12 @@ class NonResourcePaths:
         """Answer a request whose path has these parts.
 
         Raises:
+            NoPageError: the path names nothing at all.
             StatusError: nothing is served under the path (404), not in the form asked for (406), or
                 not by that method (405).
         """
         if _is_beside_router(parts) and request.path not in ("/", "/apis/", "/" + "/".join(parts)):
-            return no_page()
+            raise NoPageError
         if parts[:1] == ["version"] and parts[1:]:
             raise no_such_resource()
         if request.method != "GET" and self._is_routed(parts):
@@ -84,13 +85,13 @@ class NonResourcePaths:
             case ["apis", group]:
                 document = self._discovery.group(group)
                 if document is None:
-                    return no_page()
+                    raise NoPageError
                 check_acceptable(accept, by_router=False)
                 return json_answer(document)
             case ["apis", group, version]:
                 return self._resources(group, version, accept)
             case _:
-                return issuer_answer(request, parts, self.address, self.tokens) or no_page()
+                return issuer_answer(request, parts, self.address, self.tokens)
 
     def _is_routed(self, parts: list[str]) -> bool:
         """Whether kube-apiserver's router has the path, which knows methods."""
@@ -110,7 +111,7 @@ class NonResourcePaths:
             check_acceptable(accept)
             return json_answer(document)
         if self._discovery.group(group) is None and group:
-            return no_page()
+            raise NoPageError
         raise no_such_resource()
 
     def _discovery_root(self, request: web.BaseRequest, root: str) -> Answer:
@@ -133,7 +134,7 @@ class NonResourcePaths:
             else ("ping", "etcd", "log", "informer-sync")
         )
         if checks and checks[0] not in known:
-            return no_page()
+            raise NoPageError
         if "verbose" in request.query and not checks:
             lines = "".join(f"[+]{check} ok\n" for check in known)
             return web.Response(text=f"{lines}{probe} check passed\n")
@@ -172,14 +173,18 @@ def issuer_paths(tokens: ServiceTokens | None) -> tuple[str, ...]:
 
 def issuer_answer(
     request: web.BaseRequest, parts: list[str], address: str, tokens: ServiceTokens | None
-) -> Answer | None:
-    """The document under a path of the issuer; None for another path, or without tokens."""
-    if tokens is None:
-        return None
+) -> Answer:
+    """The document under a path of the issuer.
+
+    Raises:
+        NoPageError: another path, or there are no tokens.
+    """
     path = "/" + "/".join(parts)
-    if path == _CONFIGURATION_PATH:
+    if tokens is not None and path == _CONFIGURATION_PATH:
         return _configuration(request, address)
-    return _key_set(tokens) if path == _KEYS_PATH else None
+    if tokens is not None and path == _KEYS_PATH:
+        return _key_set(tokens)
+    raise NoPageError
 
 
 def _configuration(request: web.BaseRequest, address: str) -> Answer:

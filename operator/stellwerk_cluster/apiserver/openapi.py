@@ -20,7 +20,7 @@ from stellwerk_cluster.apiserver.openapi_protobuf import (
     document_message,
     wants_protobuf,
 )
-from stellwerk_cluster.apiserver.responses import etag, no_page, tagged_answer
+from stellwerk_cluster.apiserver.responses import NoPageError, etag, tagged_answer
 from stellwerk_cluster.schema.types import Field, describe_field, describe_type, types
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class OpenApi:
             case ["v3", "apis", group, version]:
                 content = self._cached(f"apis/{group}/{version}", lambda: self._v3(group, version))
             case _:
-                return no_page()
+                raise NoPageError
         return tagged_answer(request, content)
 
     def _forget_outdated(self) -> None:

@@ -88,6 +88,5 @@ def etag(document: bytes) -> str:
     return f'"{hashlib.sha512(document).hexdigest().upper()}"'
 
 
-def no_page() -> web.Response:
-    """The answer to a path that names nothing at all, not even a group."""
-    return web.Response(text="404 page not found\n", status=404)
+class NoPageError(Exception):
+    """The path names nothing at all, not even a group."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.feature_gates import GENERIC_WORKLOAD
+from stellwerk_cluster.apimachinery.feature_gates import COMPOSITE, GENERIC_WORKLOAD
 from stellwerk_cluster.controllers.cluster_role_aggregation import (
     ClusterRoleAggregationController,
 )
@@ -31,7 +31,10 @@ from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
 from stellwerk_cluster.controllers.persistent_volume_binder import PersistentVolumeBinder
 from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
-from stellwerk_cluster.controllers.pod_group_protection import PodGroupProtectionController
+from stellwerk_cluster.controllers.pod_group_protection import (
+    CompositePodGroupProtectionController,
+    PodGroupProtectionController,
+)
 from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
@@ -79,6 +82,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "persistentvolumeclaim-protection-controller": ClaimProtectionController,
     "persistentvolume-protection-controller": VolumeProtectionController,
     "podgroup-protection-controller": PodGroupProtectionController,
+    "compositepodgroup-protection-controller": CompositePodGroupProtectionController,
     "ephemeral-volume-controller": EphemeralVolumeController,
     "endpoints-controller": EndpointsController,
     "endpointslice-controller": EndpointSliceController,
@@ -92,7 +96,10 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
 }
 ROOT_CERTIFICATES: Final = "root-ca-certificate-publisher-controller"
 """The controller that also needs to know the certificate of the API."""
-_GATES: Final = {"podgroup-protection-controller": GENERIC_WORKLOAD}
+_GATES: Final = {
+    "podgroup-protection-controller": GENERIC_WORKLOAD,
+    "compositepodgroup-protection-controller": COMPOSITE,
+}
 """Controllers that need a feature gate."""
 CONTROLLERS: Final = (*_MAKERS, ROOT_CERTIFICATES)
 """Their names, which are those in kube-controller-manager."""

@@ -92,7 +92,8 @@ class JobGroups:
         metadata = workload["metadata"]
         workload_name, template_name = metadata["name"], template["name"]
         of_workload = {
-            "apiVersion": workload["apiVersion"],
+            # Served to clients, where the stored version may not be.
+            "apiVersion": self._api.kinds.resource("workloads", _GROUP).api_version,
             "kind": workload["kind"],
             "name": metadata["name"],
             "uid": metadata["uid"],

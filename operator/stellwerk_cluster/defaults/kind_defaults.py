@@ -34,6 +34,7 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CPU_PERCENT: Final = 80
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
+COMPOSITE_FINALIZER: Final = "scheduling.k8s.io/compositepodgroup-protection"
 
 
 def default_behavior(autoscaler: JsonObject) -> None:
@@ -242,9 +243,19 @@ def prepare_pod_group(group: JsonObject, cluster: Reader) -> None:
 def protect_pod_group(group: JsonObject, cluster: Reader) -> None:
     """Let a new group stay as long as pods use it."""
     if cluster.enabled("PodGroupProtection"):
-        finalizers = group["metadata"].get("finalizers") or []
-        if FINALIZER not in finalizers:
-            group["metadata"]["finalizers"] = [*finalizers, FINALIZER]
+        _add_finalizer(group, FINALIZER)
+
+
+def protect_composite_pod_group(group: JsonObject, cluster: Reader) -> None:
+    """Let a new group of groups stay as long as groups name it as their parent."""
+    if cluster.enabled("PodGroupProtection"):
+        _add_finalizer(group, COMPOSITE_FINALIZER)
+
+
+def _add_finalizer(obj: JsonObject, finalizer: str) -> None:
+    finalizers = obj["metadata"].get("finalizers") or []
+    if finalizer not in finalizers:
+        obj["metadata"]["finalizers"] = [*finalizers, finalizer]
 
 
 def prepare_workload(workload: JsonObject, _cluster: Reader) -> None:

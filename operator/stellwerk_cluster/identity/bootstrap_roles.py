@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.clock import SystemClock
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.objects import timestamp
+from stellwerk_cluster.apimachinery.releases import RELEASES, exists
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.store import Store
@@ -114,7 +115,7 @@ def create_roles(api: Api) -> None:
 
     A cluster that keeps its objects stores them now, any other when a reader first looks.
     """
-    marks = api.features | {api.release}
+    marks = api.features | {each for each in RELEASES if exists(api.release, each, "")}
     for storage_name, names in _names(marks).items():
         make = partial(_fresh, marks, storage_name, _Birth.of(api))
         if api.store.journal is None:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.entries import Entry
 
 
 def bind(
     api: Api, kind: ResourceKind, key: Key, binding: JsonObject, *, dry_run: bool = False
-) -> None:
-    """Assign a pod to a node.
+) -> Entry:
+    """Assign a pod to a node; return the pod.
 
     Raises:
         StatusError: the binding is of another pod than its path (400), the pod is missing (404) or
@@ -59,13 +60,15 @@ def bind(
     if not key[1]:
         message = "Name parameter required."
         raise bad_request(message)
-    pod = api.get(kind, *key).obj
+    stored = api.get(kind, *key)
+    pod = stored.obj
     _check_binding_preconditions(kind, key, pod, metadata)
     refusal = _binding_refusal(key[1], pod)
     if refusal:
         raise _binding_conflict(kind, key[1], refusal)
-    if not dry_run:
-        api.modify(kind, key, lambda obj: _bound(obj, target["name"], metadata, api))
+    if dry_run:
+        return stored
+    return api.modify(kind, key, lambda obj: _bound(obj, target["name"], metadata, api))
 
 
 def _check_binding_preconditions(

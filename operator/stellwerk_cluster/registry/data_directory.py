@@ -29,7 +29,7 @@ from typing_extensions import override
 from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.apimachinery.failures import internal
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
-from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE
+from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, RELEASES
 from stellwerk_cluster.registry.entries import DELETED, Entry, StoreEvent
 from stellwerk_cluster.registry.store import ChangeLog, Store
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _END: Final = "end"
 _RELEASE_FILE: Final = "release"
 _GROUPS_GROUP: Final = "scheduling.k8s.io"
-"""The API group whose objects no release carries over from the one before."""
+"""The API group whose objects have other stored forms in some releases."""
 _SYNC_SECONDS: Final = 1.0
 _SMALLEST_LOG_BYTES: Final = 64 << 20
 _LOG_TO_SNAPSHOT: Final = 2
@@ -130,16 +130,22 @@ class DataDirectory(ChangeLog):
             # Directories from before there were releases are of the first one.
             before = RECORDED_RELEASE if self._numbered("snapshot") else release
         if before != release:
+            # An unknown release is older than all that have groups.
+            known = before in RELEASES and _stored_versions(before) == _stored_versions(release)
+            clear = (
+                ""
+                if known
+                else f"delete its PodGroups and Workloads with --kubernetes-version {before}, "
+            )
             raise ConfigurationError(
                 f"--data-dir {self.path}: holds a cluster of Kubernetes {before}, and this one is "
-                f"{release}; to move it, delete its PodGroups and Workloads with "
-                f"--kubernetes-version {before}, stop it, and write {release} into {file}"
+                f"{release}; to move it, {clear}stop it, and write {release} into {file}"
             )
         file.write_text(f"{release}\n", "ascii")
 
     def _check_forms(self, found: _Found, release: str) -> None:
         """Refuse objects in a form that the release does not have, after a directory was moved."""
-        versions = {kind.api_version for kind in kinds_of_release(release) if not kind.stored}
+        versions = _stored_versions(release)
         for (storage_name, key), (_revision, obj) in found.objects.items():
             version = obj.get("apiVersion", "")
             if version not in versions and version.partition("/")[0] == _GROUPS_GROUP:
@@ -307,6 +313,11 @@ class _Found:
             self.objects[place] = (record["r"], record["o"])
         else:
             self.objects.pop(place, None)
+
+
+def _stored_versions(release: str) -> set[str]:
+    """The API versions in which a release stores objects."""
+    return {kind.api_version for kind in kinds_of_release(release) if not kind.stored}
 
 
 def _present(store: Store) -> list[tuple[str, list[Entry]]]:

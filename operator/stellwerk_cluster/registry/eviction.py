@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.entries import Entry
 
 BUDGETS: Final = "poddisruptionbudgets.policy"
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
@@ -46,8 +47,10 @@ def evict(
     query: dict[str, str],
     *,
     user: User | None = None,
-) -> None:
-    """Delete a pod unless a PodDisruptionBudget forbids it; `user` asks for it.
+) -> Entry:
+    """Delete a pod unless a PodDisruptionBudget forbids it; return its last state.
+
+    `user` asks for it.
 
     Raises:
         StatusError: a budget forbids it (429), several budgets match (500), the user may not
@@ -62,8 +65,7 @@ def evict(
     for plugin in api.delete_admission:
         plugin.admit_delete(kind, pod, user, evicts=True)
     if _needs_no_budget(pod):
-        delete(api, kind, key, options)
-        return
+        return delete(api, kind, key, options).entry
     budgets = _matching_budgets(api, pod)
     if len(budgets) > 1:
         message = (
@@ -75,7 +77,7 @@ def evict(
         _spend_budget(api, budgets[0], pod, dry_run=options.dry_run)
     if not options.dry_run:
         _mark_disrupted(api, kind, key)
-    delete(api, kind, key, options)
+    return delete(api, kind, key, options).entry
 
 
 def _delete_options(eviction: JsonObject, query: dict[str, str]) -> JsonObject:

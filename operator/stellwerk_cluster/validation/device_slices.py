@@ -107,6 +107,9 @@ def _slice_errors(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
         at = f"spec.devices[{index}]"
         yield from _device_errors(device, before.get(device["name"], EMPTY), at)
         yield from _own_place_errors(device, at, per_device=per_device)
+        if devices != old.get("devices"):
+            # A stored slice with more terms, which older releases took, can still be updated.
+            yield from _term_errors(device, at)
     yield from unique([each["name"] for each in devices], "spec.devices[{}]".format)
     yield from _counter_set_errors(spec.get("sharedCounters") or ())
 
@@ -120,16 +123,21 @@ def _where_errors(obj: JsonObject, at: str, fields: Sequence[str]) -> Iterator[F
         if obj.get(field) is False:
             text = "must be either unset or set to true"
             yield bad_value(f"{at}.{field}", value=False, detail=text)
-    terms = (obj.get("nodeSelector") or EMPTY).get("nodeSelectorTerms")
-    if obj.get("nodeSelector") is not None and len(terms or ()) != 1:
-        field = f"{at}.nodeSelector.nodeSelectorTerms"
-        yield bad_value(field, terms or [], "must have exactly one node selector term")
+    yield from _term_errors(obj, at)
     text = f"exactly one of {', '.join(f'`{each}`' for each in fields)} is required"
     if not given:
         yield required(at, text)
     elif len(given) > 1:
         shown = f"{{{', '.join(given)}}}"
         yield bad_value(at, shown, f"{text}, but multiple fields are set")
+
+
+def _term_errors(obj: JsonObject, at: str) -> Iterator[FieldError]:
+    """A slice, and since 1.38 a device, selects its nodes by exactly one term (#141213)."""
+    terms = (obj.get("nodeSelector") or EMPTY).get("nodeSelectorTerms")
+    if obj.get("nodeSelector") is not None and len(terms or ()) != 1:
+        field = f"{at}.nodeSelector.nodeSelectorTerms"
+        yield bad_value(field, terms or [], "must have exactly one node selector term")
 
 
 def _place_errors(obj: JsonObject, at: str, empty: str) -> Iterator[FieldError]:

@@ -1,4 +1,4 @@
-"""The rules of PriorityClasses and RuntimeClasses, and of changes of PodGroups and Workloads.
+"""The rules of PriorityClasses and RuntimeClasses, and of changes of groups and Workloads.
 
 Called through their strategies; what a new group may say stands in the table. Invariant: the two
 system priority classes keep their values, and no field of the specification of a group changes.
@@ -44,6 +44,7 @@ _LONGEST_REASON: Final = 1024
 _LONGEST_MESSAGE: Final = 32768
 WORKLOADS: Final = "workloads.scheduling.k8s.io"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
+COMPOSITE_POD_GROUPS: Final = "compositepodgroups.scheduling.k8s.io"
 MOST_CLAIMS: Final = 4
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 SYSTEM_CLASSES: Final = {
@@ -87,6 +88,26 @@ def validate_workload_update(
     yield from _changes(new["spec"], old["spec"])
 
 
+def validate_pod_group_v1beta1(group: JsonObject) -> Iterator[FieldError]:
+    """Errors of a group beside what the table says: a child in a tree names its Workload."""
+    spec = group["spec"]
+    if spec.get("parentCompositePodGroupName") is not None and spec.get("workloadRef") is None:
+        text = "must be set when `parentCompositePodGroupName` is set"
+        yield required("spec.workloadRef", text)
+
+
+def validate_composite_pod_group_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
+    """Errors of a change of a group of groups, or with its status."""
+    if subresource == "status":
+        yield from condition_errors(new["status"].get("conditions") or (), "status.conditions")
+        return
+    yield from declared_errors("CompositePodGroup", new)
+    yield from change_errors("CompositePodGroup", new, old)
+    yield from _policy_changes(new["spec"], old["spec"], "spec")
+
+
 def validate_pod_group_v1beta1_update(
     new: JsonObject, old: JsonObject, subresource: str
 ) -> Iterator[FieldError]:
@@ -99,11 +120,18 @@ def validate_pod_group_v1beta1_update(
     yield from _policy_changes(new["spec"], old["spec"], "spec")
 
 
+def validate_workload_v1beta1(workload: JsonObject) -> Iterator[FieldError]:
+    """Errors of a workload beside what the table says: it has no templates of trees here."""
+    if workload["spec"].get("compositePodGroupTemplates") is not None:
+        yield forbidden_field("spec.compositePodGroupTemplates", "")
+
+
 def validate_workload_v1beta1_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[FieldError]:
     """Errors of a change of a workload of 1.37: its templates are the same ones."""
     yield from declared_errors("WorkloadV1beta1", new)
+    yield from validate_workload_v1beta1(new)
     yield from change_errors("WorkloadV1beta1", new, old)
     field = "spec.podGroupTemplates"
     names, before = (

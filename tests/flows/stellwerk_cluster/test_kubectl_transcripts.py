@@ -71,6 +71,9 @@ DIFFERENT: dict[str, dict[int, str]] = {
 }
 """kubectl-poor-server is left out: there a proxy took away what the embedded cluster has."""
 
+if WIRE_RELEASE == "1.38":
+    DIFFERENT["kubectl-discovery"][15] = "groups of pods are served by default"
+
 OF_USERS = (11, 12, *range(17, 24))
 """Commands of kubectl-discovery about users and rights: they need TLS, for kubectl shows no
 credentials without it.

@@ -95,7 +95,7 @@ def release_toured(minor: int | None, release: tuple[str, Path], home: Path) -> 
     assert minor is not None
     namespace = f"release-{minor}"
     Kubectl(program, home, kubeconfig)("create", "namespace", namespace)
-    version = {"1.36": "v1alpha2", "1.37": "v1beta1"}[name]
+    version = {"1.36": "v1alpha2", "1.37": "v1beta1", "1.38": "v1"}[name]
     (home / "group.yaml").write_text(GROUP_FILE.format(version=version))
     return take(Kubectl(program, home, kubeconfig, namespace), minor, release_steps(name))
 

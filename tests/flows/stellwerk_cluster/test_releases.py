@@ -1,4 +1,4 @@
-"""The embedded API as Kubernetes 1.36 and as 1.37: what differs, rule by rule, over HTTP."""
+"""The embedded API as Kubernetes 1.36, 1.37 and 1.38: what differs, rule by rule, over HTTP."""
 
 import json
 import re
@@ -51,6 +51,12 @@ def old() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def new() -> Iterator[str]:
     with served(cluster_of("1.37")) as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(scope="module")
+def newest() -> Iterator[str]:
+    with served(cluster_of("1.38")) as cluster:
         yield cluster.url
 
 
@@ -113,6 +119,75 @@ def test_what_is_written_in_one_version_is_read_in_the_other(new: str) -> None:
         assert listed["metadata"]["uid"] == found["metadata"]["uid"]
 
 
+def test_v1_shows_the_groups_of_v1beta1(newest: str) -> None:
+    made = ask(newest, "POST", place("v1"), group("same"))[1]
+    assert (made["apiVersion"], made["spec"]["disruptionMode"]) == (f"{GROUP}/v1", {"single": {}})
+    beta = ask(newest, "GET", place("v1beta1", name="same"))[1]
+    assert beta["apiVersion"] == f"{GROUP}/v1beta1"
+    assert beta["metadata"]["uid"] == made["metadata"]["uid"]
+    assert {**beta, "apiVersion": ""} == {**made, "apiVersion": ""}
+    listed = ask(newest, "GET", place("v1"))[1]
+    assert (listed["kind"], listed["apiVersion"]) == ("PodGroupList", f"{GROUP}/v1")
+
+
+def test_a_plain_server_of_1_38_serves_v1_alone() -> None:
+    with served(EmbeddedCluster(1, options=ClusterOptions(release="1.38", **OPTIONS))) as cluster:
+        served_versions = ask(cluster.url, "GET", f"/apis/{GROUP}")[1]["versions"]
+        assert [each["version"] for each in served_versions] == ["v1"]
+        resources = ask(cluster.url, "GET", f"/apis/{GROUP}/v1")[1]["resources"]
+        names = {"podgroups", "podgroups/status", "workloads", "priorityclasses"}
+        assert {each["name"] for each in resources} == names
+        status, made = ask(cluster.url, "POST", place("v1"), group("g"))
+        assert status == 201
+        assert made["metadata"]["finalizers"] == ["scheduling.k8s.io/podgroup-protection"]
+        schema = ask(cluster.url, "GET", f"/openapi/v3/apis/{GROUP}/v1")[1]["components"]["schemas"]
+        assert "io.k8s.api.scheduling.v1.PodGroup" in schema
+
+
+@pytest.mark.parametrize("path", ["/apis/nobody.example", "/apis/nobody.example/v1", "/apis/a/b/c"])
+def test_a_path_that_names_nothing_is_said_as_a_status(new: str, newest: str, path: str) -> None:
+    assert ask(new, "GET", path) == (404, "404 page not found\n")
+    status, answer = ask(newest, "GET", path)
+    assert (status, answer["kind"], answer["reason"]) == (404, "Status", "NotFound")
+
+
+@pytest.mark.parametrize("release", ["new", "newest"])
+def test_the_older_form_of_discovery_is_not_served(
+    release: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(release)
+    older = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"}
+    assert send(url, "GET", "/apis", headers=older)[0] == 406
+
+
+def test_a_status_says_the_version_of_what_was_written(new: str, newest: str) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    target = {"kind": "Node", "name": "node-1"}
+    binding = {"metadata": {"name": "bound"}, "target": target}
+    pods = "/api/v1/namespaces/default/pods"
+    for url in (new, newest):
+        for name in ("bound", "evicted"):
+            body = {"metadata": {"name": name}, "spec": spec}
+            assert ask(url, "POST", pods, body)[0] == 201
+        maps = "/api/v1/namespaces/default/configmaps"
+        assert ask(url, "POST", maps, {"metadata": {"name": "m"}})[0] == 201
+        eviction = {"metadata": {"name": "evicted"}}
+        answers = [
+            ask(url, "POST", f"{pods}/bound/binding", binding)[1],
+            ask(url, "POST", f"{pods}/evicted/eviction", eviction)[1],
+            ask(url, "DELETE", f"{maps}/m")[1],
+        ]
+        assert [each["status"] for each in answers] == ["Success"] * 3
+        if url == new:
+            assert [each["metadata"] for each in answers] == [{}] * 3
+            continue
+        bound = ask(url, "GET", f"{pods}/bound")[1]["metadata"]["resourceVersion"]
+        versions = [each["metadata"]["resourceVersion"] for each in answers]
+        assert versions[0] == bound
+        # Each write is later than the one before: a client may wait for the version by its watch.
+        assert int(versions[0]) < int(versions[1]) < int(versions[2])
+
+
 # Groups of pods.
 
 
@@ -147,10 +222,13 @@ def test_what_is_written_in_one_version_is_read_in_the_other(new: str) -> None:
     ],
 )
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
-def test_a_new_group_is_judged(new: str, version: str, spec: dict[str, Any], status: int) -> None:
+def test_a_new_group_is_judged(
+    new: str, newest: str, version: str, spec: dict[str, Any], status: int
+) -> None:
     body = {"metadata": {"name": "judged"}, "spec": spec}
-    got, answer = ask(new, "POST", f"{place(version)}?dryRun=All", body)
-    assert got == status, answer
+    for url, path in ((new, place(version)), (newest, place(version)), (newest, place("v1"))):
+        got, answer = ask(url, "POST", f"{path}?dryRun=All", body)
+        assert got == status, answer
 
 
 @pytest.mark.parametrize(
@@ -172,19 +250,20 @@ def test_a_new_group_is_judged(new: str, version: str, spec: dict[str, Any], sta
     ],
 )
 def test_of_a_group_only_min_count_changes(
-    new: str, before: dict[str, Any], after: dict[str, Any], *, valid: bool
+    new: str, newest: str, before: dict[str, Any], after: dict[str, Any], *, valid: bool
 ) -> None:
-    made = ask(new, "POST", place("v1beta1"), {"metadata": {"name": "c"}, "spec": before})[1]
-    body = {"metadata": {"name": "c"}, "spec": after}
-    try:
-        status, answer = ask(new, "PUT", place("v1beta1", name="c"), body)
-        assert status == (200 if valid else 422), answer
-        if valid and after != before and answer["spec"] != made["spec"]:
-            assert answer["metadata"]["generation"] == 2
-    finally:
-        ask(new, "DELETE", place("v1beta1", name="c"))
-        none = {"metadata": {"finalizers": None}}
-        ask(new, "PATCH", place("v1beta1", name="c"), none, "application/merge-patch+json")
+    for url, version in ((new, "v1beta1"), (newest, "v1")):
+        made = ask(url, "POST", place(version), {"metadata": {"name": "c"}, "spec": before})[1]
+        body = {"metadata": {"name": "c"}, "spec": after}
+        try:
+            status, answer = ask(url, "PUT", place(version, name="c"), body)
+            assert status == (200 if valid else 422), answer
+            if valid and after != before and answer["spec"] != made["spec"]:
+                assert answer["metadata"]["generation"] == 2
+        finally:
+            ask(url, "DELETE", place(version, name="c"))
+            none = {"metadata": {"finalizers": None}}
+            ask(url, "PATCH", place(version, name="c"), none, "application/merge-patch+json")
 
 
 def test_defaults_of_a_group(old: str, new: str) -> None:
@@ -285,6 +364,108 @@ def test_gates_that_went_are_unknown() -> None:
         feature_gates(f"GenericWorkload=true,GangScheduling=true,{name}=true")
     with pytest.raises(ValueError, match=r"no gate PodGroupPreemptionPolicy in 1\.36"):
         feature_gates("PodGroupPreemptionPolicy=true")
+
+
+# Groups of groups.
+
+REFERENCE = {"workloadName": "w", "templateName": "t"}
+TREE = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": REFERENCE}
+
+
+def parent(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {**TREE, **spec}}
+
+
+@pytest.fixture(scope="module")
+def trees() -> Iterator[str]:
+    gates = "CompositePodGroup=true,TopologyAwareWorkloadScheduling=true"
+    with served(cluster_of("1.38", gates)) as cluster:
+        yield cluster.url
+
+
+def test_groups_of_groups_are_off_unless_their_gate_and_their_version_are_on(
+    newest: str, trees: str
+) -> None:
+    path = place("v1beta1", "compositepodgroups")
+    assert ask(newest, "GET", path)[0] == 404
+    status, made = ask(trees, "POST", path, parent("root"))
+    assert (status, made["metadata"]["generation"], made["spec"]["priority"]) == (201, 1, 0)
+    assert made["metadata"]["finalizers"] == ["scheduling.k8s.io/compositepodgroup-protection"]
+    child = group("child", parentCompositePodGroupName="root", workloadRef=REFERENCE)
+    assert ask(trees, "POST", place("v1"), child)[0] == 201
+    assert ask(newest, "POST", place("v1"), child)[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        pytest.param({}, "", id="whole"),
+        pytest.param({"parentCompositePodGroupName": "above"}, "", id="within another"),
+        pytest.param({"workloadRef": None}, "spec.workloadRef: Required", id="without a workload"),
+        pytest.param(
+            {"schedulingPolicy": {"gang": {"minGroupCount": 0}}}, "minGroupCount", id="of none"
+        ),
+        pytest.param({"schedulingPolicy": {}}, "spec.schedulingPolicy", id="without a policy"),
+        pytest.param(
+            {"schedulingPolicy": {"basic": {}, "gang": {"minGroupCount": 1}}},
+            "spec.schedulingPolicy",
+            id="with two",
+        ),
+        pytest.param({"disruptionMode": {"all": {}, "single": {}}}, "disruptionMode", id="modes"),
+        pytest.param({"preemptionPolicy": "Never"}, "preemptionPolicy", id="another gate's"),
+    ],
+)
+def test_a_group_of_groups_is_judged(trees: str, spec: dict[str, Any], error: str) -> None:
+    path = f"{place('v1beta1', 'compositepodgroups')}?dryRun=All"
+    status, answer = ask(trees, "POST", path, parent("judged", **spec))
+    assert status == (422 if error else 201), answer
+    assert error in answer.get("message", "")
+
+
+@pytest.mark.parametrize(
+    ("after", "error"),
+    [
+        pytest.param({"schedulingPolicy": {"gang": {"minGroupCount": 1}}}, "", id="minGroupCount"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, "cannot be cleared", id="the policy"),
+        pytest.param({"parentCompositePodGroupName": "p"}, "immutable", id="the parent"),
+        pytest.param({"disruptionMode": {"all": {}}}, "immutable", id="the mode"),
+    ],
+)
+def test_of_a_group_of_groups_only_min_group_count_changes(
+    trees: str, after: dict[str, Any], error: str, request: pytest.FixtureRequest
+) -> None:
+    name = f"c-{request.node.callspec.id.replace(' ', '-').lower()}"
+    assert ask(trees, "POST", place("v1beta1", "compositepodgroups"), parent(name))[0] == 201
+    path = place("v1beta1", "compositepodgroups", name)
+    status, answer = ask(trees, "PUT", path, parent(name, **after))
+    assert status == (422 if error else 200), answer
+    assert error in answer.get("message", "")
+    if not error:
+        assert answer["metadata"]["generation"] == 2
+        now = "2026-01-01T00:00:00Z"
+        said = {"type": "CompositePodGroupInitiallyScheduled", "status": "True"}
+        condition = {**said, "reason": "Scheduled", "message": "", "lastTransitionTime": now}
+        patch = {"status": {"conditions": [condition]}}
+        media = "application/merge-patch+json"
+        status, answer = ask(trees, "PATCH", f"{path}/status", patch, media)
+        assert (status, answer["status"]["conditions"]) == (200, [condition])
+
+
+def test_templates_of_trees_are_refused_with_and_without_their_gate(new: str, trees: str) -> None:
+    templates = {"podGroupTemplates": [{"name": "t", **GANG}], "compositePodGroupTemplates": [{}]}
+    body = {"metadata": {"name": "tree"}, "spec": templates}
+    for url in (new, trees):
+        status, answer = ask(url, "POST", place("v1beta1", "workloads"), body)
+        assert status == 422
+        assert "spec.compositePodGroupTemplates: Forbidden" in answer["message"]
+
+
+def test_a_child_of_a_tree_names_its_workload(trees: str) -> None:
+    status, answer = ask(
+        trees, "POST", place("v1"), group("orphan", parentCompositePodGroupName="root")
+    )
+    assert status == 422
+    assert "spec.workloadRef: Required value" in answer["message"]
 
 
 # Devices.
@@ -604,3 +785,22 @@ def test_a_data_directory_is_moved_without_groups(tmp_path: Path) -> None:
     made = moved.api.create(kind, "default", {"metadata": {"name": "g"}, "spec": GANG})
     assert made.obj["apiVersion"] == f"{GROUP}/v1beta1"
     directory.close()
+
+
+def test_a_data_directory_of_1_37_keeps_its_groups_in_1_38_and_back(tmp_path: Path) -> None:
+    """As an API server converts what is stored: the version is another, the uid stays."""
+    uids = set[str]()
+    for release, version in (("1.37", "v1beta1"), ("1.38", "v1"), ("1.37", "v1beta1")):
+        (tmp_path / "release").write_text(f"{release}\n")
+        directory = DataDirectory(tmp_path)
+        with served(cluster_of(release, data_directory=directory)) as cluster:
+            if not uids:
+                assert ask(cluster.url, "POST", place(version), group("g"))[0] == 201
+            found = ask(cluster.url, "GET", place(version, name="g"))[1]
+            assert found["apiVersion"] == f"{GROUP}/{version}"
+            uids.add(found["metadata"]["uid"])
+        directory.close()
+    assert len(uids) == 1
+    refused = "and this one is 1.38; to move it, stop it, and write 1.38 into"
+    with pytest.raises(ConfigurationError, match=re.escape(refused)):
+        cluster_of("1.38", data_directory=DataDirectory(tmp_path))

@@ -146,13 +146,16 @@ def explained(world: InProcess, name: str) -> GroupExplanation:
 
 
 @settings(max_examples=examples(20))
-@given(st.lists(steps, max_size=14))
-def test_gangs_are_bound_whole_and_what_fits_is_bound(happened: list[tuple[Any, ...]]) -> None:
+@given(st.lists(steps, max_size=14), st.sampled_from(["auto", "1.38"]))
+def test_gangs_are_bound_whole_and_what_fits_is_bound(
+    happened: list[tuple[Any, ...]], release: str
+) -> None:
     async def play(clock: VirtualClock) -> None:
         async with AsyncExitStack() as stack:
             story = Story(clock, stack)
             await story.start()
-            story.world.apply(make_profile("stellwerk", gangScheduling=True))
+            profile = make_profile("stellwerk", gangScheduling=True, compatibility=release)
+            story.world.apply(profile)
             for what, *details in happened:
                 await story.happen(what, *details)
                 story.check()

@@ -270,6 +270,7 @@ def groups_and_claims(draw: st.DrawFn) -> Workload:
     classes = [priority_class(name) for name in CLASSES]
     profile = profile_of_user(draw(st.sampled_from(["NodeRank", "Random"])), packs=True)
     profile["spec"]["gangScheduling"] = True
+    profile["spec"]["compatibility"] = draw(st.sampled_from(["auto", "1.38"]))
     others = [*classes, *draw(groups()), *CLAIMS, *slices]
     return Workload(of_nodes, of_pods, others, profile, feature_gates=GANGS)
 

@@ -602,3 +602,25 @@ def test_the_list_for_groups_is_known_and_what_it_changes_is_said(
     place = f"profiles[0].plugins.podGroupPostFilter.{field}[0]"
     said = f"{place}: groups preempt as postFilter says, and have no list of their own"
     assert list(converted.warnings) == ([said] if remarked else [])
+
+
+@pytest.mark.parametrize(
+    ("names", "remarked"),
+    [
+        pytest.param(["TopologyPlacementGenerator", "PodGroupPodsCount"], True, id="1.36's list"),
+        pytest.param(["GangScheduling", "TopologyPlacementGenerator"], False, id="with gangs"),
+        pytest.param(["PodGroupPodsCount"], False, id="no placements"),
+    ],
+)
+def test_a_topology_that_would_be_lost_is_said(names: list[str], *, remarked: bool) -> None:
+    """kube-scheduler 1.36 with two gates on and GangScheduling off keeps it."""
+    enabled = [{"name": name} for name in ("NodeName", *names)]
+    converted = convert(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"plugins": {"multiPoint": {"enabled": enabled}}}],
+        }
+    )
+    begins = "profiles[0].plugins: TopologyPlacementGenerator has no effect without GangScheduling"
+    assert [each.startswith(begins) for each in converted.warnings] == [True] * remarked

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.api_kinds import API_KINDS, chosen_version, newest_form, own_form
+from stellwerk.models.api_kinds import (
+    API_KINDS,
+    chosen_version,
+    newest_form,
+    own_form,
+    unreadable_versions,
+)
 from stellwerk.models.compatibility import Release, release_named, release_of_server
 from stellwerk.models.pod_group import POD_GROUP_INITIALLY_SCHEDULED, parse_pod_group
 
@@ -74,12 +80,39 @@ def test_newer_versions_have_that_form_already(version: str) -> None:
     assert own_form(found) is found
 
 
-def test_a_version_to_come_is_one_more_word_in_the_row() -> None:
-    """As v1 of PodGroup will be in 1.38: chosen before v1beta1, read and written as that is."""
+@pytest.mark.parametrize(
+    ("versions", "in_use", "expected"),
+    [
+        pytest.param(("v1",), "", "v1", id="v1 alone, as 1.38 serves it"),
+        pytest.param(("v1beta1", "v1alpha3"), "", "v1beta1", id="v1beta1, as 1.37 serves it"),
+        pytest.param(("v1alpha3", "v1beta1", "v1"), "", "v1", id="the newest of all"),
+        pytest.param(("v1", "v1beta1"), "v1beta1", "v1beta1", id="what is in use stays"),
+        pytest.param(("v1",), "v1beta1", "v1", id="what was in use is gone"),
+        pytest.param(("v1beta1",), "v1", "v1beta1", id="back to an older server"),
+        pytest.param(("v2",), "", None, id="a version of the future"),
+        pytest.param((), "v1", None, id="none"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PodGroup", "Workload"])
+def test_groups_are_read_in_the_newest_version_that_is_served(
+    kind: str, versions: tuple[str, ...], in_use: str, expected: str | None
+) -> None:
+    row = API_KINDS[kind]
+    served = dict.fromkeys(versions, (row.plural,))
+    assert chosen_version(row.plural, row.versions, served, in_use) == expected
+    unreadable = unreadable_versions(row.plural, row.versions, served)
+    assert unreadable == (["v2"] if "v2" in versions else [])
+
+
+def test_v1_is_served_with_priority_classes_alone() -> None:
+    """1.36 and 1.37 serve scheduling.k8s.io/v1 for PriorityClasses: it counts for no groups."""
     row = API_KINDS["PodGroup"]
-    served = dict.fromkeys(("v1", "v1beta1"), ("podgroups",))
+    served = {"v1": ("priorityclasses",), "v1beta1": ("podgroups", "workloads")}
     assert chosen_version(row.plural, row.versions, served) == "v1beta1"
-    assert chosen_version(row.plural, ("v1", *row.versions), served) == "v1"
+
+
+def test_groups_of_v1_are_read_and_written_as_those_of_v1beta1() -> None:
+    row = API_KINDS["PodGroup"]
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": {"all": {}}}
     metadata = {"name": "g", "namespace": "default", "uid": "u"}
     groups = [

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from stellwerk.errors import ConfigurationError
@@ -19,10 +21,12 @@ from stellwerk.models.compatibility import (
     patches_text,
     release_named,
     release_of_server,
+    server_version,
 )
 
 OLD, NEW = Release.V1_36, Release.V1_37
 MENDS = {row.rule for row in ROWS if row.sort is Sort.MEND}
+NEWEST_1_37 = str(PatchRelease(NEW, NEWEST_PATCHES[NEW]))
 NEWEST_1_36 = PatchRelease(OLD, NEWEST_PATCHES[OLD])
 
 
@@ -38,12 +42,60 @@ NEWEST_1_36 = PatchRelease(OLD, NEWEST_PATCHES[OLD])
         pytest.param(
             "v1.40.0", str(release_named(str(max(Release)))), id="a newer one as the newest"
         ),
+        ("v1.38.0-alpha.2", "1.38.0"),
+        pytest.param("v1.38.0, emulating 1.37", NEWEST_1_37, id="an emulated one goes before"),
+        pytest.param("v1.37.0, emulating 1.20", "1.33.0", id="an emulated one, too old"),
         ("unknown", "None"),
         ("v2.0.0", "None"),
     ],
 )
 def test_the_release_of_a_server(version: str, release: str) -> None:
     assert str(release_of_server(version)) == release
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"gitVersion": "v1.36.2"}, "v1.36.2"),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": "1", "emulationMinor": "38"},
+            "v1.38.0",
+            id="most servers name one version twice",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": "1", "emulationMinor": "37"},
+            "v1.38.0, emulating 1.37",
+            id="--emulated-version",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0-x", "emulationMajor": "1", "emulationMinor": "37+"},
+            "v1.38.0-x, emulating 1.37",
+            id="as clouds mark their builds",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": "1", "emulationMinor": "9" * 99},
+            "v1.38.0",
+            id="no number of a release",
+        ),
+        pytest.param(
+            {"gitVersion": "v1.38.0", "emulationMajor": [], "emulationMinor": {"a": 1}},
+            "v1.38.0",
+            id="no texts",
+        ),
+        pytest.param(
+            {"gitVersion": "banana", "emulationMajor": "1", "emulationMinor": "37"},
+            "banana",
+            id="no version at all",
+        ),
+        ({"gitVersion": ""}, "unknown"),
+        ({}, "unknown"),
+        ({"gitVersion": "v1.38.0" + "x" * 1000}, "v1.38.0" + "x" * 249),
+    ],
+)
+def test_a_server_says_its_version_and_the_one_that_it_emulates(
+    document: dict[str, Any], expected: str
+) -> None:
+    assert server_version(document) == expected
 
 
 @pytest.mark.parametrize(
@@ -275,7 +327,7 @@ def test_every_gate_that_can_be_turned_off_has_its_effect_or_a_warning() -> None
     assert silent <= OF_SPEED | OF_OTHERS
 
 
-OF_SPEED = {"OpportunisticBatching", "SchedulerAsyncPreemption"}
+OF_SPEED = {"OpportunisticBatching", "SchedulerAsyncPreemption", "SchedulerPreQueueingHints"}
 OF_OTHERS = {
     "PodLevelResourcesFixDefaulting",
     "PodLevelResourcesFixKubeletQOSClass",
@@ -285,8 +337,10 @@ OF_OTHERS = {
     "EtcdRangeStream",
     "WatchListCompression",
     "ConcurrentWatchObjectDecode",
+    "KubeletTracing",
+    "SeparateTaintEvictionController",
 }
-"""Of the API server, its storage, and the kubelet."""
+"""Of the API server, its storage, the kubelet, and controllers."""
 
 
 def test_every_rule_has_one_row_and_every_gate_is_one() -> None:

@@ -24,12 +24,14 @@ from stellwerk.models.profile import (
     arbitrate,
     load_profile,
 )
+from stellwerk.plugins.registry import known_plugins
 from tests.support.bad_profiles import BAD_PROFILES, BadProfile
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
 from tests.support.repository import ROOT
 
 PROFILES = ROOT / "manifests" / "profiles"
 
+_GENERATOR = "TopologyPlacementGenerator"
 KNOWN = {**KNOWN_PLUGINS, "Fifo": describe("Fifo", "queueSort")}
 
 
@@ -88,6 +90,29 @@ def test_a_percentage_above_100_is_remarked_upon() -> None:
     assert load({"percentageOfNodesToScore": 250}).remarks == (
         "spec.percentageOfNodesToScore: 250 acts as 100",
     )
+
+
+@pytest.mark.parametrize(
+    ("plugins", "gangs", "remarked"),
+    [
+        pytest.param({"multiPoint": [_GENERATOR]}, False, True, id="alone"),
+        pytest.param({"placementGenerate": [_GENERATOR]}, False, True, id="at its point"),
+        pytest.param({"multiPoint": [_GENERATOR, "GangScheduling"]}, False, False, id="with it"),
+        pytest.param({"multiPoint": [_GENERATOR]}, True, False, id="by a word"),
+        pytest.param({"multiPoint": ["PodGroupPodsCount"]}, False, False, id="no placements"),
+    ],
+)
+def test_placements_of_groups_that_are_not_decided_as_a_whole_are_remarked_upon(
+    plugins: dict[str, list[str]], *, gangs: bool, remarked: bool
+) -> None:
+    """As kube-scheduler 1.36 lists its plugins with two gates on and GangScheduling off."""
+    lists = {
+        point: {"enabled": [{"name": name} for name in names]} for point, names in plugins.items()
+    }
+    spec = {"schedulerName": "p", "plugins": lists, "gangScheduling": gangs}
+    found = load_profile({"metadata": {"name": "p"}, "spec": spec}, known_plugins()).remarks
+    begins = "spec.plugins: TopologyPlacementGenerator has no effect without GangScheduling: "
+    assert [each.startswith(begins) for each in found] == [True] * remarked
 
 
 def test_disabling_an_unknown_plugin_is_only_remarked_upon() -> None:

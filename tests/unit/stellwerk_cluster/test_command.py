@@ -117,9 +117,50 @@ def test_a_release_and_its_versions_are_chosen_by_flags() -> None:
     assert api.release == "1.37"
     assert "VolumeLimitScaling" in api.features
     assert "PodGroupWorkloadExists" not in api.plugins
-    with pytest.raises(ConfigurationError, match=r"there are 1\.36, 1\.37"):
+    newest = api_features(release="1.38")
+    assert newest.groups_of_pods() == (
+        "Kubernetes 1.38; scheduling.k8s.io/v1 (PodGroups, Workloads) is served"
+    )
+    with pytest.raises(ConfigurationError, match=r"there are 1\.36, 1\.37, 1\.38"):
         api_features(release="1.35")
     with pytest.raises(ConfigurationError, match="no admission plugin PodGroupWorkloadExists"):
         api_features(enabled="PodGroupWorkloadExists", release="1.37")
     with pytest.raises(ConfigurationError, match=r"--runtime-config: .*v1alpha2 that has not been"):
         api_features(release="1.37", runtime="scheduling.k8s.io/v1alpha2=true")
+
+
+@pytest.mark.parametrize(
+    ("release", "gates", "runtime", "refused"),
+    [
+        pytest.param("1.38", "GenericWorkload=true", "", False, id="v1 is served"),
+        pytest.param("1.38", "", "scheduling.k8s.io/v1=false", False, id="on by default"),
+        pytest.param(
+            "1.38", "GenericWorkload=true", "scheduling.k8s.io/v1=false", True, id="on by a flag"
+        ),
+        pytest.param(
+            "1.38",
+            "GenericWorkload=true",
+            "scheduling.k8s.io/v1=false,scheduling.k8s.io/v1beta1=true",
+            False,
+            id="any version will do",
+        ),
+        pytest.param(
+            "1.38", "GenericWorkload=false", "scheduling.k8s.io/v1=false", False, id="off by a flag"
+        ),
+        pytest.param(
+            "1.37",
+            "GenericWorkload=true",
+            "scheduling.k8s.io/v1beta1=false",
+            False,
+            id="older releases only lack the kinds",
+        ),
+    ],
+)
+def test_a_gate_that_a_flag_turns_on_needs_a_version_of_its_kinds(
+    release: str, gates: str, runtime: str, *, refused: bool
+) -> None:
+    if not refused:
+        api_features(gates=gates, release=release, runtime=runtime)
+        return
+    with pytest.raises(ConfigurationError, match="GenericWorkload is enabled, but --runtime-confi"):
+        api_features(gates=gates, release=release, runtime=runtime)

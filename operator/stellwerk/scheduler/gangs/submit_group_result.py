@@ -47,7 +47,7 @@ from stellwerk.world.gangs.group_decision import (
 )
 from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
 from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import requeue_untried
+from stellwerk.world.gangs.queue_order import requeue_for_next_cycle, requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -95,10 +95,12 @@ class SubmitGroupResult:
     async def bind_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         """Start the bindings of the members that have a node, and requeue the others.
 
-        Those that are to be tried by themselves are left to the caller.
+        Those that are to be tried by themselves are left to the caller; those that the next cycle
+        of the group is to try go back to activeQ.
         """
         results = decision.attempt.results
-        taken.remaining = RemainingMembers(decision)
+        taken.remaining = RemainingMembers(decision, taken.profile.compatibility)
+        again = [taken.queued[each.pod.uid] for each in taken.remaining.again]
         taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
@@ -110,7 +112,7 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                if result.pod.uid not in taken.remaining.uids:
+                if queued not in again and result.pod.uid not in taken.remaining.uids:
                     self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])
@@ -125,6 +127,7 @@ class SubmitGroupResult:
                 permit=permit,
             )
             self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
+        requeue_for_next_cycle(self.world, again)
         self.conditions.scheduled(taken.members.key)
 
     async def requeue_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:

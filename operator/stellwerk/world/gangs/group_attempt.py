@@ -46,6 +46,8 @@ class GroupContext:
     """The reason why the members do not preempt by themselves."""
     quorum: "Quorum | None" = None
     """An attempt ends when this cannot be reached any more; None: every member is tried."""
+    refusals: "Refusals | None" = None
+    """Where refusals are noted; None: attempts on a fork, which wake no pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,38 @@ class GroupAttempt:
         return sum(each.assumed is not None for each in self.results)
 
 
+@dataclass(slots=True)
+class Refusals:
+    """The plugins that refused members in any attempt of a decision: their events may help.
+
+    kube-scheduler remembers them for the group since 1.38 (#141253).
+    """
+
+    by_uid: dict[str, frozenset[str]] = field(default_factory=dict)
+    _filters: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The Filter plugins that had something to say on a member."""
+
+    def note(self, attempt: GroupAttempt, profile: ServedProfile) -> None:
+        """Note which members have no node after an attempt, and which plugins looked at them."""
+        for result in attempt.results:
+            if result.failure is None or not result.failure.rejected:
+                continue
+            uid, plugins = result.pod.uid, result.failure.unschedulable_plugins
+            known = self.by_uid.get(uid)
+            self.by_uid[uid] = plugins if known is None else known | plugins
+            if result.evaluated:
+                active = profile.framework.filters.active(result.state)
+                self._filters[uid] = frozenset(plugin.name for plugin, _ in active)
+
+    def include_untried(self) -> None:
+        """Add every plugin that may have refused members in the placements that were not tried.
+
+        A group that is woken in vain costs an attempt; one that is not woken waits for the flush.
+        """
+        for uid, filters in self._filters.items():
+            self.by_uid[uid] = self.by_uid.get(uid, frozenset()) | filters
+
+
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[MemberRequest | None, Decision, Result]
 """Asks for decisions, and where it yields None its driver may handle events; gives a result."""
@@ -160,6 +194,8 @@ def place(
     except BaseException:
         undo_attempt(context, attempt)
         raise
+    if context.refusals is not None:
+        context.refusals.note(attempt, context.profile)
     return attempt
 
 

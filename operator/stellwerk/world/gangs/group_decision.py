@@ -8,15 +8,16 @@ otherwise the World is as it was, and `member_failures` and `reserve_nodes` say 
 placement is best, follows from scores and then from the labels' values, never from chance.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
-from stellwerk.models.compatibility import ReleaseRule
+from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -32,6 +33,7 @@ from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     MemberResult,
     Quorum,
+    Refusals,
     Steps,
     capacity,
     is_about_spec,
@@ -68,6 +70,7 @@ WAITING_FOR_OTHERS: Final = (
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 PREEMPTION: Final = "pod group preemption: "
+ONGOING_PREEMPTION: Final = "ongoing preemption on nominated nodes"
 NO_PLACEMENTS: Final = "no feasible placements found"
 TOO_FEW_END: Final = (
     "too few pods in its way are known to end in time: they are neither terminating nor have an "
@@ -102,6 +105,8 @@ class GroupDecision:
     """The preemption that makes room; None: none does, or none has to."""
     says_victims: bool = False
     """The message says that there are victims."""
+    refused_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The plugins that refused each member in any placement and any order, by its uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     """
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
-    context = GroupContext(world, profile, obstacle, _quorum(profile, request))
+    refusals = Refusals()
+    context = GroupContext(world, profile, obstacle, _quorum(profile, request), refusals)
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
@@ -136,6 +142,7 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         if decision.placed or decision.attempt.broken:
             return decision
     assert decision is not None  # noqa: S101 there is always a level
+    decision.refused_by = refusals.by_uid
     found = yield from preempt(context, request, _placed_on_fork)
     once = ReleaseRule.GROUP_PREEMPTS_ONCE in profile.compatibility
     if once:
@@ -153,6 +160,9 @@ def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> No
     """Add to the message what came of the preemption, in the words of v1.37."""
     if isinstance(found, str):
         decision.message = f"{decision.message}, {PREEMPTION}{found}"
+    elif found.is_ongoing:
+        decision.message = f"{decision.message}, {PREEMPTION}{ONGOING_PREEMPTION}"
+        decision.says_victims = True
     elif found.victims:
         said = f"found a placement for podgroup, preempting {len(found.victims)} victims"
         decision.message = f"{decision.message}, {PREEMPTION}{said}"
@@ -207,27 +217,50 @@ def _decide_at(context: GroupContext, request: GroupRequest, keys: Sequence[str]
 
 
 def _best_of(context: GroupContext, request: GroupRequest, found: Domains) -> Deciding:
-    """Try the placements that promise most, and take the one that is best of those that hold."""
+    """Try the placements that promise most, and take the one that is best of those that hold.
+
+    The one of the nominated nodes is taken before all others if it holds the group: victims were
+    evicted there.
+    """
     choice = PlacementChoice(context, request.members, request.needed, found)
+    nominated, order = _nominated_placement(context, request, found), choice.order
+    if nominated is not None:
+        order = [nominated, *(index for index in order if index != nominated)]
     attempts = 0
-    for index in choice.order:
+    for index in order:
         attempt = yield from place(context, request.members, found.placements[index])
         attempts += 1
         met = request.is_met_by(attempt)
         choice.tried(index, attempt, met=met, scheduled=len(request.scheduled))
-        if met and choice.is_settled:
+        if met and (choice.is_settled or index == nominated):
             return replace(_decision(request, attempt, found), attempts=attempts)
         undo_attempt(context, attempt)
         if attempt.broken:
             return replace(_decision(request, attempt, found), attempts=attempts)
     best = choice.best()
     if best is None:
+        if context.refusals is not None and attempts < len(found.placements):
+            context.refusals.include_untried()
         return replace(_decision(request, choice.closest, found), attempts=attempts)
     attempt = yield from place(context, best.members, best.placement, best.nodes)
     decision = replace(_decision(request, attempt, found), attempts=attempts)
     if not decision.placed:
         undo_attempt(context, attempt)
     return decision
+
+
+def _nominated_placement(
+    context: GroupContext, request: GroupRequest, found: Domains
+) -> int | None:
+    """The placement with the nodes to which most members are nominated; None: there is none."""
+    if ReleaseRule.NOMINATED_PLACEMENT_FIRST not in context.profile.compatibility:
+        return None
+    nominator, row_of = context.world.nominator, context.world.cache.snapshot.row_of
+    rows = (row_of.get(nominator.node_of(pod.uid)) for pod in request.members)
+    counts = Counter(int(found.of_row[row]) for row in rows if row is not None)
+    del counts[-1]
+    # Placements have one order: of equal ones, the first.
+    return max(sorted(counts), key=counts.__getitem__, default=None)
 
 
 def _in_other_orders(context: GroupContext, first: GroupDecision) -> Deciding:
@@ -287,51 +320,61 @@ def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
 def member_failures(decision: GroupDecision) -> dict[str, Failure]:
     """The failure of each member of a group that is not placed, by uid.
 
-    It is the member's own, or else that of the group. Of members that are alike, one waits for
-    events in place of all: a change that may help it brings the others along.
+    It is the member's own, or else that of the group, with the plugins that refused the member in
+    any attempt. Of members that are alike, one waits for events in place of all: a change that may
+    help it brings the others along.
     """
     attempt = decision.attempt
     as_group = decision.same_for_all or decision.preemption is not None
     message = decision.message if as_group else WAITING_FOR_OTHERS
     of_group = Failure(message, decision.rejected_by, rejected=True)
-    failures = {pod.uid: of_group for pod in decision.request.members}
-    awake: set[Hashable] = set()
-    for result in attempt.results:
-        failures[result.pod.uid] = _woken_once(result, awake) or of_group
+    failures = {each.pod.uid: each.failure or of_group for each in attempt.results}
+    failures |= {pod.uid: of_group for pod in decision.request.members if pod.uid not in failures}
     if attempt.broken:
         others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
         return {uid: others if each.rejected else each for uid, each in failures.items()}
+    # Those that the attempt looked at come first, in its order.
+    pods = {each.pod.uid: each.pod for each in attempt.results}
+    pods |= {pod.uid: pod for pod in decision.request.members}
+    refusals = [
+        (uid, failure.unschedulable_plugins | decision.refused_by.get(uid, frozenset()))
+        for uid, failure in failures.items()
+        if failure.rejected and (failure is not of_group or uid in decision.refused_by)
+    ]
+    awake: dict[Hashable, list[frozenset[str]]] = {}
+    # A member that more plugins refused waits for the events of one like it with fewer, too.
+    for uid, plugins in sorted(refusals, key=lambda each: -len(each[1] - {GANG_SCHEDULING})):
+        pod = pods[uid]
+        alike = awake.setdefault((pod.spec, pod.label_set, pod.node_names), [])
+        waits = plugins - {GANG_SCHEDULING}
+        sleeps = any(waits <= others for others in alike) and not pod.volumes
+        alike.append(waits)
+        own = frozenset({GANG_SCHEDULING}) if sleeps else plugins
+        failures[uid] = replace(failures[uid], unschedulable_plugins=own)
     return failures
 
 
-def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
-    """A member's own failure; events wake the first of those that are alike, and no other."""
-    failure, pod = result.failure, result.pod
-    if failure is None or not failure.rejected:
-        return failure
-    likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)
-    if likeness not in awake or pod.volumes:
-        awake.add(likeness)
-        return failure
-    return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
-
-
 class RemainingMembers:
-    """The members that are left when enough others have nodes, each tried once more by itself.
+    """The members that are left when enough others have nodes.
 
-    As a pod of its own it may preempt, as a member it may not. Nothing would come of it where the
-    group has constraints; a group that is evicted whole evicts none for a part of it.
+    Decided as 1.38, they go back and are tried again as a group, which preempts for them if none of
+    them can be placed. Before, each is tried once more by itself: as a pod of its own it may
+    preempt, as a member it may not. Nothing would come of that where the group has constraints; a
+    group that is evicted whole evicts none for a part of it.
     """
 
-    def __init__(self, decision: GroupDecision) -> None:
-        group = decision.request.group
-        is_tried = decision.placed and not (
-            group.evicted_whole or group.has_constraints or group.topology
+    def __init__(self, decision: GroupDecision, compatibility: Compatibility) -> None:
+        group, results = decision.request.group, decision.attempt.results
+        goes_back = ReleaseRule.REMAINDER_STAYS_A_GROUP in compatibility
+        self.again = [each for each in results if decision.placed and goes_back and _is_left(each)]
+        """Those that go back to activeQ at once, for the next cycle of the group."""
+        is_tried = (
+            decision.placed
+            and not goes_back
+            and not (group.evicted_whole or group.has_constraints or group.topology)
         )
-        self.results = [
-            each for each in decision.attempt.results if is_tried and _may_preempt(each)
-        ]
-        """As members of the group."""
+        self.results = [each for each in results if is_tried and _may_preempt(each)]
+        """Those that are tried by themselves, as members of the group."""
         self.uids = {each.pod.uid for each in self.results}
         self._refused: set[Hashable] = set()
 
@@ -352,10 +395,14 @@ class RemainingMembers:
         return False
 
 
-def _may_preempt(result: MemberResult) -> bool:
-    spec, failure = result.pod.spec, result.failure
+def _is_left(result: MemberResult) -> bool:
+    failure = result.failure
     is_refused = result.assumed is None and failure is not None and failure.rejected
-    return is_refused and not spec.too_complex and spec.preemption_policy != PREEMPT_NEVER
+    return is_refused and not result.pod.spec.too_complex
+
+
+def _may_preempt(result: MemberResult) -> bool:
+    return _is_left(result) and result.pod.spec.preemption_policy != PREEMPT_NEVER
 
 
 @dataclass(frozen=True, slots=True)

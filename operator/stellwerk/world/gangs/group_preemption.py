@@ -84,6 +84,8 @@ class GroupPreemption:
     """Nothing is evicted for it: the nodes are kept until pods have ended by themselves."""
     ending: frozenset[str] | None = None
     """Uids of the pods that may be among them, as of when room began to be kept."""
+    is_ongoing: bool = False
+    """Victims of an earlier attempt are terminating on these nodes; nothing else was looked for."""
 
 
 Preempting: TypeAlias = Steps[GroupPreemption | str]
@@ -96,14 +98,15 @@ PlaceGroup: TypeAlias = Callable[[GroupContext, GroupRequest], Steps[GroupAttemp
 
 def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGroup) -> Preempting:
     """Find the victims for a group that no placement holds now."""
+    if ReleaseRule.ONGOING_GROUP_PREEMPTION in context.profile.compatibility:
+        ongoing = _ongoing(context.world, request)
+        if ongoing:
+            return GroupPreemption((), ongoing, is_ongoing=True)
     once = ReleaseRule.GROUP_PREEMPTS_ONCE in context.profile.compatibility
-    if request.group.topology and not once:
-        return NOT_WITH_CONSTRAINTS
-    if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
-        return NEVER
     priority = _priority(request)
-    if not _may_help(context.world, priority):
-        return NO_VICTIMS
+    obstacle = _why_not_eligible(context, request, priority)
+    if obstacle:
+        return obstacle
     fork = _fork(context)
     yield None
     others = yield from preemption_units(fork.world, request.group.key)
@@ -125,6 +128,38 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     if once:
         return (yield from _choose_in_place(fork, request, units, place_group))
     return (yield from _choose(fork, request, units))
+
+
+def _why_not_eligible(context: GroupContext, request: GroupRequest, priority: int) -> str:
+    """The reason for which no victims are looked for; empty: they are."""
+    once = ReleaseRule.GROUP_PREEMPTS_ONCE in context.profile.compatibility
+    if request.group.topology and not once:
+        return NOT_WITH_CONSTRAINTS
+    if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
+        return NEVER
+    return "" if _may_help(context.world, priority) else NO_VICTIMS
+
+
+def _ongoing(world: World, request: GroupRequest) -> dict[str, str]:
+    """The nominations of members while a victim is terminating on one of their nodes.
+
+    By uid; empty: the group waits for no victim. As the first question of `PodGroupPostFilter`
+    since v1.37 (#140641): what is under way is neither repeated nor extended.
+    """
+    nominated = {pod.uid: world.nominator.node_of(pod.uid) for pod in request.members}
+    nominated = {uid: node_name for uid, node_name in nominated.items() if node_name}
+    if not nominated:
+        return {}
+    nodes, priority = frozenset(nominated.values()), _priority(request)
+    own = world.pod_groups.key_of
+    waits = any(
+        pod.node_name in nodes
+        and pod.priority < priority
+        and is_leaving_as_victim(pod)
+        and own.get(pod.uid) != request.group.key
+        for pod in world.cache.pods()
+    )
+    return nominated if waits else {}
 
 
 def _choose_in_place(

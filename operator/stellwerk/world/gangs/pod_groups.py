@@ -311,13 +311,13 @@ class PodGroupBook(PodGroups):
         return queue is not None and members.key in queue.inadmissible
 
     @override
-    def why_gated(self, pod: PodInfo, *, as_upstream: bool = False) -> str:
+    def why_gated(self, pod: PodInfo, *, as_upstream: str = "") -> str:
         members = self.groups.get(pod.group) if pod.group is not None else None
         if members is None:
             return ""
         group = members.group
         if as_upstream and group is None and members.key.api not in self.lacks:
-            return f'waiting for pods\'s pod group "{members.key.name}" {_IN_QUEUE}'
+            return f'waiting for {as_upstream} pod group "{members.key.name}" {_IN_QUEUE}'
         if as_upstream and group is not None and self.existing(members) < group.min_count:
             return f"waiting for minCount pods from a gang {_IN_QUEUE}"
         return self.why_closed(members)

@@ -9,7 +9,7 @@ been tried, placed or lost.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
@@ -224,6 +224,17 @@ def requeue_untried(world: World, queued: QueuedPod) -> None:
     world.queue.add_unschedulable_if_not_present(
         queued, {GANG_SCHEDULING}, now=world.clock.monotonic()
     )
+
+
+def requeue_for_next_cycle(world: World, taken: Sequence[QueuedPod]) -> None:
+    """Put members back that their group left when it was placed: it is tried for them at once.
+
+    They keep their place in the queue order. It ends: each such cycle places a member, or the group
+    is not placed and rests.
+    """
+    for queued in taken:
+        requeue_untried(world, queued)
+    world.activate([queued.pod for queued in taken])
 
 
 def requeue_inadmissible(world: World, members: GroupMembers, taken: Iterable[QueuedPod]) -> None:

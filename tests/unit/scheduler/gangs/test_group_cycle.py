@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, Unavailable
+from stellwerk.framework.extension_points import PRE_ENQUEUE
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.types import Status
 from stellwerk.framework.watch_handlers import Lack
@@ -1083,3 +1084,260 @@ def test_a_group_evicts_only_those_whom_its_profile_lets_it_evict() -> None:
 
     args = {"victims": "SameNamespace"}
     story(play, pluginConfig=[{"name": "DefaultPreemption", "args": args}])
+
+
+# --- what wakes a group --------------------------------------------------------------------------
+
+BLOCKED: dict[str, Any] = {"taints": [{"key": "blocked", "effect": "NoSchedule"}]}
+
+
+SSD: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}}
+
+
+def rack(name: str, cpu: str, disk: str = "ssd", **spec: Any) -> JsonObject:
+    return make_node(name, cpu=cpu, labels={"rack": name, "disk": disk}, **spec)
+
+
+def changed(node: JsonObject) -> JsonObject:
+    return {**node, "metadata": {**node["metadata"], "resourceVersion": "99"}}
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37", "1.38"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            [rack("a", "1"), rack("b", "2", "hdd")],
+            rack("b", "2"),
+            id="a node gets a label in the placement that took none of them",
+        ),
+        pytest.param(
+            [rack("a", "1"), rack("b", "2", **BLOCKED)],
+            rack("b", "2"),
+            id="a taint goes in the placement that took none of them",
+        ),
+        pytest.param(
+            [rack("a", "1"), rack("b", "2", "hdd")],
+            rack("a", "2"),
+            id="a node grows in the placement that took one of them",
+        ),
+        pytest.param(
+            [rack("a", "1", "hdd"), rack("b", "1", "hdd"), rack("c", "1")],
+            rack("c", "2"),
+            id="a node grows in the placement that was tried last",
+        ),
+    ],
+)
+def test_a_group_is_woken_by_the_plugins_that_refused_its_members_in_any_placement(
+    release: str, before: list[JsonObject], after: JsonObject
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(*before, make_group("g", 2, schedulingConstraints=constrained_to("rack")))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", **SSD) for n in range(2)))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 0
+        world.operator.handlers.on_node("MODIFIED", changed(after))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 2
+
+    story(play, compatibility=release)
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37", "1.38"])
+def test_a_group_that_was_stopped_in_vain_is_woken_by_what_helps_the_member_that_was_refused(
+    release: str,
+) -> None:
+    """The attempt ends at the second member: the third is never asked what refuses it."""
+
+    async def play(world: InProcess) -> None:
+        node = make_node("n", cpu="9", **BLOCKED)
+        tolerant = {"tolerations": [{"operator": "Exists"}]}
+        world.apply(node, make_group("g", 3))
+        world.apply(make_member("p0", "g", cpu="1", **tolerant))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in (1, 2)))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1", "p2") == 0
+        grown = make_node("n", cpu="10", **BLOCKED)
+        world.operator.handlers.on_node("MODIFIED", changed(grown))
+        await asyncio.sleep(20)
+        # More room helps nobody whom a taint keeps away: the group rests.
+        attempts = world.queue.entries["uid-default-p1"].attempts
+        world.operator.handlers.on_node("MODIFIED", changed(make_node("n", cpu="10")))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1", "p2") == 3
+        assert attempts == 1
+
+    story(play, compatibility=release)
+
+
+def test_one_of_members_that_are_alike_is_woken_and_brings_the_others() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(rack("a", "1"), rack("b", "2", "hdd"))
+        world.apply(make_group("g", 3, schedulingConstraints=constrained_to("rack")))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", **SSD) for n in range(3)))
+        await asyncio.sleep(20)
+        entries = [world.queue.entries[f"uid-default-p{n}"] for n in range(3)]
+        refused = [each.unschedulable_plugins - {"GangScheduling"} for each in entries]
+        assert sum(map(bool, refused)) == 1
+        assert {"NodeResourcesFit", "NodeAffinity"} <= frozenset[str]().union(*refused)
+
+    story(play)
+
+
+@pytest.mark.parametrize("racks", [3, 15])
+def test_of_placements_that_are_not_tried_every_filter_may_wake_the_group(racks: int) -> None:
+    """Of more than ten placements only the best are tried, and here none can hold the group."""
+
+    async def play(world: InProcess) -> None:
+        names = [f"r{number:02}" for number in range(racks)]
+        world.apply(*(rack(name, "1", "ssd" if name == "r00" else "hdd") for name in names))
+        world.apply(rack("zz", "2", "hdd"))
+        world.apply(make_group("g", 2, schedulingConstraints=constrained_to("rack")))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", **SSD) for n in range(2)))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 0
+        world.operator.handlers.on_node("MODIFIED", changed(rack("zz", "2")))
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 2
+
+    story(play)
+
+
+# --- as 1.38 -------------------------------------------------------------------------------------
+
+
+def notes_on(world: InProcess, *names: str) -> list[str]:
+    """What events say of these pods' preemption."""
+    return [
+        note
+        for name in names
+        for _, reason, note in world.notes.about(name)
+        if reason == "Preempted"
+    ]
+
+
+def preempted(pod: JsonObject) -> JsonObject:
+    """The pod while it ends as a victim."""
+    reason = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    times = {"deletionTimestamp": "2026-01-01T00:00:30Z", "resourceVersion": "98"}
+    status = {**pod.get("status", {}), "conditions": [reason]}
+    return {**pod, "metadata": {**pod["metadata"], **times}, "status": status}
+
+
+def attempts_of_groups(world: InProcess) -> dict[str, float]:
+    attempts = world.metrics.podgroup_schedule_attempts
+    results = ("scheduled", "unschedulable", "waiting_on_preemption")
+    found = {each: attempts.labels(each, "stellwerk").value for each in results}
+    return {result: value for result, value in found.items() if value}
+
+
+@pytest.mark.parametrize("spec", [{}, {"disruptionMode": "PodGroup"}], ids=["single", "whole"])
+def test_what_a_placed_group_leaves_is_tried_again_with_it_and_the_group_preempts(
+    spec: dict[str, Any],
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="3"), make_group("g", 2, priority=9, **spec))
+        world.apply(make_pod("v", cpu="1", node_name="n", priority=0))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=9) for n in range(3)))
+        await quiet()
+        # Not in the cycle that placed two of them, but in the next one, which placed none.
+        assert bound(world, "p0", "p1") == 2
+        assert attempts_of_groups(world) == {"scheduled": 1, "waiting_on_preemption": 1}
+        assert deleted(world) == ["v"]
+        assert [note.split(" ")[:3] for note in notes_on(world, "v")] == [
+            ["Preempted", "by", "podgroup"]
+        ]
+        assert world.pod("p2")["status"]["nominatedNodeName"] == "n"
+        world.operator.handlers.on_pod("DELETED", make_pod("v", cpu="1", node_name="n", priority=0))
+        await asyncio.sleep(5)
+        assert bound(world, "p2") == 1
+        assert deleted(world) == ["v"]
+
+    story(play, compatibility="1.38")
+
+
+def test_what_a_placed_group_leaves_rests_where_nothing_can_be_evicted() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 2))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(4)))
+        await asyncio.sleep(100)
+        assert bound(world, "p0", "p1") == 2
+        assert attempts_of_groups(world) == {"scheduled": 1, "unschedulable": 1}
+        _, message = world.condition("p2") or ("", "")
+        assert "Insufficient cpu" in message
+        # The group has what it asked for, and its condition stays.
+        assert condition(world, "g")["status"] == "True"
+        world.apply(make_node("m", cpu="2"))
+        await asyncio.sleep(20)
+        assert bound(world, "p2", "p3") == 2
+
+    story(play, compatibility="1.38")
+
+
+def test_a_member_that_never_preempts_is_left_without_victims() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 1, priority=9))
+        world.apply(make_pod("v", cpu="1", node_name="n", priority=0))
+        never = {"preemptionPolicy": "Never"}
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=9, **never) for n in range(2)))
+        await quiet()
+        assert bound(world, "p0") == 1
+        assert bound(world, "p1") == 0
+        assert deleted(world) == []
+
+    story(play, compatibility="1.38")
+
+
+@pytest.mark.parametrize(
+    ("release", "alone"), [("1.36", 2), ("1.37", 2), ("1.38", 0)], ids=["1.36", "1.37", "1.38"]
+)
+def test_members_of_a_basic_group_that_come_later_evict_as_the_release_has_it(
+    release: str, alone: int
+) -> None:
+    """The first member's victim is the group's; the others come while it is terminating."""
+
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="3"), make_group("g", 0, priority=100))
+        victims = {
+            name: make_pod(name, cpu="1", node_name="n", priority=10) for name in ("v0", "v1", "v2")
+        }
+        world.apply(*victims.values(), make_member("p0", "g", cpu="1", priority=100))
+        await asyncio.sleep(0.2)
+        (first,) = deleted(world)
+        world.operator.handlers.on_pod("MODIFIED", preempted(victims[first]))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1", priority=100) for n in (1, 2)))
+        await quiet()
+        # Nobody else goes while the first one is terminating.
+        assert deleted(world) == [first]
+        is_said = "ongoing preemption on nominated nodes" in condition(world, "g")["message"]
+        assert is_said == (release != "1.36")
+        ended = 0
+        for _ in range(3):
+            for name in deleted(world)[ended:]:
+                world.operator.handlers.on_pod("DELETED", victims[name])
+                ended += 1
+            await asyncio.sleep(20)
+        assert bound(world, "p0", "p1", "p2") == 3
+        # Nobody is evicted twice, whoever evicts.
+        assert sorted(deleted(world)) == sorted(victims)
+        by = [note.split(" ")[1:3] for note in notes_on(world, *victims)]
+        expected = [["by", "podgroup"]] * (3 - alone) + [["by", "pod"]] * alone
+        assert sorted(by) == sorted(expected)
+
+    story(play, compatibility=release)
+
+
+@pytest.mark.parametrize(
+    ("release", "text"), [("1.37", "pods's pod group"), ("1.38", "pod's pod group")]
+)
+def test_the_gate_of_a_group_that_is_missing_speaks_as_the_release(release: str, text: str) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="1"), make_member("p", "g", cpu="1"))
+        await asyncio.sleep(3)
+        profile = world.operator.handlers.world.profiles.served["stellwerk"]
+        gates = PRE_ENQUEUE.among(profile.framework.plugins)
+        (gate,) = [each for each in gates if each.name == "GangScheduling"]
+        status = gate.pre_enqueue(world.queue.entries["uid-default-p"].pod)
+        assert status.reasons == (f'waiting for {text} "g" to appear in scheduling queue',)
+
+    story(play, compatibility=release)

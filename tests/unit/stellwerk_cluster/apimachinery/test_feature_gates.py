@@ -3,6 +3,7 @@ import pytest
 from stellwerk_cluster.apimachinery.feature_gates import (
     GANG_SCHEDULING,
     GENERIC_WORKLOAD,
+    TOPOLOGY,
     default_gates,
     feature_gates,
     gates_of,
@@ -70,3 +71,11 @@ def test_what_is_on_where_nothing_is_said_can_be_chosen() -> None:
     chosen = frozenset({GENERIC_WORKLOAD})
     assert feature_gates("", "1.36", chosen) == chosen
     assert feature_gates("GenericWorkload=false", "1.36", chosen) == frozenset()
+
+
+def test_what_is_ga_is_on_by_default_and_left_alone_by_the_wide_switches() -> None:
+    assert GENERIC_WORKLOAD in default_gates("1.38")
+    assert GENERIC_WORKLOAD in feature_gates("AllAlpha=false,AllBeta=false", "1.38")
+    assert GENERIC_WORKLOAD not in feature_gates("GenericWorkload=false", "1.38")
+    assert TOPOLOGY in feature_gates("AllBeta=true", "1.38")
+    assert TOPOLOGY not in feature_gates("AllBeta=true", "1.37")

@@ -15,10 +15,10 @@ VERSIONS = {"v1", "apps/v1", "batch/v1", "resource.k8s.io/v1", "resource.k8s.io/
 @pytest.mark.parametrize(
     ("since", "until", "expected"),
     [
-        ("", "", ["1.36", "1.37"]),
-        ("1.37", "", ["1.37"]),
+        ("", "", ["1.36", "1.37", "1.38"]),
+        ("1.37", "", ["1.37", "1.38"]),
         ("", "1.36", ["1.36"]),
-        ("1.9", "", ["1.36", "1.37"]),
+        ("1.9", "", ["1.36", "1.37", "1.38"]),
         ("1.100", "", []),
     ],
 )
@@ -88,6 +88,7 @@ def test_what_is_no_version_is_refused(text: str, error: str) -> None:
     [
         ("1.36", ["v1", "v1alpha2"], ["v1"]),
         ("1.37", ["v1", "v1beta1"], ["v1"]),
+        ("1.38", ["v1"], ["v1"]),
     ],
 )
 def test_a_release_serves_its_versions(release: str, groups: list[str], devices: list[str]) -> None:
@@ -103,6 +104,7 @@ def test_a_release_serves_its_versions(release: str, groups: list[str], devices:
     [
         ("1.36", ["v1", "v1alpha2"], ["v1beta2", "v1alpha3"]),
         ("1.37", ["v1", "v1beta1", "v1alpha3"], ["v1", "v1beta2", "v1alpha3"]),
+        ("1.38", ["v1", "v1beta1", "v1alpha3"], ["v1", "v1beta2", "v1alpha3"]),
     ],
 )
 def test_runtime_config_serves_the_others(
@@ -112,11 +114,8 @@ def test_runtime_config_serves_the_others(
     table = KindTable({"GenericWorkload"}, release, every)
     assert table.groups()["scheduling.k8s.io"] == groups
     assert [row.version for row in table if row.kind == "DeviceTaintRule"] == rules
-    assert [row.version for row in table if row.kind == "ResourceClaim"] == [
-        "v1",
-        "v1beta2",
-        "v1beta1",
-    ]
+    older = ["v1beta2"] if release == "1.38" else ["v1beta2", "v1beta1"]
+    assert [row.version for row in table if row.kind == "ResourceClaim"] == ["v1", *older]
 
 
 def test_what_no_client_is_served_is_there_for_the_cluster() -> None:
@@ -126,12 +125,13 @@ def test_what_no_client_is_served_is_there_for_the_cluster() -> None:
     assert table.resource("jobs", "batch").kind == "Job"
 
 
-def test_a_version_that_is_stored_in_another_one_is_like_it() -> None:
-    for kind in kinds_of_release("1.37"):
+@pytest.mark.parametrize("release", ["1.37", "1.38"])
+def test_a_version_that_is_stored_in_another_one_is_like_it(release: str) -> None:
+    for kind in kinds_of_release(release):
         if kind.stored:
             same = next(
                 each
-                for each in kinds_of_release("1.37")
+                for each in kinds_of_release(release)
                 if (each.group, each.plural, each.version) == (kind.group, kind.plural, kind.stored)
             )
             assert (kind.namespaced, kind.subresources, kind.gate, kind.fields) == (

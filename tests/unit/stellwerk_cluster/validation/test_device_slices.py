@@ -226,6 +226,40 @@ def test_whose_slice_it_is_does_not_change(field: str) -> None:
     assert [error.field for error in errors] == [shown]
 
 
+TERM: JsonObject = {
+    "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}],
+}
+
+
+def placed(*terms: JsonObject) -> JsonObject:
+    """A slice whose one device is for the nodes of these terms."""
+    own = device(nodeSelector={"nodeSelectorTerms": list(terms)})
+    return slice_of(own, nodeName=None, perDeviceNodeSelection=True)
+
+
+def test_a_device_selects_its_nodes_by_one_term() -> None:
+    field = "spec.devices[0].nodeSelector.nodeSelectorTerms"
+    assert said(placed(TERM)) == []
+    (error,) = said(placed(TERM, TERM))
+    assert error.startswith(f"{field}: Invalid value")
+    assert "must have exactly one node selector term" in error
+
+
+def test_a_stored_slice_with_two_terms_can_be_updated_while_its_devices_stay() -> None:
+    old, more = placed(TERM, TERM), placed(TERM, TERM, TERM)
+    renewed = {**old, "spec": {**old["spec"], "pool": {**old["spec"]["pool"], "generation": 2}}}
+    assert list(validate_slice_update(renewed, old, "")) == []
+    assert [each.field for each in validate_slice_update(more, old, "")] == [
+        "spec.devices[0].nodeSelector.nodeSelectorTerms"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.io/b/c", "a.io//c", "/c", "a.io/"])
+def test_a_qualified_name_has_one_slash(name: str) -> None:
+    assert said(slice_of(device(attributes={name: {"bool": True}})))
+    assert said(slice_of(device(capacity={name: {"value": "1"}})))
+
+
 def test_what_was_accepted_once_may_stay() -> None:
     """Rules for capacities and taints became stricter: they hold for what is new."""
     old = slice_of(capacity("4", {"validValues": ["1"]}))

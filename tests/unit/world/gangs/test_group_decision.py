@@ -1,5 +1,6 @@
 """What becomes of a group: all or none, in the best placement, in another order if need be."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -113,6 +114,51 @@ def test_of_several_placements_the_fuller_one_is_taken() -> None:
     world = GroupWorld(node("a1", "8", "a"), node("b1", "3", "b"))
     group = make_group("g", 3, schedulingConstraints=constrained_to(ZONE))
     assert set(nodes_of(world.decide(group, members("1", "1", "1"))).values()) == {"b1"}
+
+
+def nominated(world: GroupWorld, pods: Sequence[JsonObject], *nodes: str) -> list[JsonObject]:
+    """The members, of which the first ones are nominated to these nodes."""
+    for pod, node_name in zip(pods, nodes, strict=False):
+        world.world.nominator.nominate(parse_pod(pod), node_name)
+    return list(pods)
+
+
+@pytest.mark.parametrize(
+    ("release", "nominations", "expected"),
+    [
+        pytest.param("1.38", ["a1"], {"a1"}, id="the nominated node's, though another is fuller"),
+        pytest.param("auto", ["a1"], {"a1"}, id="whatever the server, unless a release is named"),
+        pytest.param("1.37", ["a1"], {"b1"}, id="up to 1.37 the fuller one"),
+        pytest.param("1.38", [], {"b1"}, id="without nominations the fuller one"),
+        pytest.param("1.38", ["c1"], {"b1"}, id="one that holds too few competes like others"),
+        pytest.param("1.38", ["gone"], {"b1"}, id="a node that is gone is in none"),
+        pytest.param("1.38", ["b1", "a1", "a1"], {"a1"}, id="of several the one of most members"),
+        pytest.param("1.38", ["a1", "b1"], {"a1"}, id="of equal ones the first"),
+    ],
+)
+def test_the_placement_of_the_nominated_nodes_is_tried_first(
+    release: str, nominations: list[str], expected: set[str]
+) -> None:
+    nodes = [node("a1", "8", "a"), node("b1", "3", "b"), node("c1", "2", "c")]
+    world = GroupWorld(*nodes, compatibility=release)
+    group = make_group("g", 3, priority=0, schedulingConstraints=constrained_to(ZONE))
+    pods = nominated(world, members("1", "1", "1"), *nominations)
+    decision = world.decide(group, pods)
+    assert set(nodes_of(decision).values()) == expected
+    assert decision.attempts == (1 if expected == {"a1"} else 3)
+    # What was nominated before stands where nothing is bound.
+    assert [world.world.nominator.node_of(parse_pod(each).uid) for each in pods] == [
+        *nominations,
+        *[""] * (3 - len(nominations)),
+    ]
+
+
+def test_the_nominated_placement_is_tried_though_many_promise_more() -> None:
+    nodes = [node(f"n{n:02}", "8" if n else "20", rack=f"r{n:02}") for n in range(40)]
+    world = GroupWorld(*nodes, bound("there", "n00", cpu="1"), compatibility="1.38")
+    group = make_group("g", 2, priority=0, schedulingConstraints=constrained_to(RACK))
+    pods = nominated(world, members("1", "1"), "n00")
+    assert set(nodes_of(world.decide(group, pods)).values()) == {"n00"}
 
 
 def test_where_members_are_already_decides_the_domain() -> None:
