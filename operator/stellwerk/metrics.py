@@ -456,6 +456,10 @@ class Metrics:
             "Verdicts on SchedulerProfiles: a version serves, is refused, or its object is gone.",
             "result",
         )
+        self.served_profiles = self._gauge(
+            "stellwerk_served_profiles",
+            "SchedulerProfiles that schedule pods; 0: no pod is scheduled.",
+        )
         self.shadow_decisions = self._counter(
             "stellwerk_shadow_decisions_total",
             "Decisions that a profile with shadowOf was to make beside the active one: same, "

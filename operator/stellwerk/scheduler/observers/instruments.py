@@ -311,6 +311,7 @@ class Gauges:
         metrics.cache_size.labels("assumed_pods").set_function(lambda: len(cache.assumed_pods))
         metrics.ingest_lag.labels().set_function(self._ingest_lag_seconds)
         metrics.cache_age.labels().set_function(self._cache_age_seconds)
+        metrics.served_profiles.labels().set_function(lambda: len(world.profiles.served))
         metrics.build_info.labels(__version__, platform.python_version()).set(1)
 
     def refresh(self) -> None:
