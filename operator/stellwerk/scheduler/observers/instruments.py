@@ -323,6 +323,9 @@ class Gauges:
         for event, count in counts.items():
             family.labels(event).set(count)
         self._refresh_groups()
+        for profile in self._world.profiles.served.values():
+            for plugin in profile.framework.distrusted:
+                self._metrics.plugins_distrusted.labels(plugin, profile.scheduler_name).set(1)
         self._metrics.snapshot_rows_updated.labels().value = self._world.cache.rows_updated
 
     def _refresh_groups(self) -> None:
