@@ -48,6 +48,9 @@ _LONGEST_TEXT: Final = 512
 _LONGEST_AMOUNTS: Final = 4096
 """In bytes of JSON."""
 _texts: dict[str, str] = {}
+_conditions_of: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+_MOST_CONDITIONS: Final = 32
+"""Conditions of a node that are shared; a kubelet reports five, problem detectors a dozen."""
 _amounts_of: dict[bytes, Mapping[str, int]] = {}
 
 
@@ -88,6 +91,8 @@ class NodeInfo:
     images: Mapping[str, int]
     """Bytes by image name (every name of the image); of a repeated name, the first counts."""
     declared_features: frozenset[str]
+    conditions: Mapping[str, str]
+    """Status by type, of status.conditions; their times change with each heartbeat."""
 
     def same_for_scheduling(self, other: "NodeInfo") -> bool:
         """Whether nothing that a plugin reads differs."""
@@ -101,6 +106,7 @@ class NodeInfo:
             and self.images == other.images
             and self.annotations == other.annotations
             and self.declared_features == other.declared_features
+            and self.conditions == other.conditions
         )
 
 
@@ -144,7 +150,29 @@ def parse_node(obj: JsonObject) -> NodeInfo:
         capacity=allocatable if capacity == allocatable else capacity,
         images=_image_sizes(status.get("images") or ()) or _NOTHING,
         declared_features=frozenset(texts(status.get("declaredFeatures"))),
+        conditions=_conditions(status.get("conditions")),
     )
+
+
+def _conditions(conditions: object) -> Mapping[str, str]:
+    """Status by type; nearly all nodes of a cluster say the same, and share it.
+
+    No decision of a built-in plugin reads them, so that a malformed one spoils no node.
+    """
+    listed = conditions if isinstance(conditions, list) else ()
+    found = {
+        each["type"]: each["status"]
+        for each in listed
+        if isinstance(each, dict)
+        and isinstance(each.get("type"), str)
+        and isinstance(each.get("status"), str)
+    }
+    key = tuple(found.items())
+    if len(key) > _MOST_CONDITIONS:
+        return found
+    if len(_conditions_of) >= _MANY_AMOUNTS:
+        _conditions_of.clear()
+    return _conditions_of.setdefault(key, found)
 
 
 def _shared(text: str) -> str:

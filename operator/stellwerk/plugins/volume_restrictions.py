@@ -120,7 +120,8 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propo
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(Resource.POD, Action.DELETE, _freed_disk_or_claim, HintScope.POD),
-            ClusterEventWithHint(Resource.NODE, Action.ADD),
+            # With a node go the claims that its pods use. (kube-scheduler v1.36 wakes nobody.)
+            ClusterEventWithHint(Resource.NODE, Action.ADD | Action.DELETE),
             ClusterEventWithHint(
                 Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_named_claim, HintScope.POD
             ),
