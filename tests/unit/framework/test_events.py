@@ -121,7 +121,7 @@ def test_every_action_occurs() -> None:
     pod_after = pod_info("a", **TOLERANT, cpu="1", labels={"a": "b"})
     pod_after.terminating = True
     pod_after.details = replace(
-        pod_after.details, generated_claims=GeneratedClaims({"c": "claim"}, None)
+        pod_after.details, generated_claims=GeneratedClaims({"c": "claim"}, "")
     )
     occurring = Action(0)
     for action in (
