@@ -1,6 +1,6 @@
 """The question before a command writes to a cluster: its arguments, and the change as a diff.
 
-The commands of CHANGING ask it. Invariant: nothing is changed unless `--yes` or somebody at a
+The commands of CHANGING ask it. Invariant: nothing is changed unless `--yes` or the user at a
 terminal has said so; a script says `--yes`.
 """
 
@@ -44,7 +44,7 @@ def is_confirmed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if not sys.stdin.isatty():
-        raise ConfigurationError(f"{question} Nobody can be asked here: --yes says so")
+        raise ConfigurationError(f"{question} There is no terminal to ask at: --yes says so")
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in {"y", "yes"}:

@@ -361,7 +361,7 @@ _REUSED: Final = MappingProxyType(
 """Method → (attribute that lets its answers be kept, method that names what they are kept by)."""
 
 
-class PodPart:
+class KeyedPod:
     """The part of a pod by which a plugin's answers are kept, in place of the pod.
 
     Reading anything else raises: the answer would be given to pods in which it is another one.
@@ -393,7 +393,7 @@ def _with_spec_alone(
         f"with {reuse}, answers are kept for pods of the same spec; give {plugin} a {key} that has "
         f"whatever else they depend on, or leave {reuse} at Reuse.NEVER"
     )
-    return lambda state, pod, nodes: own(state, PodPart(pod, _SPEC_FIELDS, remedy), nodes)
+    return lambda state, pod, nodes: own(state, KeyedPod(pod, _SPEC_FIELDS, remedy), nodes)
 
 
 def _within_scope(own: QueueingHintFn, scope: HintScope) -> QueueingHintFn:
@@ -402,7 +402,7 @@ def _within_scope(own: QueueingHintFn, scope: HintScope) -> QueueingHintFn:
     if fields is None:
         return own
     remedy = f"with HintScope.{scope.name}, hints are kept for pods alike; name a wider scope"
-    return lambda pod, change: own(cast("PodInfo", PodPart(pod, fields, remedy)), change)
+    return lambda pod, change: own(cast("PodInfo", KeyedPod(pod, fields, remedy)), change)
 
 
 Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]

@@ -49,8 +49,9 @@ _LONGEST_AMOUNTS: Final = 4096
 """In bytes of JSON."""
 _texts: dict[str, str] = {}
 _conditions_of: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
-_MOST_CONDITIONS: Final = 32
-"""Conditions of a node that are shared; a kubelet reports five, problem detectors a dozen."""
+_MAX_CONDITION_CHARACTERS: Final = 1 << 10
+"""Characters of a node's conditions that are shared; a kubelet reports five conditions with 100,
+and problem detectors add a dozen."""
 _amounts_of: dict[bytes, Mapping[str, int]] = {}
 
 
@@ -168,7 +169,7 @@ def _conditions(conditions: object) -> Mapping[str, str]:
         and isinstance(each.get("status"), str)
     }
     key = tuple(found.items())
-    if len(key) > _MOST_CONDITIONS:
+    if sum(len(type_) + len(status) for type_, status in key) > _MAX_CONDITION_CHARACTERS:
         return found
     if len(_conditions_of) >= _MANY_AMOUNTS:
         _conditions_of.clear()

@@ -327,12 +327,13 @@ class EventHandlers(WatchHandlers):
             self.world.wake_after_forgetting(assumed)
 
     def _leave_queue(self, uid: str, node_name: str, now: float) -> PodInfo | None:
-        """Take a pod out of the queue that is bound, to whatever node and by whom, or is gone.
+        """Take a pod out of the queue that is bound, to whatever node, or is gone.
 
         The room that was kept for it on any other node is free, also where the API has not been
         told of the nomination yet. Returns the pod; None: it was not in the queue.
         """
-        kept_on = self.world.nominator.node_of(uid)
+        nominator = self.world.nominator
+        kept_on = nominator.node_of(uid) if nominator.by_node else ""
         pending = self.world.queue.delete(uid)
         if pending is not None:
             kept_on = kept_on or pending.nominated_node_name

@@ -65,7 +65,7 @@ class PodVolumeClaims:
     """Unbound although their class does not wait, or half bound by a user."""
     awaited: tuple[JsonObject, ...] = ()
     """Unbound, and a volume is to be made for a member of the pod's group that was placed just now.
-    Nobody knows yet which nodes will reach it."""
+    Which nodes will reach it is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
