@@ -881,7 +881,7 @@ class ScorePhase:
         cached = self._cache.scores(
             columns, plugin, lambda nodes: self._answer(scorer, state, pod, nodes)
         )
-        if isinstance(plugin, IsolatedPlugin) and self._contradicted(
+        if not scorer.trusted and self._contradicted(
             plugin, scorer, cached.values, state, pod, nodes
         ):
             raw = self._answer(scorer, state, pod, nodes)
@@ -899,7 +899,7 @@ class ScorePhase:
 
     def _contradicted(
         self,
-        plugin: IsolatedPlugin,
+        plugin: ScorePlugin,
         scorer: _Scorer,
         kept: IntColumn,
         state: CycleState,
@@ -907,6 +907,8 @@ class ScorePhase:
         nodes: NodeView,
     ) -> bool:
         """Ask about one row anew; whether the score is another one than what was kept."""
+        if not isinstance(plugin, IsolatedPlugin):
+            return False
         among: Mask = np.zeros(nodes.snapshot.size, np.bool_)
         among[nodes.rows] = True
         row = self._cache.row_to_ask(among)
