@@ -89,7 +89,12 @@ from stellwerk.scheduler.plugin_inputs import PluginInputs
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.profile_history import RevisionHistory
-from stellwerk.scheduler.profiles.profile_loader import NewPlugins, ProfileLoader, ensure_profile
+from stellwerk.scheduler.profiles.profile_loader import (
+    NewPlugins,
+    ProfileLoader,
+    ensure_profile,
+    keep_profile,
+)
 from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.unserved import UnservedPods
@@ -359,7 +364,14 @@ class Operator:
             ", ".join(sorted(self.world.profiles.served)) or "no profile",
             sum(1 for _ in self.world.cache.nodes()),
         )
-        await self.scheduler.run()
+        keeping = asyncio.create_task(
+            keep_profile(self.loader, self._client, self.handlers), name="default profile"
+        )
+        try:
+            await self.scheduler.run()
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
 
 
 def _world(
@@ -454,6 +466,8 @@ def _server(
                 "lists": operator.barrier.unready,
                 "watches": StaleWatches(operator.metrics),
                 "leaderElection": leadership.watchdog,
+                # A replica that stands by serves nothing, and cannot make a profile.
+                "profiles": lambda: operator.loader.unready() if leadership.is_leading else None,
             },
             healthy={"leaderElection": leadership.watchdog},
         ),

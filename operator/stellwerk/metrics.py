@@ -397,6 +397,11 @@ class Metrics:
             "Calls of a plugin that raised, did not end in time or answered nonsense.",
             *("plugin", "extension_point", "profile"),
         )
+        self.plugins_distrusted = self._gauge(
+            "stellwerk_plugins_distrusted",
+            "1 for a plugin whose answers are reused no longer, since a kept one was wrong.",
+            *("plugin", "profile"),
+        )
         self.source_failures = self._counter(
             "stellwerk_source_failures_total",
             "Readings of a plugin's source of numbers, and tasks of plugins, that failed.",
@@ -464,6 +469,10 @@ class Metrics:
             "stellwerk_profile_reloads_total",
             "Verdicts on SchedulerProfiles: a version serves, is refused, or its object is gone.",
             "result",
+        )
+        self.served_profiles = self._gauge(
+            "stellwerk_served_profiles",
+            "SchedulerProfiles that schedule pods; 0: no pod is scheduled.",
         )
         self.shadow_decisions = self._counter(
             "stellwerk_shadow_decisions_total",

@@ -151,6 +151,8 @@ class DefragAnswer(PortAnswer):
     """Pods that wait for a node and may take what becomes free."""
     stay: Mapping[str, int]
     """How many pods stay for each reason."""
+    nothing_found: str | None = None
+    """What holds the pods, where no moves were found that reach the goal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,14 @@ def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --apply: have the API server try each cordon and eviction, and change nothing",
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
+    parser.add_argument(
+        "--exit-code",
+        action="store_true",
+        help="end with status 1 if no plan is found; so does --apply, which then does nothing",
+    )
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+    )
     parser.add_argument(
         "--wait-seconds",
         metavar="SECONDS",
@@ -138,7 +145,7 @@ def run(
     """Plan, print the plan, and carry it out if that is asked for; returns the exit status.
 
     Raises:
-        ConfigurationError: a file or an option cannot be used, or no plan was found.
+        ConfigurationError: a file or an option cannot be used.
     """
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.current_placement import placement_of  # noqa: PLC0415 as above
@@ -167,6 +174,8 @@ def run(
     else:
         show(_answer(plan, goal, release), options.output, [move.pod.key for move in plan.moves])
     print(f"stellwerk: {decided_as([release])}", file=sys.stderr, flush=True)
+    if plan.nothing_found:
+        return 1 if options.exit_code or options.apply else 0
     return carry_out(options, plan) if options.apply and plan.moves else 0
 
 
@@ -222,6 +231,7 @@ def _answer(plan: "DefragPlan", goal: "Goal", release: str) -> "DefragAnswer":
         simulations=SEEDS if plan.moves else 0,
         waiting=plan.waiting,
         stay=dict(sorted(plan.stays.items())),
+        nothing_found=plan.nothing_found or None,
     )
 
 
@@ -229,6 +239,8 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
     from stellwerk_simulation.defragmentation import SEEDS  # noqa: PLC0415 as run
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as run
 
+    if plan.nothing_found:
+        return plan.nothing_found
     if not plan.moves:
         return f"nothing has to move: {plan.frees[0]} has {_whole_gpus(goal)} idle"
     lines = [("pod", "from", "expected on")]

@@ -9,7 +9,7 @@ not sure to be made good before the next one.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Final
 
@@ -99,6 +99,8 @@ class DefragPlan:
     stays: Counter[str]
     """How many pods are never moved, by the reason."""
     waiting: int
+    nothing_found: str = ""
+    """What holds the pods, where no moves were found that reach the goal; empty: some were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class Defragmentation:
         """The moves.
 
         Raises:
-            ConfigurationError: none were found; says what holds the pods.
+            ConfigurationError: the goal is out of reach whatever moves.
             PluginFailure: a plugin raised.
         """
         self._check_reach()
@@ -170,7 +172,7 @@ class Defragmentation:
                 names = [each.node_name for each in option]
                 lasting = self._cordon and self._goal.kind == NODES
                 return self._as_plan(names, names if lasting else (), rescheduled)
-        raise ConfigurationError(self._nothing_found())
+        return replace(self._as_plan((), (), ()), nothing_found=self._nothing_found())
 
     def _as_plan(
         self, frees: Sequence[str], cordons: Sequence[str], moves: Sequence[Rescheduled]

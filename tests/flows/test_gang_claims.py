@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
@@ -118,3 +120,94 @@ def test_a_group_whose_claim_is_not_made_says_what_keeps_its_pods() -> None:
         assert notes == [said["message"]]
 
     play(story, 4)
+
+
+# --- claims for volumes ---------------------------------------------------------------------------
+
+
+def sharing_members(cpu: str, count: int = 2, **volume: str) -> list[JsonObject]:
+    """A group whose members share a claim that waits for its first consumer."""
+    claim_spec = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "later",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    members = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pair-{number}"},
+            "spec": {
+                "schedulingGroup": {"podGroupName": "pair"},
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "registry.example/x",
+                        "resources": {"requests": {"cpu": cpu}},
+                    }
+                ],
+            },
+        }
+        for number in range(count)
+    ]
+    return [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "later"},
+            "provisioner": "csi.example.com",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            **volume,
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data"},
+            "spec": claim_spec,
+        },
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "pair"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+        },
+        *members,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "cores", "homes"),
+    [
+        pytest.param("3", (4, 4), ["n0", "n1"], id="one on each node"),
+        pytest.param("1", (4, 4), None, id="both on one node where they fit"),
+    ],
+)
+def test_members_share_a_claim_that_waits_for_its_first_consumer(
+    cpu: str, cores: tuple[int, ...], homes: list[str] | None
+) -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(*sharing_members(cpu))
+        await world.until(lambda: None not in nodes(world) and len(nodes(world)) == 2)
+        await world.settle()
+        assert {world.phase_of(name) for name in world.pods} == {"Running"}
+        if homes is None:
+            assert len(set(nodes(world))) == 1
+        else:
+            assert nodes(world) == homes
+
+    play(story, *cores)
+
+
+def test_a_group_that_shares_a_claim_and_fits_nowhere_is_not_begun() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(*sharing_members("3", count=3))
+        await asyncio.sleep(30)
+        assert nodes(world) == [None] * 3
+        claim = world.api.find("persistentvolumeclaims", "default", "data")
+        assert claim is not None
+        assert "volume.kubernetes.io/selected-node" not in (
+            claim["metadata"].get("annotations") or {}
+        )
+
+    play(story, 4, 4)

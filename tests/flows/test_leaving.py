@@ -171,7 +171,7 @@ class Installed:
         return "" if lease is None else str(lease["spec"]["holderIdentity"])
 
     async def leave(self, *options: str) -> tuple[int, str, str]:
-        return await command("leave", "--kubeconfig", str(self.kubeconfig), *options)
+        return await command("leave", "--yes", "--kubeconfig", str(self.kubeconfig), *options)
 
 
 @asynccontextmanager

@@ -69,7 +69,7 @@ async def test_a_node_is_freed(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert (tried, nodes_of_pods(cluster)) == (0, before), said
         assert "would be cordoned" in said
         assert "would be evicted from" in said
-        status = await asyncio.to_thread(main, [*command, "--cordon", "--apply"])
+        status = await asyncio.to_thread(main, [*command, "--cordon", "--apply", "--yes"])
         printed = capsys.readouterr()
         assert status == 0, printed
         assert "the move is made" in printed.err

@@ -385,6 +385,57 @@ LOAD_RULES = (rule("metrics.k8s.io", "nodes", "get", "list"),)
 
 
 @pytest.mark.long
+async def test_over_http_the_kind_goes_and_comes_while_pods_wait_for_it(tmp_path: Path) -> None:
+    """Without its definition a quota limits no pod; with it again it does, without a restart."""
+    options = ClusterOptions(seed=1, heartbeats=False, identity=ENFORCED)
+    async with EmbeddedCluster([make_node("n", cpu="8")], options=options) as cluster:
+        kinds, api = cluster.api.kinds, cluster.api
+        account = {"kind": "ServiceAccount", "name": "stellwerk", "namespace": "stellwerk"}
+        role = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "stellwerk-plugins"}
+        binding = {
+            "metadata": {"name": "stellwerk-plugins"},
+            "roleRef": role,
+            "subjects": [account],
+        }
+        api.create(kinds.resource("clusterroles", RBAC_GROUP), "", CHART_ROLE)
+        api.create(kinds.resource("clusterrolebindings", RBAC_GROUP), "", binding)
+        definitions = kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
+
+        def define_quota() -> None:
+            api.create(
+                definitions, "", yaml.safe_load((DEFINITIONS / "elasticquotas.yaml").read_text())
+            )
+            api.create(
+                kinds.resource("elasticquotas", "scheduling.x-k8s.io"),
+                "default",
+                quota("default", min={"cpu": "2", "memory": "8Gi"}),
+            )
+
+        def bound() -> set[str]:
+            pods = api.all("pods", "default")
+            return {each["metadata"]["name"] for each in pods if each["spec"].get("nodeName")}
+
+        define_quota()
+        install(cluster)
+        async with operator_on(cluster, tmp_path):
+            api.create(kinds.resource(PLURAL, GROUP), "", QUOTAS)
+            await until(lambda: is_active(cluster, "own"))
+            pods = kinds.resource("pods")
+            for index in range(3):
+                api.create(pods, "default", pod(f"p{index}", cpu="1", memory="1Gi"))
+            await until(lambda: len(bound()) == 2)
+            for number in range(2):
+                delete(api, definitions, ("", STORED), DeleteOptions())
+                await until(lambda: bound() >= {"p0", "p1", "p2"})
+                define_quota()
+                await asyncio.sleep(3)  # the kind is found at once, and its list is short
+                waiting = f"later-{number}"
+                api.create(pods, "default", pod(waiting, cpu="1", memory="1Gi"))
+                await asyncio.sleep(3)
+                assert waiting not in bound()
+
+
+@pytest.mark.long
 async def test_over_http_what_was_borrowed_is_taken_back(tmp_path: Path) -> None:
     async with served(tmp_path, QUOTA_RULES, make_node("n", cpu="8")) as cluster:
         api, pods = cluster.api, cluster.api.kinds.resource("pods")

@@ -4,12 +4,15 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.scheduler.profiles import profile_loader
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.rights import ENFORCED
@@ -52,6 +55,12 @@ def placements(cluster: EmbeddedCluster) -> dict[str, str]:
         for pod in cluster.api.all("pods", "default")
         if pod["spec"].get("nodeName")
     }
+
+
+def is_there(cluster: EmbeddedCluster, name: str) -> bool:
+    """Whether there is a profile of this name."""
+    kind = cluster.api.kinds.resource(PLURAL, GROUP)
+    return cluster.api.store.collection(kind.storage_name).get(("", name)) is not None
 
 
 def test_an_edit_among_2000_pods_turns_spreading_into_packing() -> None:
@@ -145,4 +154,53 @@ async def test_without_the_definition_the_default_profile_serves_from_memory(
     ):
         create_pod(cluster, "first", "stellwerk")
         await until(lambda: "first" in placements(cluster))
+        install(cluster)  # and the profile is one that everybody sees
+        await until(lambda: is_there(cluster, "default") and is_active(cluster, "default"))
     assert "serving stellwerk from memory" in caplog.text
+
+
+async def test_the_default_profile_is_made_again_once_its_definition_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A definition that is deleted takes all profiles with it; said meanwhile, and mended after."""
+    monkeypatch.setattr(profile_loader, "EMPTY_SECONDS", 0.1)
+    ports: list[int] = []
+
+    async def asked(path: str) -> tuple[int, str]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{ports[0]}{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def until_ready(*, ready: bool) -> str:
+        async with asyncio.timeout(60):
+            while (said := await asked("/readyz?verbose"))[0] != (200 if ready else 503):  # noqa: ASYNC110 over HTTP
+                await asyncio.sleep(0.05)
+        return said[1]
+
+    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
+        install(cluster, make_profile("packing", **strategy("MostAllocated")))
+        async with operator_on(cluster, tmp_path, on_port=ports.append):
+            create_pod(cluster, "first", "packing")
+            await until(lambda: "first" in placements(cluster))
+            api = cluster.api
+            definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
+            delete(api, definitions, ("", f"{PLURAL}.{GROUP}"), DeleteOptions())
+            text = await until_ready(ready=False)
+            assert "[-]profiles failed: no profile serves: there is no SchedulerProfile" in text
+            assert "stellwerk_served_profiles 0.0" in (await asked("/metrics"))[1]
+            create_pod(cluster, "second", "stellwerk")
+            create_pod(cluster, "third", "packing")
+            install(cluster)
+            await until(lambda: "second" in placements(cluster))
+            await until(lambda: is_there(cluster, "default") and is_active(cluster, "default"))
+            await until_ready(ready=True)
+            assert "stellwerk_served_profiles 1.0" in (await asked("/metrics"))[1]
+            assert "third" not in placements(cluster)
+            kind = api.kinds.resource(PLURAL, GROUP)
+            packing = make_profile("packing", **strategy("MostAllocated"))
+            packing["metadata"].pop("uid", None)
+            api.create(kind, "", packing)
+            await until(lambda: "third" in placements(cluster))
+    assert caplog.text.count("no SchedulerProfile is left") == 1

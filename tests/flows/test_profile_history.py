@@ -83,7 +83,7 @@ async def test_a_profile_is_edited_looked_at_and_rolled_back_by_kubectl(tmp_path
             _, unnamed, _ = await command(*back[:-2], "--dry-run")
             assert "+++ spec of revision 2" in unnamed, "the one in use, not the one before"
 
-            _, done, _ = await command(*back)
+            _, done, _ = await command(*back, "--yes")
             *difference, last = done.splitlines()
             assert difference == tried.splitlines()
             assert last == "SchedulerProfile packing has the spec of revision 1 again"

@@ -63,7 +63,7 @@ async def test_a_shadow_is_watched_and_promoted_by_kubectl(tmp_path: Path) -> No
             admin = ("--kubeconfig", str(tmp_path / "admin"))
             _, tried, _ = await command("promote", "packing-next", *admin, "--dry-run")
             assert tried.startswith("--- packing as it is\n+++ packing promoted\n")
-            said = await do("stellwerk", "promote", "packing-next")
+            said = await do("stellwerk", "promote", "packing-next", "--yes")
             assert said.startswith(tried), "the same, and then it was written"
             last = said.splitlines()[-1]
             assert last.startswith("SchedulerProfile packing has the spec that packing-next had")

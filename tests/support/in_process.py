@@ -22,6 +22,8 @@ from tests.support.rights import check_granted
 from tests.support.skipped_time import skips_time
 
 _PATHS = {
+    "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}",
+    "PersistentVolume": "/api/v1/persistentvolumes/{name}",
     "Node": "/api/v1/nodes/{name}",
     "Namespace": "/api/v1/namespaces/{name}",
     "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",

@@ -128,7 +128,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", type=Path, help="write a page with the table and bars, too"
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+    )
     add_output_arguments(parser)
     group = parser.add_argument_group("the cluster (default: an embedded one, which ends with it)")
     add_access_arguments(group)

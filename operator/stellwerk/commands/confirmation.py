@@ -1,15 +1,26 @@
 """The question before a command writes to a cluster: its arguments, and the change as a diff.
 
-`promote`, `profile rollback` and `plan defrag --apply` ask it. Invariant: a terminal is asked once;
-without one a command goes on, so that scripts need no option.
+The commands of CHANGING ask it. Invariant: nothing is changed unless `--yes` or the user at a
+terminal has said so; a script says `--yes`.
 """
 
 import argparse
 import sys
 from difflib import unified_diff
+from typing import Final
 
+from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.untrusted_text import printable
+
+CHANGING: Final = (
+    "bench --kubeconfig FILE",
+    "leave",
+    "plan defrag --free nodes=1 --apply",
+    "profile rollback NAME",
+    "promote NAME",
+)
+"""The commands that change a cluster, each with what it needs to be one that does."""
 
 
 def add_write_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,13 +30,21 @@ def add_write_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print what would change, once the API server has tried it, and change nothing",
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+    )
 
 
 def is_confirmed(options: argparse.Namespace, question: str) -> bool:
-    """Whether to go on: asked of a terminal, unless `--yes` has said so."""
-    if options.yes or not sys.stdin.isatty():
+    """Whether to go on: asked of a terminal, unless `--yes` has said so.
+
+    Raises:
+        ConfigurationError: there is neither `--yes` nor a terminal.
+    """
+    if options.yes:
         return True
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{question} There is no terminal to ask at: --yes says so")
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in {"y", "yes"}:

@@ -198,6 +198,7 @@ _WORDS: Final[Mapping[Action, str]] = {
     Action.UPDATE_POD_TOLERATION: "the pod gets a toleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "the pod loses its scheduling gates",
     Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "the pod's claims are made",
+    Action.UPDATE_POD_TERMINATING: "the deletion of a pod begins",
 }
 
 

@@ -345,7 +345,12 @@ def explain_attempt(
                 verdicts(world, found, computed), compatibility=str(profile.compatibility.version)
             )
         )
-        result = _with_parts(world, pod, result, (yield from asked.parts()))
+        parts = {**(yield from asked.parts())}
+        for name, why in _distrusted(pod, live or world).items():
+            own = parts.get(name)
+            said = own if isinstance(own, PluginFacts) else PluginFacts(lines=())
+            parts[name] = replace(said, lines=(*said.lines, why))
+        result = _with_parts(world, pod, result, parts)
         left_out = [*asked.left_out, *not_asked(profile, pod)] or None
         tried = yield from attempt(world, pod, profile, live)
         yield
@@ -392,6 +397,12 @@ def _pending_on(fork: World, pod: PodInfo, live: World) -> Steps[RecomputedExpla
     if served is None:
         return None
     return (yield from explain_on(fork, pod, served, live))
+
+
+def _distrusted(pod: PodInfo, live: World) -> Mapping[str, str]:
+    """Why the pod's profile reuses no more answers of plugins: earlier ones may have been wrong."""
+    served = live.profiles.of(pod)
+    return {} if served is None else served.framework.distrusted
 
 
 def _with_parts(

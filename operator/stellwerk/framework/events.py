@@ -50,6 +50,7 @@ class Action(Flag):
     UPDATE_NODE_TAINT = auto()
     """Also spec.unschedulable."""
     UPDATE_NODE_CONDITION = auto()
+    """The status of a condition; a heartbeat changes none."""
     UPDATE_NODE_ANNOTATION = auto()
     UPDATE_NODE_DECLARED_FEATURE = auto()
     UPDATE_POD_LABEL = auto()
@@ -58,6 +59,8 @@ class Action(Flag):
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
     """status.resourceClaimStatuses or status.extendedResourceClaimStatus."""
+    UPDATE_POD_TERMINATING = auto()
+    """The deletion of the pod has begun. kube-scheduler has no name for it (Update)."""
     UPDATE_POD_OTHER = auto()
     UPDATE_OTHER = auto()
     """Any update of a kind whose updates are not told apart."""
@@ -75,6 +78,7 @@ class Action(Flag):
         | UPDATE_POD_TOLERATION
         | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
         | UPDATE_POD_GENERATED_RESOURCE_CLAIM
+        | UPDATE_POD_TERMINATING
         | UPDATE_POD_OTHER
     )
     UPDATE = UPDATE_NODE | UPDATE_POD | UPDATE_OTHER
@@ -95,6 +99,7 @@ ACTION_NAMES: Final = {
     Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
     Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
+    Action.UPDATE_POD_TERMINATING: "Update",
     Action.UPDATE_POD_OTHER: "Update",
     Action.UPDATE_OTHER: "Update",
 }
@@ -201,6 +206,8 @@ def pod_update_actions(old: PodInfo, new: PodInfo) -> list[Action]:
             actions.append(Action.UPDATE_POD_TOLERATION)
     if old.generated_claims != new.generated_claims:
         actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+    if new.terminating and not old.terminating:
+        actions.append(Action.UPDATE_POD_TERMINATING)
     return actions or [Action.UPDATE_POD_OTHER]
 
 
@@ -225,6 +232,8 @@ def node_update_actions(old: NodeInfo, new: NodeInfo) -> list[Action]:
         actions.append(Action.UPDATE_NODE_ALLOCATABLE)
     if old.labels != new.labels:
         actions.append(Action.UPDATE_NODE_LABEL)
+    if old.conditions != new.conditions:
+        actions.append(Action.UPDATE_NODE_CONDITION)
     if old.annotations != new.annotations:
         actions.append(Action.UPDATE_NODE_ANNOTATION)
     if old.declared_features != new.declared_features:

@@ -2,9 +2,11 @@
 
 The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
 and pay nothing for it. Invariant: a call of a isolated plugin answers in the form that its
-extension point asks for, or raises a PluginFailure that names the plugin and the point.
+extension point asks for, or raises a PluginFailure that names the plugin and the point. What is
+reused of its answers, it can have made of the pod's part alone by which the answers are kept.
 """
 
+import logging
 import math
 from collections.abc import (
     Awaitable,
@@ -28,6 +30,7 @@ from stellwerk.framework.changes import Change, Cost
 from stellwerk.framework.events import (
     QUEUE,
     ClusterEventWithHint,
+    HintScope,
     QueueingHint,
     QueueingHintFn,
     queue_if,
@@ -50,6 +53,7 @@ from stellwerk.framework.extension_points import (
     SCORE,
     UNRESERVE,
     Point,
+    is_keyed_by_spec,
 )
 from stellwerk.framework.interface import (
     MOST_PROPOSALS,
@@ -70,6 +74,7 @@ from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
 
+logger = logging.getLogger(__name__)
 _IN_TREE: Final = "stellwerk.plugins."
 
 Answer = TypeVar("Answer")
@@ -179,6 +184,8 @@ class IsolatedPlugin:
         self.needs_pre_filter: bool = getattr(plugin, "needs_pre_filter", False)
         self.costly_filter: bool = getattr(plugin, "costly_filter", False)
         self.score_reuse: Reuse = getattr(plugin, "score_reuse", Reuse.NEVER)
+        self.distrusted = ""
+        """Why its answers are reused no longer; empty: they are, if it says so."""
         self._guard = guard
         for point, method, default in _DEFAULTS:
             if point.implemented_by(plugin):
@@ -191,10 +198,30 @@ class IsolatedPlugin:
             if point.implemented_by(plugin):
                 wrap = self._asynchronous if point.awaited else self._synchronous
                 own = point.method_of(plugin)
+                reuse, key = _REUSED.get(point.method, ("", ""))
+                if (
+                    reuse
+                    and getattr(self, reuse) is not Reuse.NEVER
+                    and _has_default_key(plugin, key)
+                ):
+                    own = _with_spec_alone(own, self.name, key, reuse)
                 setattr(self, point.method, wrap(own, point.label, check))
         for method, contain in (("explain", self._explain), ("propose", self._propose)):
             if hasattr(plugin, method):
                 setattr(self, method, contain)
+
+    def distrust(self, point: str, node_name: str, key: str) -> None:
+        """Reuse no answer from now on: one that was kept differs from what the plugin says now.
+
+        The instance stays distrusted, and so do the frameworks that reloads make of it.
+        """
+        self.filter_reuse = self.score_reuse = Reuse.NEVER
+        self.distrusted = (
+            f"its {point} gave another answer for node {node_name} than the one that was kept for "
+            f"the same {key}; what it says depends on more than it declares, and it is asked in "
+            "every cycle now"
+        )
+        logger.warning("plugin %s: %s", self.name, self.distrusted)
 
     # --- explanations, a step at a time ---------------------------------------------------------
 
@@ -303,16 +330,79 @@ class IsolatedPlugin:
                 f"answered {type(answer).__name__}, not a sequence of ClusterEventWithHint"
             )
         events = [_of_kind(each, ClusterEventWithHint) for each in answer]
-        return [
-            replace(each, queueing_hint_fn=self._hint_fn(each.queueing_hint_fn)) for each in events
-        ]
+        return [replace(each, queueing_hint_fn=self._hint_fn(each)) for each in events]
 
-    def _hint_fn(self, own: QueueingHintFn | None) -> QueueingHintFn | None:
+    def _hint_fn(self, event: ClusterEventWithHint) -> QueueingHintFn | None:
+        own = event.queueing_hint_fn
         if own is None:
             return None
-        hint = self._synchronous(own, "QueueingHint", _check_hint)
+        hint = self._synchronous(_within_scope(own, event.scope), "QueueingHint", _check_hint)
         # Queue may cost an attempt, which is set back; asking would cost every other profile.
         return lambda pod, change: QUEUE if self._guard.exhausted() else hint(pod, change)
+
+
+# --- the part of a pod that answers may depend on ------------------------------------------------
+
+_SPEC_FIELDS: Final = frozenset({"spec", "priority", "amounts"})
+"""The attributes of a pod that its spec says by itself."""
+_FIELDS_BY_SCOPE: Final = MappingProxyType(
+    {
+        HintScope.SPEC: _SPEC_FIELDS | {"nominated_node_name"},
+        HintScope.SPEC_AND_NODE_NAMES: _SPEC_FIELDS | {"nominated_node_name", "node_names"},
+        HintScope.SPEC_AND_LABELS: _SPEC_FIELDS | {"nominated_node_name", "labels", "label_set"},
+    }
+)
+_REUSED: Final = MappingProxyType(
+    {
+        FILTER.method: ("filter_reuse", "filter_key"),
+        SCORE.method: ("score_reuse", "score_key"),
+    }
+)
+"""Method → (attribute that lets its answers be kept, method that names what they are kept by)."""
+
+
+class KeyedPod:
+    """The part of a pod by which a plugin's answers are kept, in place of the pod.
+
+    Reading anything else raises: the answer would be given to pods in which it is another one.
+    """
+
+    __slots__ = ("_fields", "_pod", "_remedy")
+
+    def __init__(self, pod: PodInfo, fields: frozenset[str], remedy: str) -> None:
+        self._pod = pod
+        self._fields = fields
+        self._remedy = remedy
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 whatever the pod has there
+        if name in self._fields:
+            # A resize of the pod may have given it amounts of its own.
+            return getattr(self._pod.spec if name == "amounts" else self._pod, name)
+        raise AttributeError(f"pod.{name} is no part of what the answer is kept by: {self._remedy}")
+
+
+def _has_default_key(plugin: Plugin, key: str) -> bool:
+    return not hasattr(plugin, key) or is_keyed_by_spec(plugin, key)
+
+
+def _with_spec_alone(
+    own: Callable[..., Any], plugin: str, key: str, reuse: str
+) -> Callable[..., Any]:
+    """The method, called with a pod that shows its spec alone."""
+    remedy = (
+        f"with {reuse}, answers are kept for pods of the same spec; give {plugin} a {key} that has "
+        f"whatever else they depend on, or leave {reuse} at Reuse.NEVER"
+    )
+    return lambda state, pod, nodes: own(state, KeyedPod(pod, _SPEC_FIELDS, remedy), nodes)
+
+
+def _within_scope(own: QueueingHintFn, scope: HintScope) -> QueueingHintFn:
+    """The hint function, called with a pod that shows the part alone that its scope names."""
+    fields = _FIELDS_BY_SCOPE.get(scope)
+    if fields is None:
+        return own
+    remedy = f"with HintScope.{scope.name}, hints are kept for pods alike; name a wider scope"
+    return lambda pod, change: own(cast("PodInfo", KeyedPod(pod, fields, remedy)), change)
 
 
 Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]

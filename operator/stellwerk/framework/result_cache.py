@@ -218,6 +218,8 @@ class ResultCache:
         self._came_back = _Keys(max_bytes - max_bytes // _NEW_SHARE)
         self._new = _Keys(max_bytes // _NEW_SHARE)
         self._asked: tuple[ChangeLog, int, int] | None = None
+        self._rows_asked = 0
+        """Rows that were asked about anew, to be compared with what is kept."""
         self._changed: NodeView | None = None
         """The last answer: the columns of a pod mostly stand at the same position."""
 
@@ -246,6 +248,17 @@ class ResultCache:
         self._came_back.clear()
         self._new.clear()
         self._asked = self._changed = None
+
+    def row_to_ask(self, fits: Mask) -> int | None:
+        """The next row to compare with its kept answer; None: there is none.
+
+        Every other row is one that fits, since a pod may be bound there; each kind goes round.
+        """
+        self._rows_asked += 1
+        number, alive = self._rows_asked // 2, self._snapshot.alive
+        first = alive & (fits if self._rows_asked % 2 else ~fits)
+        rows = np.flatnonzero(first if first.any() else alive)
+        return int(rows[number % len(rows)]) if len(rows) else None
 
     def refresh(
         self,

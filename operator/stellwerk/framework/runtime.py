@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Se
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -48,7 +49,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
-from stellwerk.framework.plugin_isolation import is_trusted
+from stellwerk.framework.plugin_isolation import IsolatedPlugin, is_trusted
 from stellwerk.framework.result_cache import CachedColumn, CachedStatuses, ResultCache, SpecColumns
 from stellwerk.framework.services import FilterRunner, Nominations
 from stellwerk.framework.types import (
@@ -125,6 +126,15 @@ class Framework:
         self._post_filters = PointRunner(POST_FILTER, plugins, metrics_recorder)
         self.binding = BindingPoints(plugins, metrics_recorder)
         handle.serve(self)
+
+    @property
+    def distrusted(self) -> dict[str, str]:
+        """Why answers of plugins are reused no longer, by plugin."""
+        return {
+            plugin.name: plugin.distrusted
+            for plugin in dict.fromkeys(chain.from_iterable(self.plugins.values()))
+            if isinstance(plugin, IsolatedPlugin) and plugin.distrusted
+        }
 
     def forget_results(self) -> None:
         """Free what earlier decisions have left for later ones."""
@@ -405,15 +415,7 @@ class FilterPhase:
                     note_error(state, call[0].name, result)
             fits[rows] = verdicts.fits
             return fits
-        cached, others = filters.split_by_reuse(state, pod)
-        everywhere = snapshot.alive
-        if cached:
-            plugins = [call[0] for call in cached]
-            everywhere = self._cache.fits(
-                pod,
-                plugins,
-                lambda index, nodes: filters.codes(cached[index], state, pod, nodes),
-            )
+        everywhere, others = self._kept(state, pod)
         fits = everywhere & snapshot.alive
         if candidates is not None:
             fits &= candidates
@@ -428,6 +430,44 @@ class FilterPhase:
                 fits[rows] = result.codes == 0
                 note_error(state, call[0].name, result)
         return fits
+
+    def _kept(self, state: CycleState, pod: PodInfo) -> tuple[Mask, list[FilterCall]]:
+        """((N,) rows that the filters with cached columns pass, the filters that have none)."""
+        filters = self.filters
+        cached, others = filters.split_by_reuse(state, pod)
+        if not cached:
+            return self._snapshot.alive, others
+        plugins = [call[0] for call in cached]
+        everywhere = self._cache.fits(
+            pod, plugins, lambda index, nodes: filters.codes(cached[index], state, pod, nodes)
+        )
+        if filters.isolated and self._contradicted(cached, state, pod):
+            return self._kept(state, pod)
+        return everywhere, others
+
+    def _contradicted(self, cached: Sequence[FilterCall], state: CycleState, pod: PodInfo) -> bool:
+        """Ask each isolated filter about one row anew; whether it says other than what was kept.
+
+        Such a plugin is distrusted from then on. Built-in ones are held to their keys by tests.
+        """
+        snapshot, wrong = self._snapshot, False
+        columns = self._cache.columns(pod.spec, pod.uid)
+        if not columns.kept:
+            return False  # each was asked about every row just now
+        for call in cached:
+            plugin = call[0]
+            if isinstance(plugin, IsolatedPlugin):
+                values = columns.filters[plugin.name].values
+                row = self._cache.row_to_ask(values == 0)
+                if row is not None:
+                    view = NodeView(snapshot, np.array([row], np.intp))
+                    if self.filters.codes(call, state, pod, view)[0] != values[row]:
+                        name = snapshot.node_at(row).name
+                        plugin.distrust(self.filters.runner.label, name, "filter_key")
+                        wrong = True
+        if wrong:
+            self._cache.clear()
+        return wrong
 
     def _filter_beside_nominees(self, found: Feasibility, pod: PodInfo) -> None:
         """Filter the feasible rows to which other pods are nominated once more, with these pods."""
@@ -449,7 +489,42 @@ class FilterPhase:
         filters = [plugin for plugin, _ in calls]
         cached = self._cache.statuses(pod, filters, self._nominations)
         cached.refresh(pod, lambda nodes: self._asked(found.state, pod, nodes))
+        if self.filters.isolated and self._status_contradicted(cached, found.state, pod, filters):
+            return None
         return cached
+
+    def _status_contradicted(
+        self,
+        cached: CachedStatuses,
+        state: CycleState,
+        pod: PodInfo,
+        filters: Sequence[FilterPlugin],
+    ) -> bool:
+        """`_contradicted` of what is kept of all filters together, nominated pods counted."""
+        row = self._cache.row_to_ask(cached.fits)
+        if row is None:
+            return False
+        rows = np.array([row], np.intp)
+        kept, asked = (
+            statuses.different[statuses.codes[0]]
+            for statuses in (
+                cached.at(rows),
+                self._asked(state, pod, NodeView(self._snapshot, rows)),
+            )
+        )
+        if kept == asked:
+            return False
+        wrong = [
+            plugin
+            for plugin in filters
+            if isinstance(plugin, IsolatedPlugin) and plugin.name in {kept.plugin, asked.plugin}
+        ]
+        for plugin in wrong:
+            name = self._snapshot.node_at(row).name
+            plugin.distrust(self.filters.runner.label, name, "filter_key")
+        if wrong:
+            self._cache.clear()
+        return bool(wrong)
 
     # --- diagnosis ------------------------------------------------------------------------------
 
@@ -500,6 +575,8 @@ class RowFilters(FilterRunner):
             for plugin, _ in self.runner.calls
             if plugin.filter_reuse is not Reuse.NEVER and is_keyed_by_spec(plugin, "filter_key")
         }
+        self.isolated = any(isinstance(plugin, IsolatedPlugin) for plugin, _ in self.runner.calls)
+        """Whether there is a filter whose kept answers are compared with new ones."""
 
     def is_costly(self, call: FilterCall) -> bool:
         """Whether a filter is asked about the rows alone that every other one passes."""
@@ -804,6 +881,11 @@ class ScorePhase:
         cached = self._cache.scores(
             columns, plugin, lambda nodes: self._answer(scorer, state, pod, nodes)
         )
+        if not scorer.trusted and self._contradicted(
+            plugin, scorer, cached.values, state, pod, nodes
+        ):
+            raw = self._answer(scorer, state, pod, nodes)
+            return self._normalized(scorer, state, pod, raw)
         uniform = cached.uniform
         if uniform is None or not scorer.trusted:
             return self._normalized(scorer, state, pod, cached.values[nodes.rows])
@@ -814,6 +896,30 @@ class ScorePhase:
         score = PluginScore(plugin.name, uniform, cached.normalized, scorer.weight, nodes.size)
         self._shared[plugin.name] = key, cached, score
         return score
+
+    def _contradicted(
+        self,
+        plugin: ScorePlugin,
+        scorer: _Scorer,
+        kept: IntColumn,
+        state: CycleState,
+        pod: PodInfo,
+        nodes: NodeView,
+    ) -> bool:
+        """Ask about one row anew; whether the score is another one than what was kept."""
+        if not isinstance(plugin, IsolatedPlugin):
+            return False
+        among: Mask = np.zeros(nodes.snapshot.size, np.bool_)
+        among[nodes.rows] = True
+        row = self._cache.row_to_ask(among)
+        if row is None or not among[row]:
+            return False
+        view = NodeView(nodes.snapshot, np.array([row], np.intp))
+        if int(self._answer(scorer, state, pod, view)[0]) == int(kept[row]):
+            return False
+        plugin.distrust(self._scores.label, nodes.snapshot.node_at(row).name, "score_key")
+        self._cache.clear()
+        return True
 
     def _normalized(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn

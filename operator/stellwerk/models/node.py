@@ -48,6 +48,10 @@ _LONGEST_TEXT: Final = 512
 _LONGEST_AMOUNTS: Final = 4096
 """In bytes of JSON."""
 _texts: dict[str, str] = {}
+_conditions_of: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+_MAX_CONDITION_CHARACTERS: Final = 1 << 10
+"""Characters of a node's conditions that are shared; a kubelet reports five conditions with 100,
+and problem detectors add a dozen."""
 _amounts_of: dict[bytes, Mapping[str, int]] = {}
 
 
@@ -88,6 +92,8 @@ class NodeInfo:
     images: Mapping[str, int]
     """Bytes by image name (every name of the image); of a repeated name, the first counts."""
     declared_features: frozenset[str]
+    conditions: Mapping[str, str]
+    """Status by type, of status.conditions; their times change with each heartbeat."""
 
     def same_for_scheduling(self, other: "NodeInfo") -> bool:
         """Whether nothing that a plugin reads differs."""
@@ -101,6 +107,7 @@ class NodeInfo:
             and self.images == other.images
             and self.annotations == other.annotations
             and self.declared_features == other.declared_features
+            and self.conditions == other.conditions
         )
 
 
@@ -144,7 +151,29 @@ def parse_node(obj: JsonObject) -> NodeInfo:
         capacity=allocatable if capacity == allocatable else capacity,
         images=_image_sizes(status.get("images") or ()) or _NOTHING,
         declared_features=frozenset(texts(status.get("declaredFeatures"))),
+        conditions=_conditions(status.get("conditions")),
     )
+
+
+def _conditions(conditions: object) -> Mapping[str, str]:
+    """Status by type; nearly all nodes of a cluster say the same, and share it.
+
+    No decision of a built-in plugin reads them, so that a malformed one spoils no node.
+    """
+    listed = conditions if isinstance(conditions, list) else ()
+    found = {
+        each["type"]: each["status"]
+        for each in listed
+        if isinstance(each, dict)
+        and isinstance(each.get("type"), str)
+        and isinstance(each.get("status"), str)
+    }
+    key = tuple(found.items())
+    if sum(len(type_) + len(status) for type_, status in key) > _MAX_CONDITION_CHARACTERS:
+        return found
+    if len(_conditions_of) >= _MANY_AMOUNTS:
+        _conditions_of.clear()
+    return _conditions_of.setdefault(key, found)
 
 
 def _shared(text: str) -> str:

@@ -231,6 +231,12 @@ class PodInfo:
         assumed.node_name = node_name
         return assumed
 
+    def with_nomination(self, node_name: str) -> "PodInfo":
+        """The same pod, nominated to a node."""
+        nominated = PodInfo(*_fields(self))
+        nominated.details = replace(self.details, nominated_node_name=node_name)
+        return nominated
+
 
 _fields: Final = attrgetter(*PodInfo.__slots__)
 

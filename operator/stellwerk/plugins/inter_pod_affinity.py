@@ -54,7 +54,6 @@ from stellwerk.framework.types import (
     unschedulable,
 )
 from stellwerk.models.compatibility import Compatibility, ReleaseRule
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
@@ -463,16 +462,24 @@ def affinity_hints(counts: PairCounts, rules: Compatibility) -> Sequence[Cluster
             Resource.POD, Action.UPDATE_POD_LABEL, hints.after_pod_update, HintScope.POD
         ),
         ClusterEventWithHint(
-            Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hints.after_node_change, scope
+            Resource.NODE,
+            Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL,
+            hints.after_node_change,
+            scope,
         ),
         ClusterEventWithHint(
-            Resource.NAMESPACE, Action.ADD | Action.UPDATE, after_namespace_change
+            Resource.NAMESPACE, Action.ADD | Action.UPDATE, hints.after_namespace_change, scope
         ),
     )
 
 
 class _AffinityHints:
-    """The hint functions that read the labels of namespaces or the terms of existing pods."""
+    """The hint functions, which read the labels of namespaces and the terms of existing pods.
+
+    A pod that matches its own required affinity may go anywhere while no other pod matches it. So
+    it is also woken when a match goes: by deletion, by its labels, or with the label of its node.
+    (kube-scheduler v1.36 leaves it to the next flush.)
+    """
 
     def __init__(self, counts: PairCounts, rules: Compatibility) -> None:
         self._counts = counts
@@ -485,7 +492,10 @@ class _AffinityHints:
         return queue_if(had_node(change.new) and self._fulfils(change.new, pod))
 
     def after_pod_delete(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether the pod had anti-affinity to the deleted one, or the deleted one to it."""
+        """Whether the pod had anti-affinity to the deleted one, or the deleted one to it.
+
+        Also whether the deleted one was of the pod's kind: the pod may be the first of it now.
+        """
         gone = change.old
         if not isinstance(gone, PodInfo):
             return QUEUE
@@ -495,7 +505,8 @@ class _AffinityHints:
             # An attempt in vain costs less than so many terms, which each rejected pod is asked of.
             return QUEUE
         return queue_if(
-            any(self._matches(term, gone) for term in pod.spec.pod_affinity.required_anti)
+            (self._fulfils(gone, pod) and self._fulfils(pod, pod))
+            or any(self._matches(term, gone) for term in pod.spec.pod_affinity.required_anti)
             or any(
                 matches_as_existing(term.matcher, pod.label_set, self._counts.namespaces)
                 for term in gone.spec.pod_affinity.required_anti
@@ -503,14 +514,19 @@ class _AffinityHints:
         )
 
     def after_pod_update(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether a pod's new labels fulfil the affinity or no longer violate the anti-affinity."""
+        """Whether a pod's new labels fulfil the affinity or no longer violate the anti-affinity.
+
+        Also whether the pod's kind has lost a member, and the pod may be the first of it now.
+        """
         old, new = change.old, change.new
         if not isinstance(old, PodInfo) or not isinstance(new, PodInfo) or new.uid == pod.uid:
             return QUEUE
         if not (had_node(old) and had_node(new)):
             return QUEUE_SKIP
+        fulfilled, fulfils = self._fulfils(old, pod), self._fulfils(new, pod)
         return queue_if(
-            (self._fulfils(new, pod) and not self._fulfils(old, pod))
+            (fulfils and not fulfilled)
+            or (fulfilled and not fulfils and self._fulfils(pod, pod))
             or any(
                 self._matches(term, old) and not self._matches(term, new)
                 for term in pod.spec.pod_affinity.required_anti
@@ -518,21 +534,41 @@ class _AffinityHints:
         )
 
     def after_node_change(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether a node enters a domain of the affinity, or leaves one of an anti-affinity."""
+        """Whether a node enters a domain of the affinity, or leaves one of an anti-affinity.
+
+        A node that leaves a domain of the affinity helps a pod that may be the first of its kind.
+        """
         old, new = changed_node(change)
-        if new is None:
+        if old is None and new is None:
             return QUEUE
         affinity = {term.topology_key for term in pod.spec.pod_affinity.required}
-        anti_affinity = {term.topology_key for term in pod.spec.pod_affinity.required_anti}
-        of_existing_pods = self._counts.existing_terms(pod.label_set).required_anti
-        anti_affinity |= of_existing_pods.keys()
-        if old is None:
+        left = {term.topology_key for term in pod.spec.pod_affinity.required_anti}
+        left |= self._counts.existing_terms(pod.label_set).required_anti.keys()
+        if new is not None and old is None:
             # A node without the topology key takes any pod with anti-affinity.
-            return queue_if(bool(anti_affinity) or not affinity.isdisjoint(new.labels))
+            return queue_if(bool(left) or not affinity.isdisjoint(new.labels))
+        if affinity and self._fulfils(pod, pod):
+            left |= affinity
+        before = {} if old is None else old.labels
+        after = {} if new is None else new.labels
+        moved = {key for key in left | affinity if before.get(key) != after.get(key)}
         return queue_if(
-            any(_moved(key, old, new) for key in affinity if key in new.labels)
-            or any(_moved(key, old, new) for key in anti_affinity if key in old.labels)
+            any(key in before for key in moved & left)
+            or any(key in after for key in moved & affinity)
         )
+
+    def after_namespace_change(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
+        """Whether terms that read the labels of the namespace may concern the pod now.
+
+        They are the pod's own, or those of pods that have kept it away from them.
+        """
+        affinity = pod.spec.pod_affinity
+        if any(
+            term.matcher.namespace_selector is not None
+            for term in (*affinity.required, *affinity.required_anti)
+        ):
+            return QUEUE
+        return queue_if(bool(self._counts.pods_with_terms) and _is_of(change, pod.namespace))
 
     def _fulfils(self, other: PodInfo, pod: PodInfo) -> bool:
         """Whether another pod matches all of the pod's required affinity terms."""
@@ -548,16 +584,8 @@ class _AffinityHints:
         )
 
 
-def _moved(key: str, old: NodeInfo, new: NodeInfo) -> bool:
-    return old.labels.get(key) != new.labels.get(key)
-
-
-def after_namespace_change(pod: PodInfo, _: ClusterChange) -> QueueingHint:
-    """Whether the pod's terms read the labels of namespaces."""
-    affinity = pod.spec.pod_affinity
-    return queue_if(
-        any(
-            term.matcher.namespace_selector is not None
-            for term in (*affinity.required, *affinity.required_anti)
-        )
-    )
+def _is_of(change: ClusterChange, namespace: str) -> bool:
+    """Whether a namespace of this name has changed."""
+    changed = change.new
+    metadata = changed.get("metadata") if isinstance(changed, dict) else None
+    return metadata is None or metadata.get("name") == namespace

@@ -428,6 +428,13 @@ def spread_hints(constraints: SpreadConstraints) -> Sequence[ClusterEventWithHin
             Resource.POD, Action.ADD | Action.DELETE, hints.after_pod_add_or_delete, scope
         ),
         ClusterEventWithHint(Resource.POD, own_or_other, hints.after_pod_update, HintScope.POD),
+        # A pod counts no more once its deletion has begun. (kube-scheduler v1.36 wakes no pod.)
+        ClusterEventWithHint(
+            Resource.ASSIGNED_POD,
+            Action.UPDATE_POD_TERMINATING,
+            hints.after_pod_add_or_delete,
+            scope,
+        ),
         ClusterEventWithHint(Resource.NODE, _NODE_CHANGES, hints.after_node_change, of_nodes),
     )
 

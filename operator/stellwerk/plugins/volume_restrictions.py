@@ -54,12 +54,15 @@ from stellwerk.snapshot.snapshot import NodeView
 _NAME: Final = "VolumeRestrictions"
 _DISK: Final = 1
 _CLAIM: Final = 2
+_CLAIM_IN_USE: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)
 _STATUSES: Final = {
     _DISK: unschedulable(_NAME, "node(s) had no available disk"),
     _CLAIM: unschedulable(
         _NAME,
-        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-        "already in-use by another pod",
+        _CLAIM_IN_USE,
     ),
 }
 _SINGLE_USER_KINDS: Final = frozenset({"gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"})
@@ -94,12 +97,29 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propo
         if rejection is not None:
             return PreFilterResult(rejection)
         users = nodes.snapshot.volume_users
+        if claims and self._is_kept(pod, claims):
+            return PreFilterResult(unresolvable(_NAME, _CLAIM_IN_USE))
         in_use = sum(1 for claim in claims if users.rows(claim))
         disks = frozenset(key for volume in pod.volumes for key in conflicting_uses(volume))
         if not disks and not in_use:
             return SKIP_FILTER
         state.write(_NAME, _Restrictions(disks, claims, in_use))
         return GO_ON
+
+    def _is_kept(self, pod: PodInfo, claims: frozenset[UsageKey]) -> bool:
+        """Whether a pod of higher priority that is nominated to some node waits for such a claim.
+
+        Its victims have left the claim for it. kube-scheduler v1.36 keeps a nominated pod's room on
+        its node alone, so that another pod takes the claim elsewhere while the nominated one is
+        backing off, and is evicted for it in its turn.
+        """
+        return any(
+            other.priority > pod.priority
+            and other.uid != pod.uid
+            and not claims.isdisjoint(_single_user_claims(self._handle.objects, other)[0])
+            for nominated in self._handle.nominations.by_node.values()
+            for other in nominated.values()
+        )
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
@@ -120,7 +140,8 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, Propo
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(Resource.POD, Action.DELETE, _freed_disk_or_claim, HintScope.POD),
-            ClusterEventWithHint(Resource.NODE, Action.ADD),
+            # With a node go the claims that its pods use. (kube-scheduler v1.36 wakes no pod.)
+            ClusterEventWithHint(Resource.NODE, Action.ADD | Action.DELETE),
             ClusterEventWithHint(
                 Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_named_claim, HintScope.POD
             ),

@@ -267,7 +267,7 @@ class EventHandlers(WatchHandlers):
             self.reports.drop(uid)
         confirmed = uid in world.cache.assumed_pods
         before = world.cache.set_pod(pod)
-        world.queue.delete(uid)
+        self._leave_queue(uid, pod.node_name, now)
         if pod.terminating:
             self.preemption.on_victim(uid)
         if before is None or confirmed:
@@ -326,6 +326,21 @@ class EventHandlers(WatchHandlers):
             self.preemption.on_victim(uid)
             self.world.wake_after_forgetting(assumed)
 
+    def _leave_queue(self, uid: str, node_name: str, now: float) -> PodInfo | None:
+        """Take a pod out of the queue that is bound, to whatever node, or is gone.
+
+        The room that was kept for it on any other node is free, also where the API has not been
+        told of the nomination yet. Returns the pod; None: it was not in the queue.
+        """
+        nominator = self.world.nominator
+        kept_on = nominator.node_of(uid) if nominator.by_node else ""
+        pending = self.world.queue.delete(uid)
+        if pending is not None:
+            kept_on = kept_on or pending.nominated_node_name
+            if kept_on and kept_on != node_name:
+                self._nomination_changed(pending.with_nomination(kept_on), now)
+        return pending
+
     def _nomination_changed(self, pod: PodInfo, now: float) -> None:
         if pod.nominated_node_name:
             self.world.queue.move_all_to_active_or_backoff(
@@ -348,10 +363,9 @@ class EventHandlers(WatchHandlers):
         waiting = self.waiting_pods.get_waiting(uid)
         if waiting is not None:
             waiting.reject("", "pod is deleted")
-        pending = world.queue.delete(uid)
+        pending = self._leave_queue(uid, "", now)
         if pending is not None:
             self.preemption.abandon(uid)
-            self._nomination_changed(pending, now)
         assumed = uid in world.cache.assumed_pods
         removed = world.cache.remove_pod(uid)
         self.preemption.on_victim(uid)

@@ -1,4 +1,4 @@
-"""A terminal is asked once before a command writes; a script is not."""
+"""A terminal is asked once before a command writes; a script has to say `--yes`."""
 
 import argparse
 import io
@@ -6,7 +6,14 @@ import io
 import pytest
 from typing_extensions import override
 
-from stellwerk.commands.confirmation import add_write_arguments, is_confirmed, spec_difference
+from stellwerk.cli import build_parser
+from stellwerk.commands.confirmation import (
+    CHANGING,
+    add_write_arguments,
+    is_confirmed,
+    spec_difference,
+)
+from stellwerk.errors import ConfigurationError
 
 
 class Terminal(io.StringIO):
@@ -48,9 +55,31 @@ def test_who_has_said_yes_is_not_asked(
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_terminal_a_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert is_confirmed(options(), "Evict 2 pods?")
+def test_without_a_terminal_and_without_yes_a_command_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(ConfigurationError, match=r"Evict 2 pods\? .* --yes says so"):
+        is_confirmed(options(), "Evict 2 pods?")
+    assert is_confirmed(options("--yes"), "Evict 2 pods?")
+
+
+def commands_that_ask(parser: argparse.ArgumentParser, words: str = "") -> set[str]:
+    """Each command with `--yes`, by its words."""
+    found = {words} if "--yes" in parser._option_string_actions else set()  # noqa: SLF001
+    for action in parser._actions:  # noqa: SLF001 argparse shows its commands nowhere else
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for name, inner in action.choices.items():
+                found |= commands_that_ask(inner, f"{words} {name}".strip())
+    return found
+
+
+def test_every_command_that_changes_something_is_listed_and_knows_yes() -> None:
+    asking = commands_that_ask(build_parser())
+    listed = {each: next(name for name in asking if each.startswith(name)) for each in CHANGING}
+    assert set(listed.values()) == asking
+    for words in CHANGING:
+        assert not build_parser().parse_args(words.split()).yes
 
 
 def test_the_difference_names_both_sides() -> None:

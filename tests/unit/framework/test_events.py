@@ -7,6 +7,7 @@ import pytest
 
 from stellwerk.framework.events import Action, node_update_actions, pod_update_actions
 from stellwerk.models.node import parse_node
+from stellwerk.models.pod_claims import GeneratedClaims
 from tests.support.builders import make_node, pod_info
 
 GATED = {"schedulingGates": [{"name": "x/one"}]}
@@ -80,3 +81,53 @@ def test_annotations_and_declared_features_of_a_node_are_changes_of_their_own() 
         Action.UPDATE_NODE_ANNOTATION,
         Action.UPDATE_NODE_DECLARED_FEATURE,
     ]
+
+
+def node_with_condition(status: str, beat: str) -> dict[str, Any]:
+    node = make_node("n")
+    node["status"]["conditions"] = [{"type": "Ready", "status": status, "lastHeartbeatTime": beat}]
+    return node
+
+
+def test_a_condition_of_a_node_is_a_change_and_a_heartbeat_is_none() -> None:
+    """As `nodeConditionsChanged`: types and statuses are compared."""
+    ready = parse_node(node_with_condition("True", "2026-01-01T00:00:00Z"))
+    later = parse_node(node_with_condition("True", "2026-01-01T00:00:10Z"))
+    lost = parse_node(node_with_condition("Unknown", "2026-01-01T00:00:10Z"))
+    assert node_update_actions(ready, later) == []
+    assert node_update_actions(ready, lost) == [Action.UPDATE_NODE_CONDITION]
+    assert not ready.same_for_scheduling(lost)
+
+
+def test_malformed_conditions_spoil_no_node() -> None:
+    node = make_node("n")
+    for wrong in ("Ready", [None, "Ready", {"type": 7, "status": "True"}, {"type": "Ready"}]):
+        node["status"]["conditions"] = wrong
+        assert parse_node(node).conditions == {}
+
+
+def test_every_action_occurs() -> None:
+    """What plugins may register is made of an update somewhere; ADD and DELETE are events."""
+    node = parse_node(make_node("n"))
+    node_after = replace(
+        parse_node(node_with_condition("True", "")),
+        taints=parse_node(make_node("n", taints=[TAINT])).taints,
+        allocatable={"cpu": 8000},
+        labels={"a": "b"},
+        annotations={"a": "b"},
+        declared_features=frozenset({"F"}),
+    )
+    pod = pod_info("a", **GATED, cpu="2")
+    pod_after = pod_info("a", **TOLERANT, cpu="1", labels={"a": "b"})
+    pod_after.terminating = True
+    pod_after.details = replace(
+        pod_after.details, generated_claims=GeneratedClaims({"c": "claim"}, "")
+    )
+    occurring = Action(0)
+    for action in (
+        *node_update_actions(node, node_after),
+        *pod_update_actions(pod, pod_after),
+        *pod_update_actions(pod, pod),
+    ):
+        occurring |= action
+    assert occurring == Action.UPDATE & ~Action.UPDATE_OTHER

@@ -30,6 +30,13 @@ class Plans:
         answer: dict[str, Any] = json.loads(self._printed.readouterr().out)
         return answer
 
+    def held(self, objects: Sequence[JsonObject], *options: str) -> str:
+        """Why there is no plan: an answer, and a status for those who ask for one."""
+        assert self.status(objects, *options, "--exit-code") == 1
+        self._printed.readouterr()
+        assert self.status(objects, *options) == 0
+        return self._printed.readouterr().out
+
     def refused(self, objects: Sequence[JsonObject], *options: str) -> str:
         assert self.status(objects, *options) == 2
         return self._printed.readouterr().err
@@ -75,7 +82,7 @@ def test_a_cordoned_node_has_the_taint_that_spread_constraints_honour(plans: Pla
 
 def test_a_pod_that_would_come_back_is_not_moved(plans: Plans) -> None:
     # LeastAllocated prefers the node that the pod has just left.
-    assert "with --cordon" in plans.refused(two_nodes(cpu="1"), "--free", "nodes=1")
+    assert "with --cordon" in plans.held(two_nodes(cpu="1"), "--free", "nodes=1")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_what_stays(
 ) -> None:
     objects = two_nodes(cpu="1", **changed)
     objects[2]["metadata"].pop("ownerReferences")
-    said = plans.refused(objects, "--free", "nodes=1", "--cordon", *options)
+    said = plans.held(objects, "--free", "nodes=1", "--cordon", *options)
     assert "no plan of at most 10 moves was found" in said
     assert "not proved" in said
     assert reason in said
@@ -108,14 +115,14 @@ def test_bare_pods_move_when_asked(plans: Plans) -> None:
     objects = [make_node("a"), make_node("b"), make_pod("bare", node_name="b", cpu="3")]
     objects.append(replica("more", "a", cpu="1", app="more"))
     objects.append(replica("huge", "a", app="fixed", cpu="0", priority=2_000_000_000))
-    assert "--bare-pods" in plans.refused(objects, "--free", "nodes=1", "--cordon")
+    assert "--bare-pods" in plans.held(objects, "--free", "nodes=1", "--cordon")
     plan = plans.made(objects, "--free", "nodes=1", "--cordon", "--bare-pods")
     assert moves(plan) == [("bare", "b", "a")]
 
 
 def test_a_budget_that_allows_nothing_holds_its_pods(plans: Plans) -> None:
     objects = [*two_nodes(cpu="1"), budget("web", 0), budget("big", 0)]
-    said = plans.refused(objects, "--free", "nodes=1", "--cordon")
+    said = plans.held(objects, "--free", "nodes=1", "--cordon")
     assert "2 pods stay: each has a PodDisruptionBudget that allows no disruption" in said
     objects[-2]["status"]["disruptionsAllowed"] = 1
     assert moves(plans.made(objects, "--free", "nodes=1", "--cordon")) == [("small", "b", "a")]
@@ -125,10 +132,10 @@ def test_the_moves_together_keep_a_budget(plans: Plans) -> None:
     nodes = [make_node("a"), make_node("b"), replica("fixed", "a", priority=2_000_000_000)]
     objects = [*nodes, replica("x", "b", cpu="1"), replica("y", "b", cpu="1"), budget("web", 1)]
     objects[2]["metadata"]["labels"] = {}
-    plans.refused(objects, "--free", "nodes=1", "--cordon")
+    plans.held(objects, "--free", "nodes=1", "--cordon")
     objects[-1]["status"]["disruptionsAllowed"] = 2
     assert len(plans.made(objects, "--free", "nodes=1", "--cordon")["moves"]) == 2
-    plans.refused(objects, "--free", "nodes=1", "--cordon", "--most-moves", "1")
+    plans.held(objects, "--free", "nodes=1", "--cordon", "--most-moves", "1")
 
 
 def test_anti_affinity_is_respected(plans: Plans) -> None:
@@ -136,7 +143,7 @@ def test_anti_affinity_is_respected(plans: Plans) -> None:
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     nodes = [make_node("a"), make_node("b")]
     pods = [replica(f"on-{name}", name, app="w", cpu="1", affinity=apart) for name in "ab"]
-    plans.refused([*nodes, *pods], "--free", "nodes=1", "--cordon")
+    plans.held([*nodes, *pods], "--free", "nodes=1", "--cordon")
     plan = plans.made(
         [*nodes, make_node("c"), *pods, replica("z", "c", app="z", cpu="1")],
         "--free",
@@ -224,7 +231,7 @@ def test_gpus_that_no_node_has(plans: Plans, options: Sequence[str], message: st
 
 def test_the_plan_as_a_table(plans: Plans, capsys: pytest.CaptureFixture[str]) -> None:
     objects = [*two_nodes(cpu="3"), make_pod("waits", cpu="1")]
-    assert plans.status(objects, "--free", "nodes=1", "--cordon") == 2
+    assert plans.status(objects, "--free", "nodes=1", "--cordon") == 0
     capsys.readouterr()
     objects = [*two_nodes(cpu="1"), make_pod("waits", cpu="1")]
     assert plans.status(objects, "--free", "nodes=1", "--cordon") == 0

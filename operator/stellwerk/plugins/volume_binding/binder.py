@@ -62,6 +62,9 @@ class PodVolumeClaims:
     """Unbound, to be bound when the pod has a node (WaitForFirstConsumer)."""
     immediate: tuple[JsonObject, ...]
     """Unbound although their class does not wait, or half bound by a user."""
+    awaited: tuple[JsonObject, ...] = ()
+    """Unbound, and a volume is to be made for a member of the pod's group that was placed just now.
+    Which nodes will reach it is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +96,39 @@ def is_fully_bound(claim: JsonObject) -> bool:
     return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations
 
 
-def sort_claims(objects: ObjectStore, claims: Iterable[JsonObject]) -> PodVolumeClaims:
+def sort_claims(
+    objects: ObjectStore, claims: Iterable[JsonObject], *, shares: bool = False
+) -> PodVolumeClaims:
     """The claims by what has to happen to them (`GetPodVolumeClaims`).
+
+    `shares`: the pod may go to another node than the one that a member of its group has chosen for
+    the claim, in the same decision.
 
     Raises:
         ValueError: a StorageClass does not say when to bind.
     """
-    bound, waiting, immediate = [], [], []
+    bound, waiting, immediate, awaited = [], [], [], []
     for claim in claims:
         if is_fully_bound(claim):
             bound.append(claim)
+        elif shares and chosen_by_another(objects, claim):
+            awaited.append(claim)
         elif _waits(objects, claim) and not claim["spec"].get("volumeName"):
             waiting.append(claim)
         else:
             immediate.append(claim)
-    return PodVolumeClaims(tuple(bound), tuple(waiting), tuple(immediate))
+    return PodVolumeClaims(tuple(bound), tuple(waiting), tuple(immediate), tuple(awaited))
+
+
+def chosen_by_another(objects: ObjectStore, claim: JsonObject) -> bool:
+    """Whether another pod's Reserve has chosen the claim's node, and the API does not show it."""
+    metadata = claim["metadata"]
+    if SELECTED_NODE not in (metadata.get("annotations") or {}):
+        return False
+    stored = objects.stored(
+        "PersistentVolumeClaim", metadata.get("namespace") or "", metadata["name"]
+    )
+    return stored is None or SELECTED_NODE not in (stored["metadata"].get("annotations") or {})
 
 
 class SchedulerVolumeBinder:
@@ -124,13 +145,14 @@ class SchedulerVolumeBinder:
         """Find the volumes for the claims on the rows of a view (`FindPodVolumes`)."""
         objects = self._objects
         reasons = _bound_reasons(objects, nodes, claims.bound, self._migrated)
-        if not claims.waiting:
+        if not claims.waiting and not claims.awaited:
             return PodVolumes(reasons)
         elsewhere, selected, others = _by_selection(nodes, claims.waiting)
         matches = match_volumes(objects, self._pools, self._accessible, nodes, others)
         everywhere: Mask = np.ones(len(nodes), np.bool_)
         provisions = [(claim, everywhere) for claim in selected]
         provisions += [(match.claim, match.choice == NO_VOLUME_CHOSEN) for match in matches]
+        provisions += [(claim, everywhere) for claim in claims.awaited]
         reasons[elsewhere] |= NO_MATCH
         self._provide(nodes, provisions, reasons, ~elsewhere)
         return PodVolumes(reasons, matches, provisions)

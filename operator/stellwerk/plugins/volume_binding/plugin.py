@@ -72,6 +72,7 @@ from stellwerk.plugins.volume_binding.binder import (
     NODE_CONFLICT,
     PodVolumeClaims,
     SchedulerVolumeBinder,
+    chosen_by_another,
     sort_claims,
 )
 from stellwerk.plugins.volume_binding.provisioning import capacity_limit
@@ -85,6 +86,9 @@ from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeBinding"
+SHARES_VOLUMES: Final = "VolumeBindingSharesVolumes"
+"""The key under which a group says that its members need not all go to the node that the first of
+them chooses for a claim which they share."""
 _REASONS: Final = {
     NODE_CONFLICT: "node(s) didn't match PersistentVolume's node affinity",
     NO_MATCH: "node(s) didn't find available persistent volumes to bind",
@@ -139,7 +143,8 @@ class VolumeBinding(
         if isinstance(found, str):
             return PreFilterResult(unresolvable(_NAME, found))
         try:
-            claims = sort_claims(self._handle.objects, found)
+            shares = state.get(SHARES_VOLUMES, bool) or False
+            claims = sort_claims(self._handle.objects, found, shares=shares)
         except ValueError as failure:
             return PreFilterResult(error(_NAME, str(failure)))
         if claims.immediate:
@@ -175,7 +180,7 @@ class VolumeBinding(
     @override
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         attempt = state.get(_NAME, _State)
-        if attempt is None or not attempt.claims.waiting:
+        if attempt is None or not (attempt.claims.waiting or attempt.claims.awaited):
             return OK
         failure = self._assume(attempt, node_name)
         if failure:
@@ -194,10 +199,14 @@ class VolumeBinding(
         found = self._binder.find_pod_volumes(view, attempt.claims)
         if found.reasons[0]:
             return f'no pod volume found for node "{node_name}"'
+        provisions = found.provisions_at(0)
+        # Written by the pod that has chosen the node first; a second write would be refused.
+        awaited = [claim for claim in provisions if chosen_by_another(objects, claim)]
         writes = VolumeWrites(
             [bound_to_claim(volume, claim) for claim, volume in found.bindings_at(0)],
             [claim for claim, _ in found.bindings_at(0)],
-            [with_selected_node(claim, node_name) for claim in found.provisions_at(0)],
+            [with_selected_node(claim, node_name) for claim in provisions if claim not in awaited],
+            awaited,
         )
         attempt.writes = writes
         try:

@@ -45,9 +45,11 @@ class VolumeWrites:
     """The claim of each volume, as it was."""
     claims: list[JsonObject] = field(default_factory=list)
     """Claims that name their node, for which a volume is to be made."""
+    awaited: list[JsonObject] = field(default_factory=list)
+    """Claims that another pod writes, as they were assumed for it."""
 
     def __bool__(self) -> bool:
-        return bool(self.volumes or self.claims)
+        return bool(self.volumes or self.claims or self.awaited)
 
     def objects(self) -> Iterator[tuple[str, JsonObject]]:
         """(kind, object) of everything to write."""
@@ -64,6 +66,10 @@ class VolumeWrites:
                 return progress
         for claim in self.claims:
             progress = _provision_progress(objects, node, claim)
+            if not progress.bound:
+                return progress
+        for claim in self.awaited:
+            progress = _awaited_progress(objects, node, claim)
             if not progress.bound:
                 return progress
         return BindingProgress(bound=True)
@@ -164,6 +170,30 @@ def _provision_progress(
         return _WAITING
     failure = _out_of_reach(objects, node, volume)
     return BindingProgress(bound=not failure and is_fully_bound(claim), failure=failure)
+
+
+def _awaited_progress(objects: ObjectStore, node: NodeInfo, assumed: JsonObject) -> BindingProgress:
+    """The progress of a claim whose volume is made for another pod, which has chosen its node.
+
+    It comes to nothing where that pod gives up, or where the volume turns out to be out of reach:
+    the waiting pod is then scheduled anew, to where the volume is.
+    """
+    name, namespace = assumed["metadata"]["name"], assumed["metadata"].get("namespace") or ""
+    stored = objects.stored("PersistentVolumeClaim", namespace, name)
+    shown = objects.get("PersistentVolumeClaim", namespace, name)
+    if stored is None or shown is None or claim_uid(stored) != claim_uid(assumed):
+        missing = not_found("persistentvolumeclaim", name)
+        return BindingProgress(failure=f"failed to check provisioning pvc: {missing}")
+    volume_name = stored["spec"].get("volumeName") or ""
+    if not volume_name:
+        given_up = SELECTED_NODE not in (shown["metadata"].get("annotations") or {})
+        failure = f'provisioning failed for PVC "{name}"' if given_up else ""
+        return BindingProgress(failure=failure)
+    volume = objects.stored("PersistentVolume", "", volume_name)
+    if volume is None:
+        return _WAITING
+    failure = _out_of_reach(objects, node, volume)
+    return BindingProgress(bound=not failure and is_fully_bound(stored), failure=failure)
 
 
 def _out_of_reach(objects: ObjectStore, node: NodeInfo, volume: JsonObject) -> str:

@@ -311,6 +311,7 @@ class Gauges:
         metrics.cache_size.labels("assumed_pods").set_function(lambda: len(cache.assumed_pods))
         metrics.ingest_lag.labels().set_function(self._ingest_lag_seconds)
         metrics.cache_age.labels().set_function(self._cache_age_seconds)
+        metrics.served_profiles.labels().set_function(lambda: len(world.profiles.served))
         metrics.build_info.labels(__version__, platform.python_version()).set(1)
 
     def refresh(self) -> None:
@@ -322,6 +323,9 @@ class Gauges:
         for event, count in counts.items():
             family.labels(event).set(count)
         self._refresh_groups()
+        for profile in self._world.profiles.served.values():
+            for plugin in profile.framework.distrusted:
+                self._metrics.plugins_distrusted.labels(plugin, profile.scheduler_name).set(1)
         self._metrics.snapshot_rows_updated.labels().value = self._world.cache.rows_updated
 
     def _refresh_groups(self) -> None:

@@ -1,8 +1,9 @@
 """From SchedulerProfile objects seen in the cluster to served profiles, while the operator runs.
 
 Event handlers hand in objects, the status writer asks for verdicts; what serves is written into the
-World's `Profiles`. `app` creates the default profile where none exists (`ensure_profile`), and runs
-NewPlugins beside the scheduler. Invariant: a schedulerName is served by the newest version that
+World's `Profiles`. `app` creates the default profile where none exists (`ensure_profile`), makes it
+again when the last one goes (`keep_profile`), and runs NewPlugins beside the scheduler.
+Invariant: a schedulerName is served by the newest version that
 could be accepted of the profile that wins it; a bad edit changes nothing but the verdict, and no
 edit changes anything in the middle of a scheduling cycle.
 """
@@ -24,6 +25,7 @@ from pydantic import BaseModel
 from stellwerk.errors import (
     Conflict,
     DestinationError,
+    Forbidden,
     ProfileError,
     SchedulerError,
     UnknownPluginError,
@@ -75,6 +77,8 @@ _IN_CYCLE: Final = 1e-3
 INVALID: Final = "Invalid"
 NOT_ALLOWED: Final = "ExtenderNotAllowed"
 NOTHING_TO_SHADOW: Final = "NothingToShadow"
+MOST_NAMED: Final = 5
+"""Profiles that a probe names when none of them can be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,10 @@ class ProfileLoader:
         self._dirty: dict[str, set[str]] = {}
         """The names of objects whose verdicts are to be worked out, with schedulerNames that they
         have claimed before."""
+        self.emptied = asyncio.Event()
+        """Set when the cluster has no object; `keep_profile` waits for it."""
+        self.in_memory = ""
+        """The name of the default profile while it serves without an object; empty: it does not."""
         self._rest: asyncio.Task[None] | None = None
         """Works out those of them that are too many to be worked out at once."""
 
@@ -236,12 +244,19 @@ class ProfileLoader:
     ) -> None:
         """An object was added, changed or deleted; `parse` may know what `self.parse` gives."""
         name = obj["metadata"]["name"]
+        if self.in_memory and not gone and operator_of(obj) == self.operator_name:
+            # It stood in for the objects of the cluster, of which this is one.
+            if name != self.in_memory and self.entries.pop(self.in_memory, None):
+                self._note(self.in_memory)
+            self.in_memory = ""
         if gone or operator_of(obj) != self.operator_name:
             if self.entries.pop(name, None) is None:
                 return
             self._note(name)
             logger.info("SchedulerProfile %s is gone", name)
             self._metrics.profile_reloads.labels("gone").inc()
+            if not self.entries:
+                self.emptied.set()
         else:
             entry = self.entries.get(name)
             if entry is not None and _same_object(entry.obj, obj):
@@ -256,6 +271,22 @@ class ProfileLoader:
                 self._restore(entry)
             self._load(entry, (parse or self.parse)(obj))
         self._serve_soon()
+
+    def is_empty(self) -> bool:
+        """Whether the cluster has no object, as far as is known."""
+        return self.entries.keys() <= {self.in_memory}
+
+    def unready(self) -> str | None:
+        """The reason for which no pod is scheduled; None: a profile serves, or shadows one."""
+        if self._world.profiles.served or any(
+            entry.newest is not None and entry.newest.spec.shadow_of
+            for entry in self.entries.values()
+        ):
+            return None
+        if not self.entries:
+            return "no profile serves: there is no SchedulerProfile"
+        names = ", ".join(islice(sorted(self.entries), MOST_NAMED))
+        return f"no profile serves: no version of {names} can be used"
 
     def lacks_plugins(self) -> bool:
         """Whether a profile waits for a plugin to be installed."""
@@ -687,6 +718,14 @@ def _in_words(failure: Exception) -> str:
 _PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
 
 
+EMPTY_SECONDS: Final = 1.0
+"""Seconds without any profile before the default one is made again. A profile that is replaced by
+force is deleted and created within less."""
+MAX_RETRY_SECONDS: Final = 5.0
+"""Longest pause between two attempts to make the default profile. Each costs a request while the
+definition is missing, and a definition that comes back is noticed within this time."""
+
+
 async def ensure_profile(
     loader: ProfileLoader, client: ClusterClient, handlers: WatchHandlers
 ) -> None:
@@ -702,13 +741,63 @@ async def ensure_profile(
     except Conflict:
         return
     except SchedulerError as failure:
-        logger.warning(
-            "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
-            manifest["spec"]["schedulerName"],
-            failure,
-        )
-        created = manifest
-    handlers.on_object(KIND, "ADDED", created)
+        _serve_from_memory(loader, handlers, failure)
+        if not isinstance(failure, Forbidden):
+            loader.emptied.set()  # for `keep_profile`
+    else:
+        handlers.on_object(KIND, "ADDED", created)
+
+
+async def keep_profile(
+    loader: ProfileLoader, client: ClusterClient, handlers: WatchHandlers
+) -> None:
+    """Make the default profile whenever the cluster has none, until cancelled.
+
+    The definition of SchedulerProfiles may be gone with the last one. Then no profile can be
+    created, and none is served from memory, because those that were there are expected back. The
+    log, `/readyz` and `stellwerk_served_profiles` say meanwhile that no profile serves.
+    """
+    while True:
+        await loader.emptied.wait()
+        loader.emptied.clear()
+        await asyncio.sleep(EMPTY_SECONDS)
+        if not loader.entries:
+            logger.warning(
+                "no SchedulerProfile is left: no profile serves and no pod is scheduled until "
+                "there is one; the default one is made as soon as the API server takes it"
+            )
+        pause_seconds = EMPTY_SECONDS
+        while loader.is_empty():
+            try:
+                created = await client.create(_PATH, first_profile(loader.operator_name))
+            except Conflict:
+                break  # the watch will show it
+            except Forbidden as failure:
+                if not loader.entries:
+                    _serve_from_memory(loader, handlers, failure)
+                break
+            except SchedulerError as failure:
+                # The definition is missing or on its way out, or the API server is away.
+                logger.debug("the default profile cannot be made yet: %s", failure)
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
+                continue
+            if loader.is_empty():
+                logger.info("the SchedulerProfile %s is made", created["metadata"]["name"])
+                handlers.on_object(KIND, "ADDED", created)
+
+
+def _serve_from_memory(
+    loader: ProfileLoader, handlers: WatchHandlers, failure: SchedulerError
+) -> None:
+    manifest = first_profile(loader.operator_name)
+    logger.warning(
+        "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
+        manifest["spec"]["schedulerName"],
+        failure,
+    )
+    handlers.on_object(KIND, "ADDED", manifest)
+    loader.in_memory = manifest["metadata"]["name"]
 
 
 LOOK_SECONDS: Final = 5.0

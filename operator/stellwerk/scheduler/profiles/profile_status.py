@@ -60,6 +60,7 @@ OBJECTS_SEEN: Final = "ObjectsSeen"
 INLINE_CREDENTIALS: Final = "InlineCredentials"
 EXTENDER_FILES: Final = "ExtenderFilesUsable"
 EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
+PLUGINS_TRUSTED: Final = "PluginsTrusted"
 _DEPENDS_ON: Final = {
     "PodGroup": GANG_SCHEDULING,
     "CoschedulingPodGroup": GANG_SCHEDULING,
@@ -212,6 +213,7 @@ class ProfileStatusWriter:
             lacking,
             *extender_statements(self.loader.extenders, serving, before),
             credential_statement(entry.newest, before),
+            distrust_statement(self.world.profiles, serving, before),
         )
         now = self.world.clock.now()
         status: JsonObject = {
@@ -333,6 +335,20 @@ def objects_seen(
     reason = "VersionUnknown" if unreadable else "NotServed"
     message = "; ".join(lack.reason for _, lack in sorted(lacks.items()))
     return OBJECTS_SEEN, "False", reason, shown(message)
+
+
+def distrust_statement(
+    profiles: Profiles, serving: LoadedProfile | None, before: JsonObject
+) -> Statement | None:
+    """The statement on plugins whose answers are reused no longer; None: there never was one."""
+    served = None if serving is None else profiles.served.get(serving.scheduler_name)
+    distrusted = {} if served is None else served.framework.distrusted
+    if distrusted:
+        said = "; ".join(f"{name}: {why}" for name, why in sorted(distrusted.items()))
+        return PLUGINS_TRUSTED, "False", "KeptAnswerWrong", shown(said)
+    if _condition(before, PLUGINS_TRUSTED):
+        return PLUGINS_TRUSTED, "True", "NothingFound", ""
+    return None
 
 
 def extender_statements(

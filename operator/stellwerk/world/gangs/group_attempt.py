@@ -23,6 +23,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import PODS
 from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
 from stellwerk.plugins.gang_scheduling import placement_feasible
+from stellwerk.plugins.volume_binding.plugin import SHARES_VOLUMES
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.decide import Decision, Failure, decide, release
@@ -48,6 +49,9 @@ class GroupContext:
     """An attempt ends when this cannot be reached any more; None: every member is tried."""
     refusals: "Refusals | None" = None
     """Where refusals are noted; None: attempts on a fork, which wake no pod."""
+    shares_volumes: bool = False
+    """Whether members may go elsewhere than to the node that one of them, placed in the same
+    attempt, has chosen for a claim which they share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class MemberRequest:
     """The only node that will do; empty: any of the placement's."""
     obstacle: str = ""
     """The reason why the member does not preempt by itself."""
+    shares_volumes: bool = False
+    """As in the context."""
 
     def prepare(self) -> None:
         """Write the columns, and into the state which of their rows there are."""
@@ -93,6 +99,8 @@ class MemberRequest:
         )
         state.group = self.pod.group
         state.write(LEFT_TO_GROUP, self.obstacle)
+        if self.shares_volumes:
+            state.write(SHARES_VOLUMES, True)  # noqa: FBT003 a value by its key
 
 
 def decided_at_once(ask: MemberRequest) -> Decision:
@@ -228,6 +236,7 @@ def _place_each(
             attempt.placement,
             nodes.get(pod.uid, "") if nodes else "",
             context.obstacle,
+            context.shares_volumes,
         )
         evaluated = decision.search.found.evaluated
         result = MemberResult(pod, state, evaluated, decision.feasible, failure=decision.failure)

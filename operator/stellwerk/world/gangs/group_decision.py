@@ -24,6 +24,7 @@ from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
+from stellwerk.plugins.shared.volume_claims import claim_volumes
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
@@ -136,12 +137,15 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
-    decision = None
-    for keys in _levels(profile, group):
-        decision = yield from _decide_at(context, request, keys)
-        if decision.placed or decision.attempt.broken:
-            return decision
-    assert decision is not None  # noqa: S101 there is always a level
+    decision = yield from _decide_in(context, request)
+    if decision.placed or decision.attempt.broken:
+        return decision
+    if _shares_a_claim(request.members):
+        # What one of them chooses for a claim is known to the API only once all are bound. The
+        # others wait for the volume when they are bound, and see then whether they reach it.
+        shared = yield from _decide_in(replace(context, shares_volumes=True), request)
+        if shared.placed:
+            return shared
     decision.refused_by = refusals.by_uid
     found = yield from preempt(context, request, _placed_on_fork)
     once = ReleaseRule.GROUP_PREEMPTS_ONCE in profile.compatibility
@@ -154,6 +158,27 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     elif not once:
         decision.message = f"{decision.message}, {found}"
     return decision
+
+
+def _decide_in(context: GroupContext, request: GroupRequest) -> Deciding:
+    """Place the group on nodes of the most wanted label that holds it."""
+    decision = None
+    for keys in _levels(context.profile, request.group):
+        decision = yield from _decide_at(context, request, keys)
+        if decision.placed or decision.attempt.broken:
+            return decision
+    assert decision is not None  # noqa: S101 there is always a level
+    return decision
+
+
+def _shares_a_claim(members: Sequence[PodInfo]) -> bool:
+    """Whether two members use the same claim for a volume."""
+    names = Counter(
+        (pod.namespace, name)
+        for pod in members
+        for name in {volume.claim_name for volume in claim_volumes(pod)}
+    )
+    return any(count > 1 for count in names.values())
 
 
 def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> None:
