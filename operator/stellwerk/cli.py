@@ -6,6 +6,7 @@ traceback; a server that does not answer is one line and 3, any other failure on
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -140,12 +141,15 @@ def _answers() -> Iterator[TextIO]:
     sys.stdout.flush()
     kept = os.dup(_STANDARD_OUTPUT)
     os.dup2(errors, _STANDARD_OUTPUT)
-    answers = os.fdopen(
-        kept,
-        "w",
-        buffering=1 if sys.stdout.isatty() else -1,
-        encoding=sys.stdout.encoding,
-        errors=sys.stdout.errors,
+    # Buffered as Python buffered the stream before: by lines on a terminal, not at all with
+    # PYTHONUNBUFFERED.
+    is_unbuffered = getattr(stream, "write_through", False)
+    answers = io.TextIOWrapper(
+        os.fdopen(kept, "wb", buffering=0 if is_unbuffered else -1),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=getattr(stream, "line_buffering", False),
+        write_through=is_unbuffered,
     )
     try:
         yield answers

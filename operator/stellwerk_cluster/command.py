@@ -265,7 +265,7 @@ async def serve_cluster(
         file.write(cluster.kubeconfig())
         print((features or ApiFeatures()).groups_of_pods())
         kubectl = f"kubectl --kubeconfig {file.path}{f' --context {CONTEXT}' * file.is_shared}"
-        print(f"serving a cluster at {cluster.url}; try: {kubectl} get nodes")
+        print(f"serving a cluster at {cluster.url}; try: {kubectl} get nodes", flush=True)
         if plan is not None:
             plan.arm()
             print(f"faults of {faults} are in force; seed {plan.seed}", flush=True)

@@ -199,7 +199,7 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
         assert json.loads(printed)["pod"] == "default/hello"
         printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
         assert json.loads(printed)["id"] == "default/hello"
-        assert json.loads(printed)["compatibility"] == "1.37", "as the operator decides"
+        assert json.loads(printed)["compatibility"] == "1.37.0", "as the operator decides"
         listed = await fetch(f"{server_of(kubeconfig)}/apis/{API_VERSION}/{PLURAL}")
         assert all(each["spec"]["gangScheduling"] for each in json.loads(listed)["items"])
         assert "default/hello" in await page_at(printed_address(log))
