@@ -43,7 +43,7 @@ from stellwerk.commands import (
 from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import misspelt, suggestion
-from stellwerk.models.untrusted_text import PrintableText, printable_lines
+from stellwerk.models.untrusted_text import PrintableText, printable
 
 USAGE_ERROR: Final = 2
 UNREACHABLE: Final = 3
@@ -168,7 +168,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             raise
         sys.stdout.flush()
     except SchedulerError as error:
-        print(printable_lines(f"stellwerk: {error}"), file=sys.stderr)
+        print(printable(f"stellwerk: {error}"), file=sys.stderr)
         return status_of(error)
     except KeyboardInterrupt:
         return 130
