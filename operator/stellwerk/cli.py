@@ -145,7 +145,8 @@ def _answers() -> Iterator[TextIO]:
         "w",
         buffering=1 if sys.stdout.isatty() else -1,
         encoding=sys.stdout.encoding,
-        errors=sys.stdout.errors,
+        # A character that the user's encoding lacks is written as its escape.
+        errors="backslashreplace" if sys.stdout.errors == "strict" else sys.stdout.errors,
     )
     try:
         yield answers

@@ -1040,6 +1040,7 @@ async def show(
     while True:
         with waiting_for("waiting for the answer"):
             answer = await ask()
+        codec(shown.kind).read(answer)  # what follows takes its fields, in every form
         if _without_times(answer) != before:
             show_written(answer, form, shown)
         if not watch:

@@ -114,7 +114,10 @@ REFUSED = (
 )
 
 
-async def test_every_command_that_asks_the_operator_prints_no_more_than_characters() -> None:
+async def test_every_command_that_asks_the_operator_prints_no_more_than_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "9999")  # no cell is folded
     async with port() as url:
         for asked in ASKED:
             for form in FORMS:
