@@ -43,7 +43,7 @@ from stellwerk.commands import (
 from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import misspelt, suggestion
-from stellwerk.models.untrusted_text import PrintableText, printable
+from stellwerk.models.untrusted_text import PrintableText, shown
 
 USAGE_ERROR: Final = 2
 UNREACHABLE: Final = 3
@@ -169,7 +169,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             raise
         sys.stdout.flush()
     except SchedulerError as error:
-        print(printable(f"stellwerk: {error}"), file=sys.stderr)
+        print(shown(f"stellwerk: {error}"), file=sys.stderr)
         return status_of(error)
     except KeyboardInterrupt:
         return 130

@@ -57,6 +57,7 @@ from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.field_manager import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
+_MOST_DIGITS: Final = len(str(_LARGEST_CLUSTER))
 _SEEDS: Final = 1 << 32
 _STORAGE_CLASS: Final = {
     "metadata": {
@@ -303,10 +304,10 @@ def _fault_plan(file: Path) -> FaultPlan:
 
 def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     """A number, or the Node manifests of a YAML or JSON file."""
-    if nodes.isdigit():
-        count = int(nodes)
-        if count > _LARGEST_CLUSTER:
-            raise ConfigurationError(f"--nodes {count}: at most {_LARGEST_CLUSTER}")
+    if nodes.isascii() and nodes.isdecimal():
+        count = int(nodes[:_MOST_DIGITS])
+        if len(nodes) > _MOST_DIGITS or count > _LARGEST_CLUSTER:
+            raise ConfigurationError(f"--nodes {nodes[:_MOST_DIGITS]}: at most {_LARGEST_CLUSTER}")
         return count
     file = Path(nodes)
     if not file.exists():

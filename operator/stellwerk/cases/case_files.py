@@ -16,7 +16,7 @@ from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import parse_yaml
 
 Json = Mapping[str, Any]
 _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
@@ -99,9 +99,8 @@ def _documents(text: bytes, number: int) -> list[Any]:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError as not_json:
         try:
-            check_depth(text, MAX_DEPTH_OF_A_FILE)
-            return list(yaml.safe_load_all(text))
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            return parse_yaml(text, is_fast=True)
+        except yaml.YAMLError as error:
             if text.lstrip()[:1] == b"{":
                 raise ConfigurationError(f"line {number}: not JSON: {not_json}") from error
             reason = " ".join(str(error).split())

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Generic, NoReturn, TextIO
 
@@ -30,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from stellwerk.clock import SystemClock
+from stellwerk.clock import SystemClock, parse_moment
 from stellwerk.models.answers.answer import Kind, PortAnswer, codec
 from stellwerk.models.answers.diagnosis import DoctorReport, State
 from stellwerk.models.answers.dump import CacheDump
@@ -846,7 +845,7 @@ def _print_list(
 def _age(moment: str, *, ahead: bool = False) -> str:
     """The time since then, or until then, as kubectl writes ages."""
     try:
-        seconds = (SystemClock().now() - datetime.fromisoformat(moment)).total_seconds()
+        seconds = (SystemClock().now() - parse_moment(moment)).total_seconds()
     except ValueError:
         return moment
     return duration_text(max(0.0, -seconds if ahead else seconds))

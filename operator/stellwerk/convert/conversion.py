@@ -43,7 +43,7 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import parse_yaml
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 NOT_IN_PROFILES: Final[Mapping[str, str]] = {
@@ -119,10 +119,8 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
 
 def _parse(text: str) -> list[Any]:
     try:
-        content = _ELISION.sub("", text)
-        check_depth(content.encode("utf-8", "surrogatepass"), MAX_DEPTH_OF_A_FILE)
-        return [document for document in yaml.safe_load_all(content) if document]
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return [document for document in parse_yaml(_ELISION.sub("", text)) if document]
+    except yaml.YAMLError as error:
         found = " ".join(str(error).split())
         raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
+from stellwerk.clock import parse_moment
 from stellwerk.models.json_values import JsonObject
 
 GRACE_SECONDS: Final = 10.0
@@ -52,10 +53,7 @@ def unserved_pods(
 
 def moment_of(text: object) -> datetime | None:
     """Return a timestamp of the API as an aware moment; None: it is none."""
-    if not isinstance(text, str):
-        return None
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_moment(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None

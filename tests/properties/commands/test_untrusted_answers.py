@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from typing_extensions import override
 
 from stellwerk.commands import tables
 from stellwerk.commands.tables import LISTS, Shown, show, show_written
@@ -31,6 +32,7 @@ OWN_LINK = re.compile(r"\x1b\]8;(id=\d+;|;)(https://docs\.example/[^\x1b]*)?\x1b
 
 
 class Terminal(io.StringIO):
+    @override
     def isatty(self) -> bool:
         return True
 
