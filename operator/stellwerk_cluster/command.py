@@ -22,6 +22,9 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
+from stellwerk.models.schema.tables import object_types
 from stellwerk.models.yaml_file import read_objects, read_one_yaml
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import (
@@ -317,6 +320,14 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     if others:
         message = f"expected Node manifests, found {', '.join(sorted(others))}"
         raise ConfigurationError(f"{nodes}: {message}")
+    (type_name,) = (each.type_name for each in object_types() if each.kind == "Node")
+    for obj in found:
+        try:
+            decode(type_name, obj)
+        except DecodeError as error:
+            raise ConfigurationError(f"{nodes}: {error}") from error
+        if not (obj.get("metadata") or {}).get("name"):
+            raise ConfigurationError(f"{nodes}: a Node has no metadata.name")
     return found
 
 

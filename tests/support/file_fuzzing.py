@@ -1,7 +1,7 @@
 """Files of every kind with something odd in them, given to every command that reads such a file.
 
-`python -m tests.support.file_fuzzing --rounds N --seed S` ends with 1 at the first finding, and says
-which command and which file it was. Invariant: a run follows from its seed; nothing is served.
+`python -m tests.support.file_fuzzing --rounds N --seed S` ends with 1 at the first finding, and
+says which command and which file it was. Invariant: a run follows from its seed; nothing is served.
 """
 
 import argparse
@@ -53,10 +53,17 @@ spec:
   nodeSelector: {zone: a}
   tolerations: [{key: a, operator: Exists, tolerationSeconds: 3}]
   topologySpreadConstraints:
-  - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}
+  - maxSkew: 1
+    topologyKey: zone
+    whenUnsatisfiable: DoNotSchedule
+    labelSelector: {matchLabels: {app: web}}
   containers:
-  - {name: c, image: i, ports: [{containerPort: 80, hostPort: 80}], resources: {requests: {cpu: 100m, memory: 64Mi}}}
+  - name: c
+    image: i
+    ports: [{containerPort: 80, hostPort: 80}]
+    resources: {requests: {cpu: 100m, memory: 64Mi}}
 """
+BOUND: Final = POD.replace("name: p,", "name: q,") + "  nodeName: n2\n"
 DEPLOYMENT: Final = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -80,7 +87,7 @@ apiVersion: scheduling.stellwerk.dev/v1alpha1
 kind: SchedulerProfile
 metadata: {name: own, generation: 1}
 spec:
-  schedulerName: default-scheduler
+  schedulerName: stellwerk
   plugins: {score: {enabled: [{name: NodeResourcesFit, weight: 2}]}}
   pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]
 """
@@ -113,7 +120,8 @@ systemReserved: {cpu: 100m, memory: 1Gi}
 evictionMaxPodGracePeriod: 30
 """
 SWEEP: Final = f"""\
-clusters: [{{name: a, nodes: {_DATA}/simulation/nodes.csv, pods: {_DATA}/simulation/pods.csv, inflate: 0.1}}]
+clusters:
+- {{name: a, nodes: {_DATA}/simulation/nodes.csv, pods: {_DATA}/simulation/pods.csv}}
 profiles: [best-fit]
 seeds: {{from: 1, to: 1}}
 """
@@ -122,12 +130,26 @@ TOKENS: Final = 'secret,admin,1,"system:masters"\n'
 
 def seeds() -> dict[str, bytes]:
     """A file of each kind that can be read; the name ends as such a file's name does."""
-    node, pod = (json.dumps({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"},
-                             "spec": {"containers": []} if kind == "Pod" else {},
-                             "status": {"allocatable": {"cpu": 4, "pods": 3}}})
-                 for kind in ("Node", "Pod"))
+    node = json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "a"},
+            "status": {"allocatable": {"cpu": "4", "pods": "3"}},
+        }
+    )
+    pod = json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "a"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+    )
     texts = {
-        "cluster.yaml": "---\n".join((NODE, POD, DEPLOYMENT, BUDGET)),
+        "cluster.yaml": "---\n".join(
+            (NODE, NODE.replace("n1", "n2"), BOUND, POD, DEPLOYMENT, BUDGET)
+        ),
         "list.json": f'{{"kind": "List", "items": [{node}, {pod}]}}',
         "nodes.yaml": NODE,
         "pod.yaml": POD,
@@ -154,38 +176,37 @@ def seeds() -> dict[str, bytes]:
     }
 
 
-def commands(port: int) -> dict[str, list[str]]:
+def commands(port: int, good: Path) -> dict[str, list[str]]:
     """Command lines by the kinds of files that they read; `@` is the file.
 
-    A cluster cannot be served on the port, which is taken, and no operator answers there.
+    What a command needs beside it lies in `good`, as it should be. A cluster
+    cannot be served on the port, which is taken, and no operator answers there.
     """
-    cluster = f"cluster --port {port} --kubeconfig /dev/null/x"
+    cluster = f"cluster --port {port} --kubeconfig {good}/written"
     csv = _DATA / "simulation"
+    traced = f"simulate --nodes {csv}/nodes.csv --pods {csv}/pods.csv --inflate 0.1 --jobs 1"
     return {
         "cluster.yaml list.json": [
             "decide @",
             "decide -f @ -o json",
-            "plan defrag @ --free nodes=1 --seconds 2",
-            "plan fit --for @ --shapes @ --seconds 2",
-            f"simulate -f @ --until 10 --jobs 1 --seed 1",
-            f"cluster --port {port} --kubeconfig /dev/null/x --nodes @",
+            "plan defrag @ --free nodes=1",
+            "simulate -f @ --jobs 1",
         ],
         "nodes.yaml": [
             f"{cluster} --nodes @",
             f"what-if --add-nodes @ --url http://127.0.0.1:{port}",
-            "plan fit --for @ --shapes @ --seconds 2",
+            f"plan fit --for {good}/pod.yaml --shapes @ --seconds 2",
         ],
         "pod.yaml": [
-            f"what-if -f @ --url http://127.0.0.1:{port}",
-            "plan fit --for @ --shapes @ --seconds 2",
+            f"what-if -f @ --kubeconfig {good}/kubeconfig --url http://127.0.0.1:{port}",
+            f"plan fit --for @ --shapes {good}/nodes.yaml --seconds 2",
             "plan profile best-fit --for @",
         ],
         "case.jsonl": ["decide @", "decide @ -o yaml"],
         "profile.yaml": [
             f"what-if --profile @ --drain n1 --url http://127.0.0.1:{port}",
-            f"simulate --nodes {csv}/nodes.csv --pods {csv}/pods.csv --profile @ --inflate 0.1 --jobs 1",
+            f"{traced} --profile @",
             f"what-if --recording {_DATA}/recordings/devices.journal --profile @",
-            "convert @",
         ],
         "kubeconfig": [
             "explain pod x --kubeconfig @",
@@ -206,7 +227,7 @@ def commands(port: int) -> dict[str, list[str]]:
         ],
         "recording.journal": [
             "simulate --replay @",
-            "what-if --recording @ --profile best-fit",
+            f"what-if --recording @ --profile {good}/profile.yaml",
         ],
     }
 
@@ -217,10 +238,24 @@ VALUES: Final = (
     *(b"9999-99-99", b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00", b"0000-00-00"),
     *(b'"9999-99-99"', b'"0001-01-01T00:00:00+14:00"', b'"9999-12-31T23:59:59-14:00"'),
     *(b"2026-01-01", b"null", b"~", b"[]", b"{}", b"[[]]", b"{a: b}", b"true", b"y", b'""', b"' '"),
-    *(b"=", b"<<", b"{<<: {a: b}}", b"*nothing", b"&a [*a]", b"!!set {a}", b"!!binary /w==", b"!x y"),
+    *(
+        b"=",
+        b"<<",
+        b"{<<: {a: b}}",
+        b"*nothing",
+        b"&a [*a]",
+        b"!!set {a}",
+        b"!!binary /w==",
+        b"!x y",
+    ),
     *(b"!!timestamp 2026-01-01", b"!!int abc", b"!!float abc", b"!!omap [a: b]", b"{[a]: b}"),
     *(b'"\\ud800"', b'"\\x1b]0;t\\x07[/bold]:skull:\\u202e"', b"x" * 1_000_000, b'"a\\nb"'),
-    *(b"[" * 300 + b"]" * 300, b"[" * 100_000, b"{a: " * 300 + b"1" + b"}" * 300, b"{{ .Values.x }}"),
+    *(
+        b"[" * 300 + b"]" * 300,
+        b"[" * 100_000,
+        b"{a: " * 300 + b"1" + b"}" * 300,
+        b"{{ .Values.x }}",
+    ),
     *(b"999999999999999999999Ei", b"1e-400", b"-5", b"150%", b"9223372036854775808", b"\x00"),
 )
 """What stands in the place of a value: numbers, times, texts and structures that few expect."""
@@ -229,7 +264,9 @@ _ENDS: Final = b" \t\n,}]\"'"
 
 def with_a_value(random: Random, content: bytes) -> bytes:
     """The file with one of the odd values in place of one of its own."""
-    starts = [at + 1 for at in range(len(content) - 1) if content[at : at + 1] in (b":", b",", b" ", b"[")]
+    starts = [
+        at + 1 for at in range(len(content) - 1) if content[at : at + 1] in (b":", b",", b" ", b"[")
+    ]
     if not starts:
         return random.choice(VALUES)
     start = random.choice(starts)
@@ -246,7 +283,9 @@ def with_other_bytes(random: Random, content: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(random.choice((1, 1, 2, 8))):
         at = random.randrange(len(changed)) if changed else 0
-        changed[at : at + random.choice((0, 1, 1, 4))] = random.randbytes(random.choice((0, 1, 1, 4)))
+        changed[at : at + random.choice((0, 1, 1, 4))] = random.randbytes(
+            random.choice((0, 1, 1, 4))
+        )
     return bytes(changed)
 
 
@@ -254,16 +293,18 @@ def cut_or_doubled(random: Random, content: bytes) -> bytes:
     """The file without its end, without a line, with a line twice, or with itself behind it."""
     lines = content.split(b"\n")
     at = random.randrange(len(lines))
-    return random.choice((
-        content[: random.randrange(len(content) + 1)],
-        b"\n".join(lines[:at] + lines[at + 1 :]),
-        b"\n".join(lines[:at] + lines[at:at + 1] * 2 + lines[at + 1 :]),
-        content + content,
-        content + b"\n---\n" + content,
-        b"\xef\xbb\xbf" + content,
-        content.replace(b"\n", b"\r\n"),
-        b"",
-    ))
+    return random.choice(
+        (
+            content[: random.randrange(len(content) + 1)],
+            b"\n".join(lines[:at] + lines[at + 1 :]),
+            b"\n".join(lines[:at] + lines[at : at + 1] * 2 + lines[at + 1 :]),
+            content + content,
+            content + b"\n---\n" + content,
+            b"\xef\xbb\xbf" + content,
+            content.replace(b"\n", b"\r\n"),
+            b"",
+        )
+    )
 
 
 MUTATIONS: Final[tuple[Callable[[Random, bytes], bytes], ...]] = (
@@ -321,17 +362,19 @@ class Nothing(BaseHTTPRequestHandler):
     do_GET = do_POST = answer  # noqa: N815 as http.server names them
 
     @override
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 as in the base class
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing: standard error is looked at."""
 
 
-def inputs(random: Random, rounds: int, port: int) -> Iterator[tuple[str, str, bytes]]:
+def inputs(random: Random, rounds: int, port: int, good: Path) -> Iterator[tuple[str, str, bytes]]:
     """(command line, name of the file, its content), each command as often as another."""
     contents = seeds()
-    contents["kubeconfig"] = contents["kubeconfig"].replace(b":9\"", f':{port}"'.encode())
+    contents["kubeconfig"] = contents["kubeconfig"].replace(b':9"', f':{port}"'.encode())
+    for kind, content in contents.items():
+        (good / kind).write_bytes(content)
     table = [
         (line, kind)
-        for kinds, lines in commands(port).items()
+        for kinds, lines in commands(port, good).items()
         for kind in kinds.split()
         for line in lines
     ]
@@ -357,9 +400,9 @@ def run(rounds: int, seed: int, last: Path | None) -> int:
     Thread(target=server.serve_forever, daemon=True).start()
     number = server.server_port
     given: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as good:
         os.chdir(directory)
-        for line, kind, content in inputs(Random(seed), rounds, number):
+        for line, kind, content in inputs(Random(seed), rounds, number, Path(good)):
             file = Path(directory) / kind
             file.write_bytes(content)
             if last is not None:

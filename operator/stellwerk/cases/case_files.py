@@ -16,7 +16,7 @@ from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
-from stellwerk.models.yaml_file import parse_yaml
+from stellwerk.models.yaml_file import check_form, parse_yaml
 
 Json = Mapping[str, Any]
 _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
@@ -148,7 +148,7 @@ def _objects_of(document: object) -> Iterator[Json]:
         raise ConfigurationError(f"expected Kubernetes objects, found {type(document).__name__}")
     items = document.get("items")
     if not isinstance(items, list):
-        yield document
+        yield check_form("it", document)
         return
     # Items of a NodeList have no kind of their own.
     of_list = str(document.get("kind", "")).removesuffix("List")

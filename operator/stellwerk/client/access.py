@@ -75,7 +75,12 @@ class Access:
         Raises:
             ConfigurationError: it is not an address.
         """
-        if urlsplit(self.server).scheme not in {"http", "https"}:
+        try:
+            address = urlsplit(self.server)
+            is_address = address.scheme in {"http", "https"} and (address.port or 1) > 0
+        except ValueError:  # a port that is no number, brackets that end nowhere
+            is_address = False
+        if not is_address:
             raise ConfigurationError(f'the server "{self.server}" is not an http or https address')
 
 

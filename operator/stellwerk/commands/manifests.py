@@ -75,7 +75,7 @@ def check_fields(at: str, obj: JsonObject) -> None:
         ConfigurationError: there is one, or a value is of another type than its field.
     """
     from stellwerk.models.schema.decoder import decode  # noqa: PLC0415 large tables
-    from stellwerk.models.schema.mismatches import MismatchError  # noqa: PLC0415 as above
+    from stellwerk.models.schema.mismatches import DecodeError  # noqa: PLC0415 as above
     from stellwerk.models.schema.tables import object_types  # noqa: PLC0415 as above
 
     group = str(obj.get("apiVersion") or "").rpartition("/")[0]
@@ -87,7 +87,7 @@ def check_fields(at: str, obj: JsonObject) -> None:
         return
     try:
         _, unknown = decode(rows[0].type_name, obj)
-    except MismatchError as error:
+    except DecodeError as error:
         raise ConfigurationError(f"{at}: {error}") from error
     _refuse(at, unknown)
 

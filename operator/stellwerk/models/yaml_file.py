@@ -450,6 +450,20 @@ def _place(error: yaml.YAMLError) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
 
 
+def check_form(at: str, obj: JsonObject) -> JsonObject:
+    """Return an object whose kind is a text and whose metadata are an object, if it has them.
+
+    Raises:
+        ConfigurationError: they are something else; `at` begins the message.
+    """
+    for name in ("kind", "apiVersion"):
+        if not isinstance(obj.get(name, ""), str | None):
+            raise ConfigurationError(f"{at}: the {name} of an object is no text")
+    if not isinstance(obj.get("metadata"), dict | None):
+        raise ConfigurationError(f"{at}: the metadata of an object are no object")
+    return obj
+
+
 def _flat(path: Path, document: object) -> Iterator[JsonObject]:
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: a document is no object")
@@ -458,6 +472,6 @@ def _flat(path: Path, document: object) -> Iterator[JsonObject]:
         for item in document["items"]:
             if not isinstance(item, dict):
                 raise ConfigurationError(f"{path}: an item of a List is no object")
-            yield {"kind": kind} | item
+            yield check_form(f"{path}", {"kind": kind} | item)
     else:
-        yield document
+        yield check_form(f"{path}", document)
