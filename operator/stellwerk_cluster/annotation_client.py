@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.models.yaml_file import parse_yaml
+from stellwerk.models.yaml_file import parse_yaml, read_small_file
 from stellwerk_cluster.identity.assembly import ADMIN
 from stellwerk_cluster.kubeconfig import CONTEXT
 
@@ -63,7 +63,7 @@ def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
     """URL, token and trust of what `stellwerk cluster` wrote into a kubeconfig, by its names."""
     try:
         content: Any
-        [content] = parse_yaml(kubeconfig.read_bytes())
+        [content] = parse_yaml(read_small_file(kubeconfig))
         [cluster] = (each["cluster"] for each in content["clusters"] if each["name"] == CONTEXT)
         [user] = (each["user"] for each in content["users"] if each["name"] == ADMIN.name)
         url, token = cluster["server"], user["token"]

@@ -321,14 +321,16 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
         message = f"expected Node manifests, found {', '.join(sorted(others))}"
         raise ConfigurationError(f"{nodes}: {message}")
     (type_name,) = (each.type_name for each in object_types() if each.kind == "Node")
+    read: list[dict[str, Any]] = []
     for obj in found:
         try:
-            decode(type_name, obj)
+            node, _ = decode(type_name, obj)  # null is absent then, as for the API server
         except DecodeError as error:
             raise ConfigurationError(f"{nodes}: {error}") from error
-        if not (obj.get("metadata") or {}).get("name"):
+        if not (node.get("metadata") or {}).get("name"):
             raise ConfigurationError(f"{nodes}: a Node has no metadata.name")
-    return found
+        read.append(node)
+    return read
 
 
 def _copied(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.destinations import EVERYWHERE, Destinations, cluster_domain
 from stellwerk.models.user_files import NO_HOME, expanded
-from stellwerk.models.yaml_file import parse_yaml
+from stellwerk.models.yaml_file import parse_yaml, read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -319,7 +319,7 @@ class _Document:
     @classmethod
     def read(cls, path: Path) -> _Document:
         try:
-            documents = parse_yaml(path.read_bytes())
+            documents = parse_yaml(read_small_file(path))
             document = documents[0] if documents else None
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise ConfigurationError(f"cannot read kubeconfig {path}: {one_line(error)}") from error

@@ -85,7 +85,7 @@ Part = str | tuple[str, str | Style]
 
 
 class Printer(Console):
-    """The one console of commands: a text is shown as it is, whoever wrote it.
+    """The one console of commands: a text of any author is shown as it is.
 
     Rich would read `[link=…]` as a link and `:skull:` as a picture. This console has both turned
     off, and takes out whatever moves a terminal, also of what it did not make itself. A closed pipe

@@ -43,7 +43,8 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
-from stellwerk.models.yaml_file import parse_yaml
+from stellwerk.models.untrusted_text import shown
+from stellwerk.models.yaml_file import parse_yaml, read_small_file
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 NOT_IN_PROFILES: Final[Mapping[str, str]] = {
@@ -382,7 +383,7 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
     except (ConfigurationError, ProfileError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     for warning in conversion.warnings:
-        remarks.write(f"{path}: {warning}\n")
+        remarks.write(f"{path}: {shown(warning)}\n")
     secrets = ", ".join(
         each["metadata"]["name"] for each in conversion.manifests if each["kind"] == "Secret"
     )
@@ -403,7 +404,7 @@ def _convert(text: str, path: str) -> Conversion:
     """Convert with the Policy file that an old configuration names, where it can be read here."""
     directory = Path() if path == "-" else Path(path).parent
     try:
-        return convert_text(text, lambda name: (directory / name).read_text())
+        return convert_text(text, lambda name: read_small_file(directory / name).decode())
     except (OSError, UnicodeDecodeError):
         # It lies on some control plane: the conversion says what is missing.
         return convert_text(text)
@@ -411,7 +412,7 @@ def _convert(text: str, path: str) -> Conversion:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return read_small_file(Path(path)).decode()
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
