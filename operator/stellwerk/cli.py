@@ -44,7 +44,7 @@ from stellwerk.commands import (
 from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import misspelt, suggestion
-from stellwerk.models.untrusted_text import PrintableText, printable_lines
+from stellwerk.models.untrusted_text import PrintableText, shown
 
 USAGE_ERROR: Final = 2
 UNREACHABLE: Final = 3
@@ -147,7 +147,8 @@ def _answers() -> Iterator[TextIO]:
     answers = io.TextIOWrapper(
         os.fdopen(kept, "wb", buffering=0 if is_unbuffered else -1),
         encoding=stream.encoding,
-        errors=stream.errors,
+        # A character that the user's encoding lacks is written as its escape.
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
         line_buffering=getattr(stream, "line_buffering", False),
         write_through=is_unbuffered,
     )
@@ -172,7 +173,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             raise
         sys.stdout.flush()
     except SchedulerError as error:
-        print(printable_lines(f"stellwerk: {error}"), file=sys.stderr)
+        print(shown(f"stellwerk: {error}"), file=sys.stderr)
         return status_of(error)
     except KeyboardInterrupt:
         return 130

@@ -16,6 +16,29 @@ _SUSPEND_AWARE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has a clock of its own for it; elsewhere the monotonic one has to do."""
 
 
+MAX_TIME_CHARACTERS = 64
+"""Characters of a time. RFC 3339 needs 35 with nanoseconds and a zone."""
+
+
+def parse_moment(text: object) -> datetime:
+    """Return the moment that a time of RFC 3339 names, in UTC.
+
+    It is the one reader of times: of objects, files, recordings and answers.
+
+    Raises:
+        ValueError: it is no text, no time, has no zone, or lies outside the years 1 to 9999 in UTC.
+    """
+    if not isinstance(text, str) or len(text) > MAX_TIME_CHARACTERS:
+        raise ValueError("no time such as 2026-01-01T00:00:00Z")
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"the time {text} has no zone, such as Z")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"the time {text} is in no year from 1 to 9999") from None
+
+
 class Clock(Protocol):
     """Two readings of time: one for durations, one for timestamps."""
 

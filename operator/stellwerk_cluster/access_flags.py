@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.yaml_file import read_small_file
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS
 from stellwerk_cluster.identity.assembly import IdentityOptions, Mode
 from stellwerk_cluster.identity.token_file import read_token_file
@@ -76,7 +77,7 @@ class AccessFlags:
         if not tls:
             raise ConfigurationError("--client-ca-file: certificates of clients need --tls")
         try:
-            content = file.read_bytes()
+            content = read_small_file(file)
             ssl.create_default_context(cadata=content.decode("ascii"))
         except OSError as error:
             why = error.strerror or "no certificate in it"

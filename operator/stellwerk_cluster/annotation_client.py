@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import parse_yaml, read_small_file
 from stellwerk_cluster.identity.assembly import ADMIN
 from stellwerk_cluster.kubeconfig import CONTEXT
 
@@ -62,9 +62,8 @@ def _message(error: urllib.error.HTTPError) -> str:
 def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
     """URL, token and trust of what `stellwerk cluster` wrote into a kubeconfig, by its names."""
     try:
-        text = kubeconfig.read_text(encoding="utf-8")
-        check_depth(text.encode(), MAX_DEPTH_OF_A_FILE)
-        content: Any = yaml.safe_load(text)
+        content: Any
+        [content] = parse_yaml(read_small_file(kubeconfig))
         [cluster] = (each["cluster"] for each in content["clusters"] if each["name"] == CONTEXT)
         [user] = (each["user"] for each in content["users"] if each["name"] == ADMIN.name)
         url, token = cluster["server"], user["token"]
@@ -73,7 +72,7 @@ def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
             f"{kubeconfig}: {error.strerror}; is the cluster running? --kubeconfig names its file"
         )
         raise ConfigurationError(text) from error
-    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, LookupError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{kubeconfig}: no kubeconfig of this command") from error
     if not str(url).startswith(("http://", "https://")):
         raise ConfigurationError(f"{kubeconfig}: {url} is no URL of a cluster")

@@ -22,6 +22,9 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk.models.schema.decoder import decode
+from stellwerk.models.schema.mismatches import DecodeError
+from stellwerk.models.schema.tables import object_types
 from stellwerk.models.yaml_file import read_objects, read_one_yaml
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import (
@@ -57,6 +60,7 @@ from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.field_manager import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
+_MOST_DIGITS: Final = len(str(_LARGEST_CLUSTER))
 _SEEDS: Final = 1 << 32
 _STORAGE_CLASS: Final = {
     "metadata": {
@@ -303,10 +307,12 @@ def _fault_plan(file: Path) -> FaultPlan:
 
 def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     """A number, or the Node manifests of a YAML or JSON file."""
-    if nodes.isdigit():
-        count = int(nodes)
-        if count > _LARGEST_CLUSTER:
-            raise ConfigurationError(f"--nodes {count}: a number from 0 to {_LARGEST_CLUSTER}")
+    if nodes.isascii() and nodes.isdecimal():
+        count = int(nodes[:_MOST_DIGITS])
+        if len(nodes) > _MOST_DIGITS or count > _LARGEST_CLUSTER:
+            raise ConfigurationError(
+                f"--nodes {nodes[:_MOST_DIGITS]}: a number from 0 to {_LARGEST_CLUSTER}"
+            )
         return count
     if nodes.removeprefix("-").isdigit():
         raise ConfigurationError(f"--nodes {nodes}: a number from 0 to {_LARGEST_CLUSTER}")
@@ -320,7 +326,17 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     if others:
         message = f"expected Node manifests, found {', '.join(sorted(others))}"
         raise ConfigurationError(f"{nodes}: {message}")
-    return found
+    (type_name,) = (each.type_name for each in object_types() if each.kind == "Node")
+    read: list[dict[str, Any]] = []
+    for obj in found:
+        try:
+            node, _ = decode(type_name, obj)  # null is absent then, as for the API server
+        except DecodeError as error:
+            raise ConfigurationError(f"{nodes}: {error}") from error
+        if not (node.get("metadata") or {}).get("name"):
+            raise ConfigurationError(f"{nodes}: a Node has no metadata.name")
+        read.append(node)
+    return read
 
 
 def _copied(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ The command writes it, documents show the curves (`plot`). Invariant: everything
 files is escaped, and nothing is loaded from elsewhere; the same runs give the same bytes.
 """
 
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
+from stellwerk.models.untrusted_text import printable_lines
 from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
 from stellwerk_simulation.report import Lines
 from stellwerk_simulation.run_metrics import RunResult
@@ -49,6 +50,11 @@ class _Panel(NamedTuple):
     @property
     def values(self) -> list[float]:
         return [value for line in self.lines.values() for _, value in line]
+
+
+def escape(text: str) -> str:
+    """A text within HTML or SVG, without the control characters that XML has no place for."""
+    return html.escape(printable_lines(text))
 
 
 def plot(results: Sequence[RunResult], until_pct: int) -> str:

@@ -5,10 +5,10 @@ scheduler parses it; what is wrong is one message with the file and the object.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from stellwerk.clock import parse_moment
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES, MODEL_LABEL, GpuRequest, gpu_request
 from stellwerk.models.json_values import JsonObject
@@ -164,8 +164,8 @@ def _created(timestamp: object) -> float:
     if not timestamp:
         return 0.0
     try:
-        return datetime.fromisoformat(str(timestamp)).timestamp()
-    except (ValueError, OverflowError) as error:
+        return parse_moment(timestamp).timestamp()
+    except ValueError as error:
         text = f"{str(timestamp)[:40]!r} is not a time such as 2026-01-01T00:00:00Z"
         raise ConfigurationError(f"creationTimestamp: {text}") from error
 

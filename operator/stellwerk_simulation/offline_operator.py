@@ -6,10 +6,9 @@ Replays and reruns drive one. Invariant: nothing reaches a cluster, and time is 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.clock import VirtualClock
+from stellwerk.clock import VirtualClock, parse_moment
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import Offline
 from stellwerk.framework.services import ClusterClient
@@ -34,7 +33,7 @@ def offline_operator(
 
     `client`: what plugins write to; None: nothing may be written.
     """
-    offline, clock = Offline(), VirtualClock(datetime.fromisoformat(head.started_at))
+    offline, clock = Offline(), VirtualClock(parse_moment(head.started_at))
     options = RunOptions()
     if head.max_pod_complexity:
         options = RunOptions(max_pod_complexity=head.max_pod_complexity)

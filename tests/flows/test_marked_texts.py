@@ -218,6 +218,15 @@ async def test_no_text_of_any_object_moves_a_terminal_or_breaks_a_line_of_the_lo
                 _, printed, said = await command(*asked.split(), "--url", url)
                 texts += [printed, said]
             await server.close()
+            everywhere = {
+                "metrics": exposition(world.metrics).decode(),
+                "metrics of resources": b"".join(operator.resource_metrics()).decode(),
+                "events": "\n".join(note for *_, note in world.notes.events),
+                "conditions": "\n".join(
+                    [*(world.condition("asking") or ()), *(world.condition("other") or ())]
+                    + [each["message"] for each in world.profile("gpu")["conditions"]]
+                ),
+            }
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
@@ -227,6 +236,12 @@ async def test_no_text_of_any_object_moves_a_terminal_or_breaks_a_line_of_the_lo
     assert len(lines) > 10
     written = "".join((*shown.split("\n"), *lines))
     hold("control characters", sum(not each.isprintable() for each in written))
+    for where, text in everywhere.items():
+        assert text, where
+        moves = {each for each in text if not each.isprintable() and each != "\n"}
+        assert moves == set(), where
+        broken = [line for line in text.split("\n") if line.startswith(("title", "31m", "end"))]
+        assert broken == [], where
     # A line of the log that a text had broken would begin with the rest of that text.
     assert not [line for line in lines if line.startswith(("title", "31m", "end"))]
 

@@ -13,12 +13,11 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from rich.console import Console
-
 from stellwerk.cases.decide import Case
 from stellwerk.clock import VirtualClock
 from stellwerk.commands import tables
 from stellwerk.commands.tables import (
+    Printer,
     print_explanation,
     print_group,
     print_shadow,
@@ -54,7 +53,7 @@ Question = tuple[str, Any]
 Story = Callable[[ExplainingPort], Awaitable[Sequence[Question]]]
 
 _DATA: Final = ROOT / "tests" / "data" / "answers"
-_TABLES: Final[Sequence[tuple[str, type[Any], Callable[[Any, Console], None]]]] = (
+_TABLES: Final[Sequence[tuple[str, type[Any], Callable[[Any, Printer], None]]]] = (
     ("/explain/default/podgroups/", GroupExplanation, print_group),
     ("/explain/", PodExplanation, print_explanation),
     ("/what-if", WhatIf, print_what_if),
@@ -81,7 +80,7 @@ def printed_answer(path: str, answer: Any) -> str:
     with patch.object(tables, "SystemClock", _a_minute_later):
         for beginning, kind, show in _TABLES:
             if path.startswith(beginning):
-                show(codec(kind).read(answer), Console(file=output, width=100))
+                show(codec(kind).read(answer), Printer(output, width=100))
                 break
     return output.getvalue()
 

@@ -20,14 +20,12 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
 from stellwerk.models.yaml_file import (
-    MAX_DEPTH_OF_A_FILE,
     TEMPLATE,
-    UserLoader,
-    check_depth,
     flattened,
     is_template,
     json_stream,
     objects_of_export,
+    parse_yaml,
 )
 
 Json = Mapping[str, Any]
@@ -113,12 +111,11 @@ def _documents(text: bytes, number: int) -> list[Any]:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError as not_json:
         if text.lstrip()[:1] == b"{":
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 return json_stream(text.decode("utf-8-sig"))
         try:
-            check_depth(text, MAX_DEPTH_OF_A_FILE)
-            return list(yaml.load_all(text, UserLoader))
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            return parse_yaml(text, is_fast=True)
+        except yaml.YAMLError as error:
             if is_template(text.decode("utf-8", "replace")):
                 raise ConfigurationError(f"line {number}: {TEMPLATE}") from error
             if text.lstrip()[:1] == b"{":

@@ -7,7 +7,7 @@ ends the run with its number and field, after the results before it were printed
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO
 
 import orjson
 import yaml
@@ -21,6 +21,9 @@ from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.untrusted_text import json_escaped, printable_lines
+
+MAX_LINE_BYTES: Final = 256 << 20
+"""Bytes of a line, which may be a whole cluster as JSON. Python needs several times as many."""
 
 _TABLES: Final = frozenset({"table", "wide"})
 
@@ -121,14 +124,22 @@ def _written(result: Mapping[str, Any], form: str) -> str:
 @contextmanager
 def _opened(path: str) -> Iterator[Iterable[bytes]]:
     if path == "-":
-        yield sys.stdin.buffer
+        yield _lines(sys.stdin.buffer, path)
         return
     try:
         lines = open(path, "rb")  # noqa: PTH123, SIM115 a stream of lines, closed below
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     with lines:
-        yield lines
+        yield _lines(lines, path)
+
+
+def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """The lines of a file, none of which is longer than any file of objects may be."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise ConfigurationError(f"cannot read {path}: a line of more than 256 MiB")
+        yield line
 
 
 def _table(result: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.cases.decide import CaseError, parsed, preemption_fields
-from stellwerk.clock import VirtualClock
+from stellwerk.clock import VirtualClock, parse_moment
 from stellwerk.errors import ProfileError
 from stellwerk.framework.extension_points import QUEUE_SORT
 from stellwerk.framework.handle import NothingRead
@@ -376,4 +376,4 @@ def _is_time(value: object) -> TypeGuard[float]:
 def _seconds(value: object) -> float:
     if isinstance(value, (int, float)):
         return float(value)
-    return datetime.fromisoformat(str(value)).timestamp()
+    return parse_moment(value).timestamp()

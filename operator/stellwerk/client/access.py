@@ -26,7 +26,7 @@ from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.destinations import EVERYWHERE, Destinations, cluster_domain
 from stellwerk.models.user_files import NO_HOME, expanded
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import parse_yaml, read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,12 @@ class Access:
         Raises:
             ConfigurationError: it is not an address.
         """
-        if urlsplit(self.server).scheme not in {"http", "https"}:
+        try:
+            address = urlsplit(self.server)
+            is_address = address.scheme in {"http", "https"} and (address.port or 1) > 0
+        except ValueError:  # a port that is no number, brackets that end nowhere
+            is_address = False
+        if not is_address:
             raise ConfigurationError(f'the server "{self.server}" is not an http or https address')
 
 
@@ -314,10 +319,9 @@ class _Document:
     @classmethod
     def read(cls, path: Path) -> _Document:
         try:
-            content = path.read_bytes()
-            check_depth(content, MAX_DEPTH_OF_A_FILE)
-            document = yaml.safe_load(content.decode("utf-8"))
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+            documents = parse_yaml(read_small_file(path))
+            document = documents[0] if documents else None
+        except (OSError, ValueError, yaml.YAMLError) as error:
             raise ConfigurationError(f"cannot read kubeconfig {path}: {one_line(error)}") from error
         if not isinstance(document, dict):
             raise ConfigurationError(f"cannot read kubeconfig {path}: it is not a kubeconfig")

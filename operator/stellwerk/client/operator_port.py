@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import orjson
 
-from stellwerk.errors import SchedulerError, UnreachableError
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.models.answers.answer import Kind, codec
 from stellwerk.models.untrusted_text import cut, printable, shown
 
@@ -98,7 +98,11 @@ class OperatorPort:
         """
         if body is None:
             return await self._ask("GET", path, None)
-        return await self._ask("POST", path, orjson.dumps(body))
+        try:
+            sent = orjson.dumps(body)
+        except TypeError as error:  # deeper than 254 levels, or a number beyond 64 bits
+            raise ConfigurationError(f"the question cannot be sent as JSON: {error}") from error
+        return await self._ask("POST", path, sent)
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> JsonObject:
         status, text, content_type = await self._sent(method, path, body)

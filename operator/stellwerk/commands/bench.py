@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Coroutine,
-        Iterator,
         Mapping,
         Sequence,
     )
@@ -442,7 +441,9 @@ class Bench:
         schedulers = list(dict.fromkeys(options.scheduler or [_OWN_SCHEDULER]))
         version = await self._client.check_reachable()
         try:
-            with _progress(len(kinds) * len(schedulers)) as shown:
+            from stellwerk.commands.tables import progress  # noqa: PLC0415 rich
+
+            with progress(len(kinds) * len(schedulers)) as shown:
                 shown("making nodes", 0, options.nodes)
                 await self._create_all(
                     _NODES, [self._node(index) for index in range(options.nodes)]
@@ -715,30 +716,3 @@ def _write_page(answer: BenchAnswer, file: Path) -> None:
         heading="Benchmark",
     )
     write_whole(file, text.encode())
-
-
-@contextlib.contextmanager
-def _progress(steps: int) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield what moves a bar on the terminal, one for each step; elsewhere nothing is shown."""
-    if not sys.stderr.isatty():
-        yield lambda _what, _done, _of: None
-        return
-    from rich.console import Console  # noqa: PLC0415 with the command
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
-
-    from stellwerk.models.untrusted_text import terminal  # noqa: PLC0415 with the command
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    terminal_console = Console(file=terminal(sys.stderr))
-    with Progress(*columns, console=terminal_console, transient=True) as bars:
-        whole = bars.add_task("workloads", total=steps)
-        step = bars.add_task("")
-        begun: list[str] = []
-
-        def move(what: str, done: int, of: int) -> None:
-            if what not in begun:
-                begun.append(what)
-                bars.update(whole, completed=max(0, len(begun) - 2))
-            bars.update(step, description=what, completed=done, total=of)
-
-        yield move

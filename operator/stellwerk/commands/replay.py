@@ -12,9 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rich.table import Table
-
-from stellwerk.commands.tables import POD, console, show_answer, show_written
+from stellwerk.commands.tables import POD, console, print_outcomes, show_answer, show_written
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchEvent
@@ -80,7 +78,7 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int], form
             title = path if len(seeds) == 1 else f"{path}, seed {seed}"
             rows.append((title, _run_again(file, manifest, seed, own)))
     if form in TABLES:
-        print_outcomes(rows)
+        print_outcomes((_outcome_row(*row) for row in rows), console())
     else:
         show_answer(_compared(rows), form, [title for title, _ in rows])
     releases = [release for _, outcomes in rows for release in outcomes.releases]
@@ -331,24 +329,18 @@ def _print(result: ReplayResult) -> None:
         print("the journal holds no decision and no binding")
 
 
-def print_outcomes(rows: Sequence[tuple[str, Outcomes]]) -> None:
-    """A table of how the pods fared, a line each."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("PROFILE")
-    for title in ("PLACED", "OF", "WAITED P50", "P99", "NODES", "AT MOST", "PREEMPTED"):
-        table.add_column(title, justify="right")
-    for title, outcomes in rows:
-        table.add_row(
-            title,
-            str(outcomes.placed),
-            str(outcomes.arrived),
-            f"{outcomes.waited(0.5):.2f} s",
-            f"{outcomes.waited(0.99):.2f} s",
-            f"{outcomes.nodes_in_use:.1f}",
-            str(outcomes.most_nodes_in_use),
-            str(outcomes.preempted),
-        )
-    console().print(table)
+def _outcome_row(title: str, outcomes: Outcomes) -> tuple[str, ...]:
+    """How the pods fared under one profile."""
+    return (
+        title,
+        f"{outcomes.placed}",
+        f"{outcomes.arrived}",
+        f"{outcomes.waited(0.5):.2f} s",
+        f"{outcomes.waited(0.99):.2f} s",
+        f"{outcomes.nodes_in_use:.1f}",
+        f"{outcomes.most_nodes_in_use}",
+        f"{outcomes.preempted}",
+    )
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,8 +1,9 @@
 """Answers as tables for people, or as JSON or YAML for programs; once or whenever they change.
 
 The commands print them. Tables are coloured on a terminal alone, and no wider than it is.
-Invariant: a table shows nothing that is not in the answer, and a text of a user as it is, never as
-markup; what is printed for programs is the operator's answer, unchanged.
+This module is the one that uses rich: other modules ask it for a `Printer`.
+Invariant: a table shows nothing that is not in the answer, and a text of a user as it is, in one
+line, never as markup; what is printed for programs is the operator's answer, unchanged.
 """
 
 import asyncio
@@ -13,22 +14,22 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain, islice
 from typing import Any, Final, Generic, NoReturn, TextIO
 
 import orjson
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from stellwerk.clock import SystemClock
+from stellwerk.clock import SystemClock, parse_moment
 from stellwerk.models.answers.answer import Kind, PortAnswer, codec
 from stellwerk.models.answers.diagnosis import DoctorReport, State
 from stellwerk.models.answers.dump import CacheDump
@@ -67,9 +68,9 @@ from stellwerk.waiting_line import waiting_for
 from stellwerk_simulation.answers import BenchAnswer
 
 _UNBROKEN: Final = 10_000
-_NAMES: Final = 2
-"""So many columns of a benchmark are names, and the others numbers."""
 """Columns where there is no terminal: what is piped keeps its lines whole, for grep."""
+_NAMES: Final = 2
+"""Columns of a benchmark that hold names. The others hold numbers."""
 _MOST_NODES: Final = 10
 _TIE: Final = 2
 _MOST_TIED: Final = 5
@@ -79,57 +80,85 @@ _MOST_DIFFERENCES: Final = 50
 _WORD: Final = re.compile(r"[A-Z]+[a-z0-9]*|[^A-Z]+")
 
 
-class _Tables(Console):
-    """A console whose closed pipe is the command line's to deal with: rich would exit with 1.
+Part = str | tuple[str, str | Style]
+"""A text, alone or with its style."""
 
-    What a tenant has written changes nothing on the terminal: of texts, whatever they come from,
-    only printable characters and line breaks are written.
+
+class Printer(Console):
+    """The one console of commands: a text of any author is shown as it is.
+
+    Rich would read `[link=…]` as a link and `:skull:` as a picture. This console has both turned
+    off, and takes out whatever moves a terminal, also of what it did not make itself. A closed pipe
+    is the command line's to deal with, where rich would exit with 1.
     """
 
     is_wide = False
     """Whether everything is shown, however wide it is."""
+
+    def __init__(
+        self, output: TextIO, *, width: int | None = None, no_color: bool | None = None
+    ) -> None:
+        super().__init__(
+            file=output,
+            width=width,
+            no_color=no_color,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+
+    def say(self, *parts: Part) -> None:
+        """Print one line of some parts; a line break in a text is a space."""
+        self.print(Text.assemble(*map(plain, parts)))
 
     @override
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control is None:
-                yield Segment(printable_lines(segment.text), segment.style)
+            # Of texts, rich makes no control segments: those are the moves of a progress bar.
+            is_move = segment.control is not None
+            yield segment if is_move else Segment(printable_lines(segment.text), segment.style)
 
     @override
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
 
-def console(output: TextIO | None = None) -> _Tables:
+def plain(part: Part) -> Text:
+    """A text as rich shows it: in one line, without markup and control characters."""
+    text, style = (part, "") if isinstance(part, str) else part
+    return Text(printable(text), style)
+
+
+def console(output: TextIO | None = None) -> Printer:
     """The console of tables: a terminal, else as wide as $COLUMNS or any line, without colour."""
     output = output or sys.stdout
     if output.isatty():
-        return _Tables(file=terminal(output), highlight=False)
+        return Printer(terminal(output))
     width = _UNBROKEN
     if "COLUMNS" in os.environ:
         width = shutil.get_terminal_size((_UNBROKEN, 0)).columns
-    return _Tables(file=output, highlight=False, width=width, no_color=True)
+    return Printer(output, width=width, no_color=True)
 
 
 # --- a pod --------------------------------------------------------------------------------------
 
 
-def print_explanation(explanation: PodExplanation, to: Console) -> None:
+def print_explanation(explanation: PodExplanation, to: Printer) -> None:
     """One pod's explanation."""
-    to.print(_headline(explanation))
+    to.say(*_headline(explanation))
     if explanation.preempted is not None:
         _print_preempted(explanation.preempted, to)
     if explanation.last_preemption is not None:
         _print_last_preemption(explanation.last_preemption, to)
     for text in (*_binding(explanation), explanation.note, explanation.reason):
         if text is not None:
-            to.print(escape(text))
+            to.say(text)
     if explanation.nearest is not None:
-        to.print(f"Nearest name: [bold]{escape(explanation.nearest)}[/]")
+        to.say("Nearest name: ", (explanation.nearest, "bold"))
     if explanation.served:
-        to.print(escape(f"Served are: {', '.join(explanation.served[:_MOST_NAMES])}"))
+        to.say(f"Served are: {', '.join(explanation.served[:_MOST_NAMES])}")
     if explanation.decision is not None:
         _print_decision(explanation.decision, explanation.node or "", to)
     _print_queue(explanation, to)
@@ -147,52 +176,49 @@ def _binding(explanation: PodExplanation) -> Iterator[str]:
         yield f"It came there {_ago(explanation.binding.since)}."
 
 
-def _headline(explanation: PodExplanation) -> Text:
+def _headline(explanation: PodExplanation) -> Iterator[Part]:
     """The pod, its state, and whose it is."""
+    yield explanation.pod, "bold"
     state = explanation.state
-    words = "is not served here" if state == "elsewhere" else f"is {state}"
-    headline = Text.assemble((explanation.pod, "bold"), f" {words}")
+    yield " is not served here" if state == "elsewhere" else f" is {state}"
     if explanation.node is not None:
-        headline.append(f" on {explanation.node}")
+        yield f" on {explanation.node}"
     if explanation.scheduler_name is not None:
         selecting = explanation.selected_by
         by = f"by the selector of {selecting}, " if selecting else ""
         whose = f"schedulerName {explanation.scheduler_name}"
-        headline.append(f" ({by}{whose}, priority {explanation.priority})")
-    return headline
+        yield f" ({by}{whose}, priority {explanation.priority})"
 
 
-def _print_preempted(victim: PreemptedBy, to: Console) -> None:
+def _print_preempted(victim: PreemptedBy, to: Printer) -> None:
     text = (
         f"Preempted {_ago(victim.decided_at)} on {victim.node} by {victim.by}, which has "
         f"priority {victim.by_priority}; its own is {victim.priority}."
     )
-    to.print(f"[red]{escape(text)}[/]")
+    to.say((text, "red"))
 
 
-def _print_last_preemption(last: LastPreemption, to: Console) -> None:
-    to.print(
-        escape(
-            f"It preempted {_victims(last.victims)} on {last.node} {_ago(last.decided_at)}, one of "
-            f"{counted(last.candidates, 'candidate')}, with "
-            f"{counted(last.budget_violations, 'violation')} of disruption budgets."
-        )
+def _print_last_preemption(last: LastPreemption, to: Printer) -> None:
+    to.say(
+        f"It preempted {_victims(last.victims)} on {last.node} {_ago(last.decided_at)}, one of "
+        f"{counted(last.candidates, 'candidate')}, with "
+        f"{counted(last.budget_violations, 'violation')} of disruption budgets."
     )
     if last.nominated_node != last.node:
-        to.print(escape(f"It is nominated to {last.nominated_node or 'no node'} now."))
+        to.say(f"It is nominated to {last.nominated_node or 'no node'} now.")
     for each in last.took_place or ():
         got = "got" if each.bound else "was nominated to"
         text = f"{each.pod}, of priority {each.priority}, {got} that node {_ago(each.decided_at)}."
-        to.print(escape(text))
+        to.say(text)
 
 
 def _victims(victims: Iterable[VictimFields]) -> str:
     return ", ".join(f"{each.pod} ({each.priority})" for each in victims)
 
 
-def _print_decision(decision: DecisionFields, chosen: str, to: Console) -> None:
+def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
     tie = "no tie" if decision.tied < 2 else f"a tie of {decision.tied}"  # noqa: PLR2004 two
-    to.print(
+    to.say(
         f"Decided {_ago(decision.decided_at)}: {decision.feasible} of "
         f"{counted(decision.nodes, 'node')} feasible, {tie}, attempt {decision.attempts}."
     )
@@ -200,30 +226,30 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Console) -> None:
     if best:
         _print_scores(best, decision.tied, chosen, to)
     elif decision.nominated:
-        to.print("It went to the node that it was nominated to; no other was looked at.")
+        to.say("It went to the node that it was nominated to; no other was looked at.")
     else:
-        to.print("There was one feasible node, and nothing to score.")
+        to.say("There was one feasible node, and nothing to score.")
     if decision.others is not None:
         others = decision.others
-        to.print(f"Why the others were not, counted {_ago(others.counted_at)}:")
+        to.say(f"Why the others were not, counted {_ago(others.counted_at)}:")
         to.print(
             _reason_table((each.plugin, each.nodes, each.reasons, ()) for each in others.reasons)
         )
 
 
-def _print_scores(best: Sequence[RankedNode], tied: int, chosen: str, to: Console) -> None:
+def _print_scores(best: Sequence[RankedNode], tied: int, chosen: str, to: Printer) -> None:
     """The best nodes with their points, the steps to these where the terminal is wide enough."""
     steps = _score_table(best, chosen, _score_steps)
     if getattr(to, "is_wide", False) or _natural_width(steps, to) <= to.width:
         to.print(steps)
-        to.print("[dim]raw → normalised × weight = weighted[/]")
+        to.say(("raw → normalised × weight = weighted", "dim"))
     else:
         to.print(_score_table(best, chosen, _score_points, narrow=True))
-        to.print("[dim]weighted points; -o wide has how they come about[/]")
+        to.say(("weighted points; -o wide has how they come about", "dim"))
     total = best[0].total
     left = tied - sum(node.total == total for node in best)
     if left > 0 and tied >= _TIE:
-        to.print(f"{left:,} more with {total}")
+        to.say(f"{left:,} more with {total}")
 
 
 def _score_table(
@@ -240,16 +266,18 @@ def _score_table(
     table.add_column("TOTAL", justify="right")
     plugins = list(best[0].scores)
     for plugin in plugins:
-        name = "\n".join(_WORD.findall(plugin)) or plugin if narrow else plugin
-        table.add_column(escape(name), justify="right", overflow="fold")
+        shown = printable(plugin)
+        name = "\n".join(_WORD.findall(shown)) or shown if narrow else shown
+        table.add_column(Text(name), justify="right", overflow="fold")
     for node in best:
         cells = [cell(node.scores[plugin]) for plugin in plugins]
         style = "bold green" if node.node == chosen else ""
-        table.add_row(f"{node.rank}", escape(node.node), f"{node.total}", *cells, style=style)
+        row = (f"{node.rank}", node.node, f"{node.total}", *cells)
+        table.add_row(*map(plain, row), style=style)
     return table
 
 
-def _natural_width(table: Table, to: Console) -> int:
+def _natural_width(table: Table, to: Printer) -> int:
     """The columns that a table takes if nothing in it is wrapped."""
     return Measurement.get(to, to.options.update(width=_UNBROKEN), table).maximum
 
@@ -274,20 +302,19 @@ def _reason_table(rows: Iterable[tuple[str, int, Sequence[str], Sequence[str]]])
     if any(examples for *_, examples in listed):
         table.add_column("FOR EXAMPLE", overflow="fold", style="dim")
     for plugin, nodes, reasons, examples in listed:
-        cells = [escape(each) for each in (f"{nodes}", plugin, "", ", ".join(examples))]
-        cells[2] = ", ".join(_helped(reason, plugin) for reason in reasons)
+        helped = Text(", ").join(_helped(reason, plugin) for reason in reasons)
+        cells = [plain(f"{nodes}"), plain(plugin), helped, plain(", ".join(examples))]
         table.add_row(*cells[: len(table.columns)])
     return table
 
 
-def _helped(reason: str, plugin: str) -> str:
+def _helped(reason: str, plugin: str) -> Text:
     """A plugin's reason; a terminal that knows links leads from it to what to do."""
     entry = entry_of(reason, plugin)
-    text = escape(reason)
-    return text if entry is None else f"[link={address(entry)}]{text}[/link]"
+    return plain((reason, "" if entry is None else Style(link=address(entry))))
 
 
-def _print_queue(explanation: PodExplanation, to: Console) -> None:
+def _print_queue(explanation: PodExplanation, to: Printer) -> None:
     queue, last = explanation.queue, explanation.last_attempt
     if queue is None:
         return
@@ -297,33 +324,34 @@ def _print_queue(explanation: PodExplanation, to: Console) -> None:
     place += f"; {counted(queue.attempts, 'attempt')}"
     if queue.next_retry is not None:
         place += f", next in {_age(queue.next_retry, ahead=True)} at the latest"
-    to.print(escape(f"{place}."))
+    to.say(f"{place}.")
     if queue.gated_by is not None:
-        to.print(f"[yellow]Held back by {escape(queue.gated_by)}.[/]")
+        to.say((f"Held back by {queue.gated_by}.", "yellow"))
     if last is not None:
         message = f": {last.message}" if last.message else ""
-        to.print(escape(f"Last attempt ended {_ago(last.ended_at)}{message}"))
+        to.say(f"Last attempt ended {_ago(last.ended_at)}{message}")
     events = dict.fromkeys(each.words for each in queue.woken_by or () if each.words)
     if events:
-        to.print(f"It is tried again when [cyan]{escape(_either(list(events)))}[/].")
+        to.say("It is tried again when ", (_either(list(events)), "cyan"), ".")
 
 
 # --- what is computed anew ----------------------------------------------------------------------
 
 
 def _print_verdicts(
-    explanation: PodExplanation | RecomputedExplanation, to: Console, *, held_back: bool = False
+    explanation: PodExplanation | RecomputedExplanation, to: Printer, *, held_back: bool = False
 ) -> None:
     verdicts = explanation.verdicts
     if verdicts is None:
         return
-    to.print("\nVerdicts, computed anew:")
+    to.say()
+    to.say("Verdicts, computed anew:")
     if verdicts.error is not None:
-        to.print(f"[red]{escape(verdicts.error)}[/]")
+        to.say((verdicts.error, "red"))
         return
     if verdicts.pre_filter is not None:
         text = f"{verdicts.pre_filter.plugin}: {', '.join(verdicts.pre_filter.reasons)}"
-        to.print(f"[red]All nodes: {escape(text)}[/]")
+        to.say((f"All nodes: {text}", "red"))
     if verdicts.by_plugin:
         to.print(
             _reason_table(
@@ -334,17 +362,17 @@ def _print_verdicts(
         )
     refused = explanation.refused_by_extenders if isinstance(explanation, PodExplanation) else None
     if refused is not None:
-        to.print(f"Refused by extenders in its last attempt, {_ago(refused.counted_at)}:")
+        to.say(f"Refused by extenders in its last attempt, {_ago(refused.counted_at)}:")
         to.print(
             _reason_table((each.plugin, each.nodes, each.reasons, ()) for each in refused.reasons)
         )
     _print_devices(explanation, to)
     if explanation.would_get_node is not None:
         when = "if it were not held back" if held_back else "now"
-        to.print(f"[green]{escape(_would_get(explanation))} {when}.[/]")
+        to.say((f"{_would_get(explanation)} {when}.", "green"))
         return
     if explanation.would_wait is not None:
-        to.print(f"[yellow]It would get no node now: {escape(explanation.would_wait)}[/]")
+        to.say((f"It would get no node now: {explanation.would_wait}", "yellow"))
     if explanation.would_fit is None and explanation.preemption is None:
         return
     if explanation.preemption is not None:
@@ -362,37 +390,38 @@ def _would_get(explanation: PodExplanation | RecomputedExplanation) -> str:
     return f"It would get one of {tied:,} equal nodes ({shown}{more})"
 
 
-def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Console) -> None:
+def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Printer) -> None:
     for report in (explanation.devices, explanation.gpus):
         for line in report.lines() if report is not None else ():
-            to.print(escape(line))
+            to.say(line)
     for plugin, facts in (explanation.plugins or {}).items():
         for line in facts.lines:
-            to.print(escape(f"{plugin}: {line}"))
+            to.say(f"{plugin}: {line}")
     for each in explanation.left_out or ():
-        to.print(f"[yellow]Left out is {escape(each.plugin)}: {escape(each.reason)}[/]")
+        to.say((f"Left out is {each.plugin}: {each.reason}", "yellow"))
     if isinstance(explanation, RecomputedExplanation) and explanation.stopped:
-        to.print(f"[yellow]{escape(explanation.stopped)}[/]")
+        to.say((explanation.stopped, "yellow"))
 
 
-def _print_preemption(preemption: PreemptionNow, to: Console) -> None:
+def _print_preemption(preemption: PreemptionNow, to: Printer) -> None:
     if preemption.victims is not None:
         victims = _victims(preemption.victims)
-        to.print(escape(f"Preemption would evict {victims} on {preemption.node}."))
+        to.say(f"Preemption would evict {victims} on {preemption.node}.")
     if preemption.would_do is not None:
-        to.print(escape(f"{preemption.would_do}."))
+        to.say(f"{preemption.would_do}.")
 
 
-def _print_suggestions(suggestions: Sequence[Suggestion], to: Console) -> None:
+def _print_suggestions(suggestions: Sequence[Suggestion], to: Printer) -> None:
     if not suggestions:
-        to.print("No change that was tried would make it fit.")
+        to.say("No change that was tried would make it fit.")
         return
-    to.print("\n[bold]What would make it fit[/], each tried:")
+    to.say()
+    to.say(("What would make it fit", "bold"), ", each tried:")
     for suggestion in suggestions:
-        to.print(f" [green]•[/] {escape(suggestion.text)}")
+        to.say(" ", ("•", "green"), f" {suggestion.text}")
 
 
-def print_what_if(answer: WhatIf, to: Console) -> None:
+def print_what_if(answer: WhatIf, to: Printer) -> None:
     """Pods with their nodes, and pods without one with the reason."""
     _print_drains(answer, to)
     if answer.placed:
@@ -401,55 +430,52 @@ def print_what_if(answer: WhatIf, to: Console) -> None:
         table.add_column("NODE", overflow="fold")
         for placed in answer.placed:
             tie = f" (or {placed.tied - 1:,} equal)" if placed.tied else ""
-            table.add_row(escape(placed.pod), f"[green]{escape(placed.node)}[/]{tie}")
+            table.add_row(plain(placed.pod), plain((placed.node, "green")) + plain(tie))
         to.print(table)
     for each in answer.unplaced:
-        to.print(f"[red]{escape(each.pod)}[/] gets no node: {escape(each.message)}")
+        to.say((each.pod, "red"), f" gets no node: {each.message}")
         if each.would_preempt is not None and answer.explanation is None:
             victims = ", ".join(each.would_preempt.victims)
-            to.print(escape(f"  it would preempt {victims} on {each.would_preempt.node}"))
+            to.say(f"  it would preempt {victims} on {each.would_preempt.node}")
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
         more = counted(answer.left_out, "more pod")
-        to.print(f"[yellow]{more} not looked at{escape(why)}[/]")
+        to.say((f"{more} not looked at{why}", "yellow"))
     elif not (answer.placed or answer.unplaced or answer.lost or answer.staying):
-        to.print("No pod waits." if answer.drained is None else "No pod has to move.")
+        to.say("No pod waits." if answer.drained is None else "No pod has to move.")
     if answer.explanation is not None and answer.unplaced:
         held_back = any(each.held_back for each in answer.unplaced)
         _print_verdicts(answer.explanation, to, held_back=held_back)
     else:
         for left in answer.not_asked or ():
-            to.print(f"[yellow]Left out is {escape(left.plugin)}: {escape(left.reason)}[/]")
+            to.say((f"Left out is {left.plugin}: {left.reason}", "yellow"))
 
 
-def _print_drains(answer: WhatIf, to: Console) -> None:
+def _print_drains(answer: WhatIf, to: Printer) -> None:
     if answer.drained is not None:
         drained = answer.drained
         names = drained if isinstance(drained, str) else ", ".join(drained)
-        to.print(escape(f"If {names} were drained:"))
+        to.say(f"If {names} were drained:")
     if answer.daemon_sets:
         which = ", ".join(answer.daemon_sets)
-        to.print(escape(f"On the added nodes are the pods of the DaemonSets {which}."))
+        to.say(f"On the added nodes are the pods of the DaemonSets {which}.")
     for pod in answer.lost or ():
-        to.print(f"[red]{escape(pod)}[/] is lost: it has no controller that makes it anew")
+        to.say((pod, "red"), " is lost: it has no controller that makes it anew")
     for stays in answer.staying or ():
-        to.print(
-            f"[red]{escape(stays.pod)}[/] stays on {escape(stays.node)}: budget "
-            f"{escape(stays.budget)}: {escape(stays.message)}"
+        to.say(
+            (stays.pod, "red"), f" stays on {stays.node}: budget {stays.budget}: {stays.message}"
         )
 
 
 # --- a node and a workload ----------------------------------------------------------------------
 
 
-def print_node(explanation: NodeExplanation, to: Console) -> None:
+def print_node(explanation: NodeExplanation, to: Printer) -> None:
     """A node, and who would fit there."""
     node = explanation.node
     cordoned = ", cordoned" if node.unschedulable else ""
-    to.print(
-        Text.assemble((f"node/{node.name}", "bold"), f": {counted(explanation.running, 'pod')}")
-        + f" on it{cordoned}"
-    )
+    on_it = f": {counted(explanation.running, 'pod')} on it{cordoned}"
+    to.say((f"node/{node.name}", "bold"), on_it)
     quantities = node.quantities
     if quantities is not None:
         shares = (
@@ -457,24 +483,24 @@ def print_node(explanation: NodeExplanation, to: Console) -> None:
             for name, amount in quantities.allocatable.items()
             if name in {"cpu", "memory", "pods"} or quantities.requested.get(name, "0") != "0"
         )
-        to.print(Text(f"Requested: {', '.join(shares)}"))
+        to.say(f"Requested: {', '.join(shares)}")
     for taint in node.taints:
-        to.print(Text(f"Taint: {taint.key}={taint.value}:{taint.effect}"))
+        to.say(f"Taint: {taint.key}={taint.value}:{taint.effect}")
     fitting = explanation.fitting
     if fitting:
         more = f" and {len(fitting) - _MOST_NAMES:,} more" if len(fitting) > _MOST_NAMES else ""
         named = ", ".join(fitting[:_MOST_NAMES])
-        to.print(Text(f"Of the pods that wait, each seen alone, would fit: {named}{more}", "green"))
+        to.say((f"Of the pods that wait, each seen alone, would fit: {named}{more}", "green"))
     elif explanation.turned_away:
-        to.print("None of the pods that wait would fit there.")
+        to.say("None of the pods that wait would fit there.")
     else:
-        to.print("No pod waits.")
+        to.say("No pod waits.")
     if explanation.turned_away:
         to.print(_turned_away(explanation.turned_away))
     if explanation.left_out is not None:
         why = f": {explanation.stopped}" if explanation.stopped else ""
         more = counted(explanation.left_out, "more pod")
-        to.print(f"[yellow]{more} not looked at{escape(why)}[/]")
+        to.say((f"{more} not looked at{why}", "yellow"))
 
 
 def _turned_away(rows: Iterable[PodsTurnedAway]) -> Table:
@@ -484,90 +510,88 @@ def _turned_away(rows: Iterable[PodsTurnedAway]) -> Table:
         table.add_column(title, overflow="fold")
     for each in rows:
         examples = ", ".join(each.pods[:_EXAMPLES])
-        table.add_row(*map(Text, (f"{each.count}", each.plugin, ", ".join(each.reasons), examples)))
+        row = (f"{each.count}", each.plugin, ", ".join(each.reasons), examples)
+        table.add_row(*map(plain, row))
     return table
 
 
-def print_device(explanation: DeviceExplanation, to: Console) -> None:
+def print_device(explanation: DeviceExplanation, to: Printer) -> None:
     """A device: what it is, who has it, and the nodes that it is for."""
     device = explanation.device
     state = "held" if device.claims else "free"
     shared = ", shared by claims" if explanation.shared else ""
-    to.print(Text.assemble((f"device/{device.device}", "bold"), f": {state}{shared}"))
+    to.say((f"device/{device.device}", "bold"), f": {state}{shared}")
     more = explanation.on_nodes - len(explanation.nodes)
     nodes = ", ".join(explanation.nodes) or "none that is here"
-    to.print(Text(f"Nodes: {nodes}{f' and {more:,} more' * (more > 0)}"))
+    to.say(f"Nodes: {nodes}{f' and {more:,} more' * (more > 0)}")
     for name, values in (("Capacity", device.capacity), ("Attributes", device.attributes)):
         if values:
-            to.print(Text(f"{name}: {', '.join(f'{key}={it}' for key, it in values.items())}"))
+            to.say(f"{name}: {', '.join(f'{key}={it}' for key, it in values.items())}")
     for taint in device.taints:
-        to.print(Text(f"Taint: {taint.key}={taint.value}:{taint.effect}"))
+        to.say(f"Taint: {taint.key}={taint.value}:{taint.effect}")
     for each in explanation.counters:
-        to.print(
-            Text(
-                f"Counter {each.counter_set}/{each.counter}: it takes {each.takes}, "
-                f"{each.free} of {each.offered} is free"
-            )
+        to.say(
+            f"Counter {each.counter_set}/{each.counter}: it takes {each.takes}, "
+            f"{each.free} of {each.offered} is free"
         )
     for holder in explanation.holders:
         part = ", ".join(f"{key}={amount}" for key, amount in holder.consumed.items())
         words = [f"Held by {holder.claim} (request {holder.request})"]
         words += [f"takes {part}"] * bool(part) + ["only looks at it"] * holder.only_looks
         words += [f"for {', '.join(holder.pods)}"] * bool(holder.pods)
-        to.print(Text(", ".join(words)))
+        to.say(", ".join(words))
 
 
-def print_claim(explanation: ClaimExplanation, to: Console) -> None:
+def print_claim(explanation: ClaimExplanation, to: Printer) -> None:
     """A resource claim: what it asks for, what it has, and whose it is."""
-    to.print(
-        Text.assemble((f"resourceclaim/{explanation.claim}", "bold"), f": {explanation.state}")
-    )
+    to.say((f"resourceclaim/{explanation.claim}", "bold"), f": {explanation.state}")
     if explanation.problem is not None:
-        to.print(Text(f"Its requests cannot be read: {explanation.problem}", "red"))
+        to.say((f"Its requests cannot be read: {explanation.problem}", "red"))
     for each in explanation.requests:
         count = "all" if each.count == "All" else f"{each.count}"
         where = "".join(f", where {selector}" for selector in each.selectors)
-        to.print(Text(f"Request {each.request}: {count} of class {each.device_class}{where}"))
+        to.say(f"Request {each.request}: {count} of class {each.device_class}{where}")
     for title, names in (
         ("Devices", explanation.devices),
         ("Reserved for", explanation.reserved_for),
         ("Waiting for it", explanation.waiting),
     ):
-        to.print(Text(f"{title}: {', '.join(names) or 'none'}"))
+        to.say(f"{title}: {', '.join(names) or 'none'}")
 
 
-def print_workload(explanation: WorkloadExplanation, to: Console) -> None:
+def print_workload(explanation: WorkloadExplanation, to: Printer) -> None:
     """A controller's pods, those that wait by reason."""
     of = f"{explanation.with_node} of {counted(explanation.pods, 'pod')} on nodes"
-    to.print(Text.assemble((explanation.workload, "bold"), f" in {explanation.namespace}: {of}"))
+    to.say((explanation.workload, "bold"), f" in {explanation.namespace}: {of}")
     for each in explanation.waiting:
         more = f" and {len(each.pods) - _EXAMPLES:,} more" if len(each.pods) > _EXAMPLES else ""
         named = f"{', '.join(each.pods[:_EXAMPLES])}{more}"
-        to.print(Text(f"\n{counted(len(each.pods), 'pod')} ({named}): {each.reason}", "yellow"))
+        to.say()
+        to.say((f"{counted(len(each.pods), 'pod')} ({named}): {each.reason}", "yellow"))
         if each.explanation is not None:
             print_explanation(each.explanation, to)
     if not explanation.pods:
-        to.print("It has no pods.")
+        to.say("It has no pods.")
 
 
 # --- a group ------------------------------------------------------------------------------------
 
 
-def print_group(explanation: GroupExplanation, to: Console) -> None:
+def print_group(explanation: GroupExplanation, to: Printer) -> None:
     """One group's explanation."""
     counts = f"{explanation.placed} placed of {explanation.min_count} needed"
     headline = f"{explanation.pod_group}: {explanation.state} ({counts}, "
     ended = f", {explanation.succeeded} succeeded" if explanation.succeeded else ""
-    to.print(f"{headline}{explanation.exist} exist, {explanation.running} running{ended})")
+    to.say(f"{headline}{explanation.exist} exist, {explanation.running} running{ended})")
     for remark in _remarks(explanation):
-        to.print(f"  {remark}")
+        to.say(f"  {remark}")
     would = explanation.would_happen
     _print_members(explanation, would, to)
     for line in _outcome(would) if would is not None else ():
-        to.print(line)
+        to.say(line)
     for each in explanation.would_fit or ():
         nodes = "1 more node" if each.nodes == 1 else f"{each.nodes} more nodes"
-        to.print(f"would fit with {nodes} like {each.like}, beside the free room that there is")
+        to.say(f"would fit with {nodes} like {each.like}, beside the free room that there is")
 
 
 def _remarks(explanation: GroupExplanation) -> Iterator[str]:
@@ -598,7 +622,7 @@ def _outcome(would: GroupForecast) -> Iterator[str]:
         yield f"  with room kept on {', '.join(would.room_is_kept_on)}"
 
 
-def _print_members(explanation: GroupExplanation, would: GroupForecast | None, to: Console) -> None:
+def _print_members(explanation: GroupExplanation, would: GroupForecast | None, to: Printer) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("POD", "NODE", "QUEUE", "WHY NOT"):
         table.add_column(title, overflow="fold")
@@ -607,22 +631,22 @@ def _print_members(explanation: GroupExplanation, would: GroupForecast | None, t
     for each in explanation.members:
         now = f"would get {nodes[each.pod]}" if each.pod in nodes else ""
         why_not = reasons.get(each.pod) or now or each.message or ""
-        table.add_row(*map(Text, (each.pod, each.node, each.queue or "", why_not)))
+        table.add_row(*map(plain, (each.pod, each.node, each.queue or "", why_not)))
     to.print(table)
 
 
 # --- a benchmark --------------------------------------------------------------------------------
 
 
-def print_bench(answer: BenchAnswer, to: Console) -> None:
+def print_bench(answer: BenchAnswer, to: Printer) -> None:
     """A row for each workload and scheduler, under what was measured."""
     head, *rows = bench_lines(answer)
-    to.print(Text(bench_headline(answer)))
+    to.say(bench_headline(answer))
     table = Table(box=None, pad_edge=False)
     for number, title in enumerate(head):
         table.add_column(title, overflow="fold", justify="left" if number < _NAMES else "right")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(plain, row))
     to.print(table)
 
 
@@ -658,10 +682,47 @@ def _amount(number: float | None) -> str:
     return "" if number is None else f"{number:,.1f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004 one digit
 
 
+@contextmanager
+def progress(steps: int) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield what moves a bar on the terminal, one for each step; elsewhere nothing is shown."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _of: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bars:
+        whole = bars.add_task("workloads", total=steps)
+        step = bars.add_task("")
+        begun: list[str] = []
+
+        def move(what: str, done: int, of: int) -> None:
+            if what not in begun:
+                begun.append(what)
+                bars.update(whole, completed=max(0, len(begun) - 2))
+            bars.update(step, description=printable(what), completed=done, total=of)
+
+        yield move
+
+
+# --- the outcomes of a replay -------------------------------------------------------------------
+
+
+def print_outcomes(rows: Iterable[Sequence[str]], to: Printer) -> None:
+    """A line for each profile: how the pods fared under it."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("PROFILE")
+    for title in ("PLACED", "OF", "WAITED P50", "P99", "NODES", "AT MOST", "PREEMPTED"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    to.print(table)
+
+
 # --- a shadow -----------------------------------------------------------------------------------
 
 
-def print_shadow(answer: ShadowDiff, to: Console) -> None:
+def print_shadow(answer: ShadowDiff, to: Printer) -> None:
     """The counts of a shadow, and the newest differences."""
     found = "no decision was compared yet"
     if answer.compared:
@@ -669,16 +730,16 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
             f"{answer.differing} of {answer.compared} decisions differ; its own nodes score "
             f"{answer.mean_gain} more on the average"
         )
-    to.print(Text(f"{answer.profile} decides beside {answer.shadow_of}: {found}"))
+    to.say(f"{answer.profile} decides beside {answer.shadow_of}: {found}")
     left_out = [
         f"{number} {what}"
         for number, what in ((answer.skipped, "skipped"), (answer.failed, "failed"))
         if number
     ]
     if left_out:
-        to.print(Text(f"of {answer.decisions} decisions, {' and '.join(left_out)}"))
+        to.say(f"of {answer.decisions} decisions, {' and '.join(left_out)}")
     if answer.groups:
-        to.print(Text(f"{answer.groups} of the compared decisions are on groups of pods"))
+        to.say(f"{answer.groups} of the compared decisions are on groups of pods")
     if not answer.differences:
         return
     table = Table(box=None, pad_edge=False)
@@ -691,7 +752,7 @@ def print_shadow(answer: ShadowDiff, to: Console) -> None:
         why = ": ".join(filter(None, (each.plugin, each.reason)))
         row = (each.pod, each.node or "none", each.shadow_node or "none")
         scores = ("" if total is None else f"{total}" for total in (each.total, each.shadow_total))
-        table.add_row(*map(Text, (*row, *scores, why)))
+        table.add_row(*map(plain, (*row, *scores, why)))
     to.print(table)
 
 
@@ -704,7 +765,7 @@ _MAX_UNSERVED_REASONS: Final = 10
 """Reasons why pods are unserved that are printed below the queue; there is one for each name."""
 
 
-def print_queue(answer: QueuePage, to: Console) -> None:
+def print_queue(answer: QueuePage, to: Printer) -> None:
     """Pods that wait, as `kubectl get` lists them."""
     rows = (
         (
@@ -724,13 +785,13 @@ def print_queue(answer: QueuePage, to: Console) -> None:
     _print_list("No pod waits.", titles, chain(rows, lost), total, to)
     reasons = Counter(each.reason for each in unserved)
     for reason, count in reasons.most_common(_MAX_UNSERVED_REASONS):
-        to.print(Text(f"{counted(count, 'pod')} unserved: {reason}", "yellow"))
+        to.say((f"{counted(count, 'pod')} unserved: {reason}", "yellow"))
     if unserved:
         served = ", ".join(answer.served or ()) or "none"
-        to.print(Text(f"schedulerNames that are served: {served}", "yellow"))
+        to.say((f"schedulerNames that are served: {served}", "yellow"))
 
 
-def print_decisions(answer: DecisionsPage, to: Console) -> None:
+def print_decisions(answer: DecisionsPage, to: Printer) -> None:
     """Pods that got a node, the last one first."""
     rows = (
         (
@@ -747,7 +808,7 @@ def print_decisions(answer: DecisionsPage, to: Console) -> None:
     _print_list("No pod has got a node yet.", titles, rows, answer.total, to)
 
 
-def print_nodes(answer: NodesPage, to: Console) -> None:
+def print_nodes(answer: NodesPage, to: Printer) -> None:
     """Nodes with what is requested of what they offer."""
 
     def used(node: NodeFields, resource: str, unit: int) -> str:
@@ -771,7 +832,7 @@ def print_nodes(answer: NodesPage, to: Console) -> None:
     _print_list("There is no node.", titles, rows, answer.total, to)
 
 
-def print_devices(answer: DevicesPage, to: Console) -> None:
+def print_devices(answer: DevicesPage, to: Printer) -> None:
     """Devices, and the claims that hold them."""
     rows = (
         (
@@ -787,26 +848,26 @@ def print_devices(answer: DevicesPage, to: Console) -> None:
 
 
 def _print_list(
-    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], total: int, to: Console
+    none: str, titles: Sequence[str], rows: Iterable[tuple[str, ...]], total: int, to: Printer
 ) -> None:
     listed = list(islice(rows, MOST_ROWS))
     if not listed:
-        to.print(none)
+        to.say(none)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title != titles[-1])
     for row in listed:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*map(plain, row))
     to.print(table)
     if total > len(listed):
-        to.print(f"{total - len(listed)} more: -o json has all")
+        to.say(f"{total - len(listed)} more: -o json has all")
 
 
 def _age(moment: str, *, ahead: bool = False) -> str:
     """The time since then, or until then, as kubectl writes ages."""
     try:
-        seconds = (SystemClock().now() - datetime.fromisoformat(moment)).total_seconds()
+        seconds = (SystemClock().now() - parse_moment(moment)).total_seconds()
     except ValueError:
         return moment
     return duration_text(max(0.0, -seconds if ahead else seconds))
@@ -829,13 +890,11 @@ def _either(words: Sequence[str]) -> str:
 # --- the history of a profile -------------------------------------------------------------------
 
 
-def print_history(history: ProfileHistory, to: Console) -> None:
+def print_history(history: ProfileHistory, to: Printer) -> None:
     """Each accepted spec, newest first, with what differs from the one before."""
     revisions, name = history.revisions, history.profile
     if not revisions:
-        to.print(
-            Text(f"SchedulerProfile {name} has no history here; -n names the operator's namespace")
-        )
+        to.say(f"SchedulerProfile {name} has no history here; -n names the operator's namespace")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("REVISION", "GENERATION"):
@@ -856,7 +915,7 @@ def print_history(history: ProfileHistory, to: Console) -> None:
             f"{each.scheduled_pods}",
             _changed(former, each.spec),
         )
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*map(plain, cells))
     to.print(table)
 
 
@@ -867,23 +926,23 @@ def _changed(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) 
     if before is None:
         return ""
     names = [name for name in {*before, *after} if before.get(name) != after.get(name)]
-    return printable(", ".join(sorted(names))[:200])
+    return ", ".join(sorted(names))[:200]
 
 
 # --- a dump -------------------------------------------------------------------------------------
 
 
-def print_dump(dump: CacheDump, to: Console) -> None:
+def print_dump(dump: CacheDump, to: Printer) -> None:
     """The comparison with the names that differ, then the lines of the operator."""
-    to.print(Text(f"{dump.comparison} ({_ago(dump.compared_at)})"))
+    to.say(f"{dump.comparison} ({_ago(dump.compared_at)})")
     for each in dump.differences:
         more = each.count - len(each.names)
         others = f" and {more:,} more" if more else ""
-        to.print(Text(f"{each.kind}: {', '.join(each.names)}{others}", "yellow"))
+        to.say((f"{each.kind}: {', '.join(each.names)}{others}", "yellow"))
     for line in dump.items:
-        to.print(Text(line), soft_wrap=True)
+        to.print(plain(line), soft_wrap=True)
     if dump.stopped is not None:
-        to.print(Text(dump.stopped, "yellow"))
+        to.say((dump.stopped, "yellow"))
 
 
 # --- a diagnosis --------------------------------------------------------------------------------
@@ -899,7 +958,7 @@ _STATE_STYLES: Final[Mapping[State, str]] = {
 _STATE_WIDTH: Final = max(map(len, _STATE_STYLES))
 
 
-def print_diagnosis(diagnosis: DoctorReport, to: Console) -> None:
+def print_diagnosis(diagnosis: DoctorReport, to: Printer) -> None:
     """A line for each finding: state, check, what was found; below it what to do, and quotations.
 
     In the wide form no line is broken.
@@ -924,7 +983,7 @@ def print_diagnosis(diagnosis: DoctorReport, to: Console) -> None:
             )
             to.print(Text("\n".join(lines), "dim" if text in quoted else ""), soft_wrap=True)
     counts = Counter(each.state for each in diagnosis.items)
-    to.print(Text(", ".join(f"{counts[state]} {state}" for state in _STATE_STYLES)))
+    to.say(", ".join(f"{counts[state]} {state}" for state in _STATE_STYLES))
 
 
 WATCH_SECONDS: Final = 2.0
@@ -937,7 +996,7 @@ class Shown(Generic[Kind]):
     """A kind of answer, the table of it, and the names in it."""
 
     kind: type[Kind]
-    table: Callable[[Kind, Console], None]
+    table: Callable[[Kind, Printer], None]
     names: Callable[[Kind], Iterable[str]]
     """Of pods as NAMESPACE/NAME, of others as KIND/NAME: each is an argument for commands."""
 
@@ -1002,6 +1061,7 @@ async def show(
     while True:
         with waiting_for("waiting for the answer"):
             answer = await ask()
+        codec(shown.kind).read(answer)  # what follows takes its fields, in every form
         if _without_times(answer) != before:
             show_written(answer, form, shown)
         if not watch:
@@ -1010,10 +1070,18 @@ async def show(
         await asyncio.sleep(WATCH_SECONDS)
 
 
-def _without_times(answer: Json) -> Json:
-    """The answer less what is another in each: when it was computed."""
-    verdicts = {k: v for k, v in (answer.get("verdicts") or {}).items() if k != "recomputedAt"}
-    return {**answer, "verdicts": verdicts}
+_RUNNING: Final = frozenset({"recomputedAt", "roomIsKeptSeconds"})
+"""Fields that are different in each answer, however deep they lie: a clock runs in them."""
+
+
+def _without_times(answer: Any) -> Any:  # noqa: ANN401 any JSON
+    """The answer without the running time in it; whether a clock runs is kept."""
+    if isinstance(answer, Mapping):
+        return {
+            name: value is None if name in _RUNNING else _without_times(value)
+            for name, value in answer.items()
+        }
+    return [_without_times(each) for each in answer] if isinstance(answer, list) else answer
 
 
 def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import yaml
 
 from stellwerk.commands.manifests import pods_of, read_manifests
@@ -17,7 +18,7 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import check_fields
 from stellwerk.models.pod_templates import POD_KINDS
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import parse_yaml
 
 _STEP: Final = re.compile(
     r"""
@@ -87,8 +88,8 @@ def set_field(obj: dict[str, Any], assignment: str) -> None:
     try:
         for key in keys[:-1]:
             at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
-        check_depth(text.encode("utf-8", "surrogatepass"), MAX_DEPTH_OF_A_FILE)
-        value = yaml.safe_load(text)
+        documents = parse_yaml(text)
+        value = documents[0] if documents else None
         if isinstance(at, list):
             at[int(keys[-1])] = value
         elif isinstance(at, dict):
@@ -141,5 +142,8 @@ def _live_pod(options: argparse.Namespace, name: str) -> JsonObject:
         said = got.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1] if said else f"kubectl ended with {got.returncode}"
         raise ConfigurationError(f"--pod {name}: {reason}")
-    pod: dict[str, Any] = yaml.safe_load(got.stdout)
+    try:
+        pod: JsonObject = orjson.loads(got.stdout)
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"--pod {name}: kubectl's answer is no JSON: {error}") from error
     return pod

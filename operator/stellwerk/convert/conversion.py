@@ -6,7 +6,6 @@ source is dropped without a warning.
 """
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -47,15 +46,15 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.profile import parse_spec
+from stellwerk.models.untrusted_text import shown
 from stellwerk.models.yaml_file import (
-    MAX_DEPTH_OF_A_FILE,
     SIMULATOR_CONFIG,
     TEMPLATE,
-    UserLoader,
-    check_depth,
     is_template,
     json_stream,
     objects_of_export,
+    parse_yaml,
+    read_small_file,
 )
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -249,12 +248,11 @@ def _parse(text: str) -> list[Any]:
     content = _ELISION.sub("", text)
     if content.lstrip()[:1] == "{":
         # JSON may have tabs, which YAML may not.
-        with contextlib.suppress(json.JSONDecodeError, RecursionError):
+        with contextlib.suppress(ValueError, RecursionError):
             return [document for document in json_stream(content.lstrip("\ufeff")) if document]
     try:
-        check_depth(content.encode("utf-8", "surrogatepass"), MAX_DEPTH_OF_A_FILE)
-        return [document for document in yaml.load_all(content, UserLoader) if document]
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return [document for document in parse_yaml(content) if document]
+    except yaml.YAMLError as error:
         if is_template(content):
             raise ConfigurationError(TEMPLATE) from error
         found = " ".join(str(error).split())
@@ -527,7 +525,7 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
     except (ConfigurationError, ProfileError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     for warning in conversion.warnings:
-        remarks.write(f"{path}: {warning}\n")
+        remarks.write(f"{path}: {shown(warning)}\n")
     secrets = ", ".join(
         each["metadata"]["name"] for each in conversion.manifests if each["kind"] == "Secret"
     )
@@ -548,7 +546,7 @@ def _convert(text: str, path: str) -> Conversion:
     """Convert with the Policy file that an old configuration names, where it can be read here."""
     directory = Path() if path == "-" else Path(path).parent
     try:
-        return convert_text(text, lambda name: (directory / name).read_text())
+        return convert_text(text, lambda name: read_small_file(directory / name).decode())
     except (OSError, UnicodeDecodeError):
         # It lies on some control plane: the conversion says what is missing.
         return convert_text(text)
@@ -556,7 +554,7 @@ def _convert(text: str, path: str) -> Conversion:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return read_small_file(Path(path)).decode()
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

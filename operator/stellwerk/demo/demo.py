@@ -17,8 +17,6 @@ from importlib.resources import files
 from textwrap import wrap
 from typing import Final, TextIO
 
-import yaml
-
 from stellwerk.demo.sandbox import Sandbox, open_sandbox, own_command
 from stellwerk.explain.report import scheduled_message
 from stellwerk.models.answers.pod import DecisionFields, PodExplanation
@@ -28,6 +26,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from stellwerk.models.untrusted_text import printable, terminal
+from stellwerk.models.yaml_file import parse_yaml
 from stellwerk.waiting_line import waiting_for
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import api_features
@@ -80,7 +79,7 @@ def load_examples() -> list[Example]:
 
 def load_nodes() -> list[JsonObject]:
     """The demo's nodes."""
-    listed = yaml.safe_load(_text("nodes.yaml"))
+    (listed,) = parse_yaml(_text("nodes.yaml"))
     return list(listed["items"])
 
 
@@ -90,7 +89,7 @@ def _read() -> Iterator[Example]:
         if name[0].isdigit():
             text = _text(name)
             title, second, _ = text.split("\n", 2)
-            objects = tuple(yaml.safe_load_all(text))
+            objects = tuple(parse_yaml(text))
             yield Example(title.removeprefix("# "), second != _UNSCHEDULABLE, objects)
 
 

@@ -6,11 +6,11 @@ no text of a file makes a replay raise; a line of another format is refused with
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import orjson
 
+from stellwerk.clock import parse_moment
 from stellwerk.errors import ConfigurationError
 from stellwerk.journal.entries import (
     FORMAT,
@@ -37,6 +37,10 @@ from stellwerk.models.untrusted_text import shown
 READ: Final = (1, FORMAT)
 """The formats that are understood; what is new in a later one is absent from an earlier one."""
 _MOST_SECONDS: Final = 1e9
+_YEARS: Final = range(1970, 9000)
+"""Years in which a recording may begin: a replay adds the time that it took, and Python's last year
+is 9999.
+"""
 _MOST_NUMBER: Final = 1 << 53
 _SHOWN_CHARACTERS: Final = 60
 
@@ -82,7 +86,7 @@ def _head(described: object) -> Head:
             f"{' and '.join(map(str, READ))}, the journal was written by {shown(str(by))}"
         )
     started = described.get("startedAt")
-    if not isinstance(started, str) or datetime.fromisoformat(started).tzinfo is None:
+    if not isinstance(started, str) or parse_moment(started).year not in _YEARS:
         raise ValueError(f"startedAt of the head is {_short(started)}")
     part, complexity = described.get("part", 1), described.get("maxPodComplexity", 0)
     if not (_is_count(part) and _is_count(complexity)):

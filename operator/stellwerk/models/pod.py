@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from stellwerk.clock import parse_moment
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
 from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
@@ -340,7 +341,7 @@ def parse_pod(
 
 
 def _seconds(timestamp: object) -> float | None:
-    return datetime.fromisoformat(text(timestamp)).timestamp() if timestamp else None
+    return parse_moment(timestamp).timestamp() if timestamp else None
 
 
 def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:

@@ -157,10 +157,11 @@ def load_profile(
     )
     args = _load_args(spec, plugins, known_plugins, auto.of(spec.compatibility))
     metadata = obj.get("metadata") or {}
+    generation = metadata.get("generation")
     loaded = LoadedProfile(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
-        generation=int(metadata.get("generation") or 0),
+        generation=generation if isinstance(generation, int) else 0,
         created=str(metadata.get("creationTimestamp") or ""),
         spec=spec,
         plugins=plugins,

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
 
+from stellwerk.clock import parse_moment
 from stellwerk.models.json_values import JsonObject
 
 GRACE_SECONDS: Final = 10.0
@@ -143,13 +144,10 @@ def unserved_pods(
 
 def moment_of(text: object) -> datetime | None:
     """Return a timestamp of the API as an aware moment; None: it is none."""
-    if not isinstance(text, str):
-        return None
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_moment(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None
 
 
 def _last_seen(event: JsonObject) -> datetime | None:

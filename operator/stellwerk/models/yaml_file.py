@@ -1,24 +1,30 @@
-"""YAML files of users, read whole, and the Kubernetes objects in them.
+"""The one reader of YAML: files of users, read whole, and the Kubernetes objects in them.
 
-Commands, simulations and the embedded cluster read manifests, stages and tables of faults with it.
-Objects come as documents, as Lists, as the stream of `kubectl cluster-info dump`, and as an export
-of kube-scheduler-simulator. Invariant: a file that cannot be read is one line that names it, and
-the line where it is no YAML, or says what the file is.
+Everything that reads YAML asks `parse_yaml`, or has a loader with `ApiValues`. Objects come as
+documents, as Lists, as the stream of `kubectl cluster-info dump`, and as an export of
+kube-scheduler-simulator. Invariant: a value is one of JSON, as the API server has it: a date is a
+text, and so is `1:30`. A short text becomes no large value. A file that cannot be read is one line
+that names it, and the line where it is no YAML, or says what the file is.
 """
 
+import base64
+import binascii
 import contextlib
+import errno
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import yaml
 from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.json_values import JsonObject, JsonValue
 
 MAX_DEPTH: Final = 400
 """Levels of nesting in a body or in a file of objects. Python reads YAML with two calls a level, of
@@ -28,6 +34,18 @@ MAX_DEPTH_OF_A_FILE: Final = 200
 """Levels of nesting in users' own files. PyYAML takes a second for a thousand levels."""
 STANDARD_INPUT: Final = "-"
 _LARGEST_FILE: Final = 1 << 30
+MAX_SMALL_FILE_BYTES: Final = 8 << 20
+"""Bytes of a file that is no list of objects: settings, kubeconfigs, devices. They are written by
+hand, and read by PyYAML in Python, which takes a second for each 100 KiB.
+"""
+MAX_NUMBER_CHARACTERS: Final = 400
+"""Characters of a number. The largest one that the API knows has 309 digits, and Python takes time
+with the square of them, and refuses to print more than 4,300.
+"""
+MAX_FREE_PARTS: Final = 100_000
+"""Parts of a document that aliases and merged keys may always make."""
+MAX_GROWTH: Final = 10
+"""Parts that aliases may make for each byte of a text, beyond `MAX_FREE_PARTS`."""
 _OPENERS: Final = b"[{-:?"
 """Each level of nesting has one of these at least."""
 _MAX_LOOKAHEAD: Final = 4096
@@ -79,27 +97,211 @@ SIGNS_OF_YAML: Final = ("tag:yaml.org,2002:value", "tag:yaml.org,2002:merge")
 """
 
 
-class _PlainLoader(yaml.SafeLoader):
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
+_INTEGER: Final = "tag:yaml.org,2002:int"
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_BINARY: Final = "tag:yaml.org,2002:binary"
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_NOT_OF_JSON: Final = tuple(f"tag:yaml.org,2002:{each}" for each in ("set", "omap", "pairs"))
+_SEXAGESIMAL: Final = ":"
+_OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
+
+
+class UnreadableYaml(yaml.YAMLError):
+    """A text that is YAML, and says what is not read here."""
+
+
+def scalar_text(loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
+    """The text of a plain scalar, for loaders that take `SIGNS_OF_YAML` for texts."""
+    return str(loader.construct_scalar(node))
+
+
+def _number(loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
+    written: str = loader.construct_scalar(node)
+    if len(written) > MAX_NUMBER_CHARACTERS:
+        problem = f"a number of {len(written)} characters, {MAX_NUMBER_CHARACTERS} are read"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return written.replace("_", "")
+
+
+def _integer(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    written = _number(loader, node)
+    if _SEXAGESIMAL in written:
+        return str(node.value)
+    return int(written, 8 if _OCTAL.fullmatch(written) else 0)
+
+
+def _float(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    if _SEXAGESIMAL in _number(loader, node):
+        return str(node.value)
+    value: float = loader.construct_yaml_float(node)
+    if not math.isfinite(value):
+        problem = f"{node.value} is no number that JSON can say"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return value
+
+
+def _boolean(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    return str(loader.construct_scalar(node)).lower() in ("y", "yes", "true", "on")
+
+
+def _binary(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    try:
+        return base64.b64decode(loader.construct_scalar(node)).decode()
+    except (binascii.Error, ValueError):
+        problem = "!!binary is no text in base64"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _key(key: JsonValue) -> str:
+    """The key as JSON has it: a text."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool):
+        return str(key).lower()
+    if isinstance(key, (int, float)):
+        return str(key)
+    raise UnreadableYaml(f"unsupported map key of type {type(key).__name__}")
+
+
+class ApiValues(yaml.constructor.SafeConstructor):
+    """What a loader makes of nodes: the values of JSON, as the API server reads YAML.
+
+    A loader has it before its base. The class attributes are looked up there first.
+    """
+
+    yaml_implicit_resolvers: Any = {  # noqa: RUF012  (as its base class has it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    merged_parts = 0
+    """Pairs of mappings that were merged into others so far."""
+
+    def saw_key(self, key: str, node: yaml.Node, *, is_again: bool) -> None:
+        """Take notice of a key; `is_again`: it stands twice in its mapping. The last one counts."""
+
+    @override
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            problem = f"expected a mapping node, but found {node.id}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        found: dict[Any, Any] = {}
+        self.flatten_mapping(node)
+        for key_node, value_node in node.value:
+            key = _key(self.construct_object(key_node, deep=True))
+            self.saw_key(key, key_node, is_again=key in found)
+            found[key] = self.construct_object(value_node, deep=deep)
+        return found
+
+    @override
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace the keys `<<` by what they name.
+
+        PyYAML's own method has no limit: mappings that merge one another twice, which do so in
+        turn, double at each level.
+        """
+        merged: list[tuple[yaml.Node, yaml.Node]] = []
+        own = []
+        for key_node, value_node in node.value:
+            if key_node.tag != _MERGE:
+                own.append((key_node, value_node))
+                continue
+            is_list = isinstance(value_node, yaml.SequenceNode)
+            for source in reversed(value_node.value) if is_list else [value_node]:
+                if not isinstance(source, yaml.MappingNode):
+                    problem = f"expected mappings to merge, but found {source.id}"
+                    raise yaml.constructor.ConstructorError(None, None, problem, source.start_mark)
+                self.flatten_mapping(source)
+                self.merged_parts += len(source.value)
+                if self.merged_parts > MAX_FREE_PARTS:
+                    raise UnreadableYaml(f"merged keys make more than {MAX_FREE_PARTS:,} fields")
+                merged += source.value
+        node.value = merged + own
+
+
+def _refused(_loader: Any, node: yaml.Node) -> JsonValue:  # noqa: ANN401  (any loader)
+    raise yaml.constructor.ConstructorError(
+        None, None, f"{node.tag.rpartition(':')[2]} is no kind of value in JSON", node.start_mark
+    )
+
+
+for _tag in (*SIGNS_OF_YAML, _TIMESTAMP):
+    ApiValues.add_constructor(_tag, scalar_text)
+ApiValues.add_constructor(_BOOLEAN, _boolean)
+ApiValues.add_constructor(_INTEGER, _integer)
+ApiValues.add_constructor(_FLOAT, _float)
+ApiValues.add_constructor(_BINARY, _binary)
+for _tag in _NOT_OF_JSON:
+    ApiValues.add_constructor(_tag, _refused)
+
+
+class _PlainLoader(ApiValues, yaml.SafeLoader):
     """Says in its errors where in a small file they are."""
 
 
-class UserLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads YAML of users, which may be large, as kubectl does."""
+class _FastLoader(ApiValues, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads manifests, which may be large."""
 
 
-def scalar_text(_loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
-    """The text of a plain scalar, for loaders that take `SIGNS_OF_YAML` for texts."""
-    return str(node.value)
+def parse_yaml(
+    content: bytes | str, max_depth: int = MAX_DEPTH_OF_A_FILE, *, is_fast: bool = False
+) -> list[Any]:
+    """The documents of a text; `is_fast`: libyaml reads it, whose errors say less.
 
-
-for _tag in SIGNS_OF_YAML:
-    _PlainLoader.add_constructor(_tag, scalar_text)
-    UserLoader.add_constructor(_tag, scalar_text)
+    Raises:
+        yaml.YAMLError: the text is no YAML, or is none that is read here.
+    """
+    try:
+        raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        text = raw.decode("utf-8-sig")
+        check_depth(raw, max_depth)
+        documents = list(yaml.load_all(text, _FastLoader if is_fast else _PlainLoader))
+        check_growth(documents, len(raw), max_depth)
+        # A half of a pair of surrogates can be written in YAML's escapes, and in no answer.
+        if b"\\u" in raw or b"\\U" in raw:
+            json.dumps(documents, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise UnreadableYaml("nested too deeply") from error
+    except (ValueError, OverflowError) as error:
+        raise UnreadableYaml(" ".join(str(error).split())) from error
+    return documents
 
 
 def is_template(text: str) -> bool:
     """Whether a text has places that a template engine is to fill in."""
     return any(mark in text for mark in _TEMPLATE_MARKS)
+
+
+_WITHIN: Final = -1
+
+
+def check_growth(value: JsonValue, size_bytes: int, max_depth: int = MAX_DEPTH) -> int:
+    """Refuse what says much more than was sent, as aliases of aliases do; returns its parts.
+
+    Raises:
+        UnreadableYaml: it does, or contains itself, or its aliases nest too deeply.
+    """
+    parts = _parts(value, {}, max_depth + 1)
+    if parts > MAX_FREE_PARTS and parts > MAX_GROWTH * size_bytes:
+        raise UnreadableYaml("document contains excessive aliasing")
+    return parts
+
+
+def _parts(value: JsonValue, counted: dict[int, int], levels: int) -> int:
+    """The number of parts of a value with its aliases written out."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    known = counted.get(id(value))
+    if known == _WITHIN:
+        raise UnreadableYaml("anchor value contains itself")
+    if known is None:
+        if levels < 0:
+            raise UnreadableYaml("aliases nest too deeply")
+        counted[id(value)] = _WITHIN
+        inner = value.values() if isinstance(value, dict) else value
+        known = counted[id(value)] = 1 + sum(_parts(each, counted, levels - 1) for each in inner)
+    return known
 
 
 def read_yaml(file: Path) -> list[object]:
@@ -109,15 +311,28 @@ def read_yaml(file: Path) -> list[object]:
         ConfigurationError: it cannot be opened, or is not YAML.
     """
     try:
-        content = file.read_bytes()
-        check_depth(content, MAX_DEPTH_OF_A_FILE)
-        return list(yaml.load_all(content.decode("utf-8"), _PlainLoader))
+        return parse_yaml(read_small_file(file))
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
     except NestedTooDeeply as error:
         raise ConfigurationError(f"{file}: {error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+
+
+def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+    """The bytes of a file that is no list of objects.
+
+    Raises:
+        OSError: it cannot be opened, or is larger.
+    """
+    if "\0" in str(file):
+        raise OSError(errno.EINVAL, "no file has such a name")
+    with file.open("rb") as opened:
+        content = opened.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"more than {max_bytes >> 20} MiB")
+    return content
 
 
 def read_objects(path: Path) -> list[JsonObject]:
@@ -188,8 +403,7 @@ def _documents(path: Path, content: bytes) -> Iterable[Any]:
     if text.lstrip()[:1] == "{":
         with contextlib.suppress(json.JSONDecodeError):
             return json_stream(text)
-    check_depth(content)
-    return list(yaml.load_all(text, UserLoader))
+    return parse_yaml(content, MAX_DEPTH, is_fast=True)
 
 
 def json_stream(text: str) -> list[object]:
@@ -197,15 +411,33 @@ def json_stream(text: str) -> list[object]:
 
     Raises:
         json.JSONDecodeError: a value is no JSON, or there is none.
+        RecursionError: a value nests too deeply.
     """
-    decoder, found, end = json.JSONDecoder(), list[object](), 0
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return [orjson.loads(text)]
+    decoder, found, end = json.JSONDecoder(parse_constant=_no_json), list[object](), 0
     while True:
         between = _BETWEEN.match(text, end)
         end = between.end() if between else end
         if found and end == len(text):
-            return found
-        value, end = decoder.raw_decode(text, end)
+            break
+        try:
+            value, end = decoder.raw_decode(text, end)
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:  # a number of thousands of digits, or NaN
+            raise json.JSONDecodeError(str(error), text, end) from error
         found.append(value)
+    if "\\u" in text:
+        try:  # a half of a pair of surrogates can be written in JSON's escapes, and in no answer
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise json.JSONDecodeError("a half of a surrogate pair", text, 0) from error
+    return found
+
+
+def _no_json(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def check_depth(content: bytes, max_depth: int = MAX_DEPTH) -> None:
@@ -282,6 +514,20 @@ def _place(error: yaml.YAMLError) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
 
 
+def check_form(at: str, obj: JsonObject) -> JsonObject:
+    """Return an object whose kind is a text and whose metadata are an object, if it has them.
+
+    Raises:
+        ConfigurationError: they are something else; `at` begins the message.
+    """
+    for name in ("kind", "apiVersion"):
+        if not isinstance(obj.get(name, ""), str | None):
+            raise ConfigurationError(f"{at}: the {name} of an object is no text")
+    if not isinstance(obj.get("metadata"), dict | None):
+        raise ConfigurationError(f"{at}: the metadata of an object are no object")
+    return obj
+
+
 def flattened(at: str, document: object) -> Iterator[JsonObject]:
     """The objects of a document: itself, the items of a List, or the lists of an export."""
     if isinstance(document, list) and any(
@@ -302,7 +548,7 @@ def flattened(at: str, document: object) -> Iterator[JsonObject]:
     elif document.get("items", 0) is None and str(document.get("kind", "")).endswith("List"):
         return
     else:
-        yield document
+        yield check_form(at, document)
 
 
 def objects_of_export(document: JsonObject) -> list[JsonObject]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from typing import Final
 
+from stellwerk.clock import parse_moment
 from stellwerk.models.answers.listings import QueueSample
 
 WIDTH: Final = 1000
@@ -46,7 +47,7 @@ class QueueChart:
 
 def queue_chart(samples: Sequence[QueueSample]) -> QueueChart:
     """Draw the samples, of which there is at least one."""
-    times = [datetime.fromisoformat(each.at).timestamp() for each in samples]
+    times = [parse_moment(each.at).timestamp() for each in samples]
     first, last = samples[0], samples[-1]
     span = max(1e-9, times[-1] - times[0])
     chosen = _thinned(samples)

@@ -15,7 +15,7 @@ import yaml
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND
-from stellwerk.models.yaml_file import NestedTooDeeply, check_depth
+from stellwerk.models.yaml_file import NestedTooDeeply, check_depth, parse_yaml
 
 MOST_BYTES: Final = 256 << 10
 """Of a whole form."""
@@ -115,7 +115,8 @@ def _manifests(name: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
         return []
     try:
         _check(name, text)
-        documents = [each for each in yaml.load_all(text, _Loader) if each is not None]
+        found_documents = parse_yaml(text, _MAX_DEPTH, is_fast=True)
+        documents = [each for each in found_documents if each is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{name}: not YAML: {_in_words(error)}") from error
     found: list[dict[str, Any]] = []

@@ -15,7 +15,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +27,7 @@ from markupsafe import Markup, escape
 
 from stellwerk import __version__
 from stellwerk.client.operator_port import PortRefusal
+from stellwerk.clock import parse_moment
 from stellwerk.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk.models.answers.answer import PortAnswer, codec
 from stellwerk.models.answers.group import GroupExplanation
@@ -840,7 +840,7 @@ def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
 def local_time(text: str) -> str:
     """A moment of the operator's answers as the clock of this machine shows it."""
     try:
-        moment = datetime.fromisoformat(text).astimezone()
-    except ValueError:
+        moment = parse_moment(text).astimezone()
+    except (ValueError, OverflowError):
         return text
     return f"{moment:%H:%M:%S}"

@@ -10,6 +10,7 @@ from typing import Final
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
+from stellwerk.models.untrusted_text import printable
 
 PODS_A_PIECE: Final = 500
 _UNITS: Final = {CPU: "cores", MEMORY: "bytes", "ephemeral-storage": "bytes", "storage": "bytes"}
@@ -56,7 +57,8 @@ def _requested(family: str, pod: PodInfo) -> Iterator[str]:
 def _overhead(family: str, resource: str, pod: PodInfo) -> Iterator[str]:
     if resource in pod.amounts.overhead:
         yield (
-            f'{family}{{namespace="{pod.namespace}",pod="{pod.name}",uid="{pod.uid}"}} '
+            f'{family}{{namespace="{label(pod.namespace)}",pod="{label(pod.name)}",'
+            f'uid="{label(pod.uid)}"}} '
             f"{_value(resource, pod.amounts.overhead[resource])}\n"
         )
 
@@ -66,15 +68,25 @@ def _head(family: str, text: str) -> bytes:
 
 
 def _samples(family: str, pod: PodInfo, amounts: Mapping[str, int]) -> Iterator[str]:
+    beginning = (
+        f'{family}{{namespace="{label(pod.namespace)}",pod="{label(pod.name)}",'
+        f'node="{label(pod.node_name)}",scheduler="{label(pod.spec.scheduler_name)}",'
+        f'priority="{pod.priority}"'
+    )
     for resource, amount in sorted(amounts.items()):
         if not amount:
             continue
-        unit = _unit(resource)
         yield (
-            f'{family}{{namespace="{pod.namespace}",pod="{pod.name}",node="{pod.node_name}",'
-            f'scheduler="{pod.spec.scheduler_name}",priority="{pod.priority}",'
-            f'resource="{resource}",unit="{unit}"}} {_value(resource, amount)}\n'
+            f'{beginning},resource="{label(resource)}",unit="{_unit(resource)}"}} '
+            f"{_value(resource, amount)}\n"
         )
+
+
+def label(value: str) -> str:
+    """A label's value as the text format quotes it: no text of a pod ends it or begins a line."""
+    if value.isprintable() and '"' not in value and "\\" not in value:
+        return value
+    return printable(value).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _unit(resource: str) -> str:

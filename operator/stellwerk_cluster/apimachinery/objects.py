@@ -10,6 +10,8 @@ import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from stellwerk.clock import parse_moment
+
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject, JsonValue
 
@@ -99,7 +101,7 @@ def parse_timestamp(text: str) -> datetime:
     Raises:
         ValueError: the text is no RFC 3339 time.
     """
-    return datetime.fromisoformat(text)
+    return parse_moment(text)
 
 
 def go_text(value: JsonValue) -> str:

@@ -8,52 +8,38 @@ more than was sent are refused, and so are values that contain themselves or nes
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
+from typing_extensions import override
 from yaml.composer import Composer
 
-from stellwerk.models.yaml_file import SIGNS_OF_YAML, NestedTooDeeply, check_depth, scalar_text
+from stellwerk.models.yaml_file import ApiValues, NestedTooDeeply, check_depth, check_growth
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonValue
-
-_MOST_FREE_PARTS: Final = 100_000
-_MOST_TIMES: Final = 10
-"""Aliases may multiply what was sent by so much, once it has more than the free parts."""
-
-_PLAIN_INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)$")
-_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-_INTEGER: Final = "tag:yaml.org,2002:int"
-_FLOAT: Final = "tag:yaml.org,2002:float"
-_BOOLEAN: Final = "tag:yaml.org,2002:bool"
-_SEXAGESIMAL: Final = ":"
 
 
 class YamlError(ValueError):
     """A text that is no YAML, or none that a body may hold."""
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    yaml_implicit_resolvers = {  # noqa: RUF012  (as its base class has it)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
 
+
+class _Loader(ApiValues, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     def __init__(self, content: bytes) -> None:
-        super().__init__(content)
+        super().__init__(content)  # type: ignore[call-arg]
         self.doubled: list[str] = []
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        found: dict[Any, Any] = {}
-        self.flatten_mapping(node)
-        for key_node, value_node in node.value:
-            key = _key(self.construct_object(key_node, deep=True))
-            if key in found:
-                line = key_node.start_mark.line + 1
-                self.doubled.append(f'line {line}: key "{key}" already set in map')
-            found[key] = self.construct_object(value_node, deep=deep)
-        return found
+    @override
+    def saw_key(self, key: str, node: yaml.Node, *, is_again: bool) -> None:
+        if is_again:
+            line = node.start_mark.line + 1
+            self.doubled.append(f'line {line}: key "{key}" already set in map')
+
+
+_Loader.add_implicit_resolver(_BOOLEAN, re.compile("[yYnN]$"), list("yYnN"))
 
 
 class _YieldingLoader(_Loader):
@@ -75,46 +61,6 @@ class _YieldingLoader(_Loader):
         self.anchors: dict[str, yaml.Node] = {}
 
 
-def _integer(_loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
-    if _SEXAGESIMAL in node.value:
-        return node.value
-    text = node.value.replace("_", "")
-    if re.fullmatch(r"[-+]?0[0-7]+", text):
-        return int(text, 8)
-    return int(text, 0)
-
-
-def _float(loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
-    if _SEXAGESIMAL in node.value:
-        return node.value
-    return loader.construct_yaml_float(node)
-
-
-def _boolean(_loader: _Loader, node: yaml.ScalarNode) -> JsonValue:
-    return node.value.lower() in ("y", "yes", "true", "on")
-
-
-for _each in (_Loader, _YieldingLoader):
-    _each.add_implicit_resolver(_BOOLEAN, re.compile("[yYnN]$"), list("yYnN"))
-    _each.add_constructor(_BOOLEAN, _boolean)
-    _each.add_constructor(_INTEGER, _integer)
-    _each.add_constructor(_FLOAT, _float)
-    for _tag in SIGNS_OF_YAML:
-        _each.add_constructor(_tag, scalar_text)
-
-
-def _key(key: JsonValue) -> str:
-    """The key as JSON has it: a text."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, bool):
-        return str(key).lower()
-    if isinstance(key, (int, float)):
-        return str(key)
-    message = f"unsupported map key of type {type(key).__name__}"
-    raise YamlError(message)
-
-
 def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, list[str]]:
     """The value of the first document, and which keys stand twice in it, with their lines.
 
@@ -129,7 +75,7 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
         loader = (_YieldingLoader if yielding else _Loader)(content)
         # What follows the first document is not looked at.
         value = loader.get_data()
-        parts = _parts(value, {})
+        check_growth(value, len(content))
     except yaml.MarkedYAMLError as error:
         message = f"yaml: {_problem_of(error, content)}"
         raise YamlError(message) from error
@@ -139,9 +85,6 @@ def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, lis
     finally:
         if loader is not None:
             loader.dispose()
-    if parts > _MOST_FREE_PARTS and parts > _MOST_TIMES * len(content):
-        message = "yaml: document contains excessive aliasing"
-        raise YamlError(message)
     return value, loader.doubled
 
 
@@ -167,24 +110,6 @@ def _problem_of(error: yaml.MarkedYAMLError, content: bytes) -> str:
     elif error.context_mark is not None:
         line = error.context_mark.line
     return f"line {line}: {error.problem}" if line else str(error.problem)
-
-
-_WITHIN: Final = -1
-
-
-def _parts(value: JsonValue, counted: dict[int, int]) -> int:
-    """The number of parts of a value with its aliases written out."""
-    if not isinstance(value, (dict, list)):
-        return 1
-    known = counted.get(id(value))
-    if known == _WITHIN:
-        message = "yaml: anchor value contains itself"
-        raise YamlError(message)
-    if known is None:
-        counted[id(value)] = _WITHIN
-        inner = value.values() if isinstance(value, dict) else value
-        known = counted[id(value)] = 1 + sum(_parts(each, counted) for each in inner)
-    return known
 
 
 def doubled_text(doubled: list[str]) -> str:

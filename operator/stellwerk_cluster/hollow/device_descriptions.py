@@ -18,7 +18,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import yaml
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import MAX_DEPTH_OF_A_FILE, check_depth
+from stellwerk.models.yaml_file import parse_yaml, read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,13 +113,13 @@ def read_description(name: str) -> DeviceDescription:
         if name in READY:
             text = (files(__package__) / "devices" / f"{name}.yaml").read_text(encoding="utf-8")
         else:
-            text = Path(name).read_text(encoding="utf-8")
-        check_depth(text.encode(), MAX_DEPTH_OF_A_FILE)
-        content = yaml.safe_load(text)
+            text = read_small_file(Path(name)).decode()
+        documents = parse_yaml(text)
+        content = documents[0] if len(documents) == 1 else None
     except OSError as error:
         reason = f"none of {', '.join(READY)}, and {error.strerror}"
         raise ConfigurationError(f"--devices {name}: {reason}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     return parse_description(content, name)
 

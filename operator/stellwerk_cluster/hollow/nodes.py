@@ -66,15 +66,15 @@ def ready_node(
     """The node of a manifest, with what a kubelet would report where the manifest is silent."""
     node = deep_copy(manifest)
     name = node["metadata"]["name"]
-    labels = node["metadata"].setdefault("labels", {})
+    labels = node["metadata"]["labels"] = node["metadata"].get("labels") or {}
     labels.setdefault("kubernetes.io/hostname", name)
     labels.setdefault("kubernetes.io/os", "linux")
     labels.setdefault("kubernetes.io/arch", "amd64")
-    status = node.setdefault("status", {})
+    status = node["status"] = node.get("status") or {}
     allocatable = status.get("allocatable") or status.get("capacity") or CAPACITY
     status.setdefault("capacity", dict(allocatable))
     status["allocatable"] = dict(allocatable)
-    given = {condition["type"] for condition in status.get("conditions") or ()}
+    given = {condition.get("type") for condition in status.get("conditions") or ()}
     own = [condition for condition in _conditions(now) if condition["type"] not in given]
     status["conditions"] = [*(status.get("conditions") or ()), *own]
     address = str(_FIRST_ADDRESS + number)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.yaml_file import read_small_file
 from stellwerk_cluster.apimachinery.users import User
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def read_token_file(file: Path) -> tuple[StaticToken, ...]:
         ConfigurationError: the file cannot be read, or one of its lines is no token.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_small_file(file).decode()
     except OSError as error:
         raise ConfigurationError(f"--token-auth-file {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -197,7 +197,7 @@ def _metrics_of(usage: object, capacity: Mapping[str, int]) -> list[JsonObject]:
 def _seconds(timestamp: object) -> float | None:
     """Since the epoch; None: it is no time."""
     try:
-        return datetime.fromisoformat(str(timestamp)).timestamp()
+        return datetime.fromisoformat(str(timestamp)).timestamp()  # noqa: TID251 plugin_api alone
     except (ValueError, OverflowError):
         return None
 

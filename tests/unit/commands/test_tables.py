@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from rich.console import Console
 
 from stellwerk.cases.decide import Case
 from stellwerk.commands.tables import (
@@ -18,6 +17,7 @@ from stellwerk.commands.tables import (
     LISTS,
     SHADOW,
     WHAT_IF,
+    Printer,
     console,
     print_diagnosis,
     print_dump,
@@ -113,7 +113,7 @@ def waiting() -> PodExplanation:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     output = io.StringIO()
-    print_explanation(waiting(), Console(file=output, width=width))
+    print_explanation(waiting(), Printer(output, width=width))
     lines = output.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert "[web]" in lines[0]
@@ -134,7 +134,7 @@ def test_a_pipe_gets_every_row_in_one_line(
         show_written(widened, "table", kind)
         piped = stripped(capsys.readouterr().out)
         endless = io.StringIO()
-        kind.table(codec(kind.kind).read(widened), Console(file=endless, width=100_000))
+        kind.table(codec(kind.kind).read(widened), Printer(endless, width=100_000))
         assert piped == stripped(endless.getvalue())
 
 
@@ -160,7 +160,7 @@ def lengthened(answer: Any) -> Any:
 
 def test_every_suggestion_and_every_plugin_is_printed() -> None:
     output, explanation = io.StringIO(), waiting()
-    print_explanation(explanation, Console(file=output, width=400))
+    print_explanation(explanation, Printer(output, width=400))
     assert explanation.would_fit
     for suggestion in explanation.would_fit:
         assert suggestion.text in output.getvalue()
@@ -188,7 +188,7 @@ def test_what_if_says_who_lands_where_and_who_does_not() -> None:
         placed=[PlacedPod(pod="default/a", node="n2")],
         unplaced=[UnplacedPod(pod="default/b", message="0/1 nodes are available")],
     )
-    print_what_if(answer, Console(file=output, width=100))
+    print_what_if(answer, Printer(output, width=100))
     text = output.getvalue()
     assert "If n1 were drained" in text
     assert "default/a" in text
@@ -225,7 +225,7 @@ def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> 
     printed = {}
     for width in (80, 200):
         output = io.StringIO()
-        print_explanation(explained, Console(file=output, width=width))
+        print_explanation(explained, Printer(output, width=width))
         printed[width] = output.getvalue()
     assert "NodeResourcesBalancedAllocation" in printed[200]
     assert {"Node", "Resources", "Balanced", "Allocation", "CSILimits"} <= {*printed[80].split()}
@@ -284,10 +284,11 @@ def test_a_terminal_that_knows_links_leads_from_a_reason_to_what_to_do(
     else:
         monkeypatch.setenv(SITE, site)
     shown = io.StringIO()
-    print_explanation(waiting(), Console(file=shown, force_terminal=True, width=200))
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    print_explanation(waiting(), Printer(shown, width=200))
     assert f";{link}\x1b\\" in shown.getvalue()
     plain = io.StringIO()
-    print_explanation(waiting(), Console(file=plain, width=200))
+    print_explanation(waiting(), Printer(plain, width=200))
     assert "Insufficient cpu" in plain.getvalue()
     assert "https://" not in plain.getvalue()
     assert "file://" not in plain.getvalue()

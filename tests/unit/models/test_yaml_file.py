@@ -9,6 +9,7 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.yaml_file import (
     NestedTooDeeply,
     check_depth,
+    parse_yaml,
     read_objects,
     read_one_yaml,
     read_yaml,
@@ -29,12 +30,31 @@ def test_the_signs_of_yaml_are_texts_where_they_are_values(tmp_path: Path) -> No
     assert list(read_objects(file)) == [expected]
 
 
+def doubling(pattern: str) -> bytes:
+    """Eleven lines, each of which names the one before nine times."""
+    lines = [pattern.format(at=at, names=", ".join([f"*a{at - 1}"] * 9)) for at in range(1, 12)]
+    return "\n".join(["a0: &a0 {x: 1}", *lines]).encode()
+
+
+LAUGHS = doubling("a{at}: &a{at} [{names}]")
+MERGED = doubling("a{at}: &a{at} {{<<: [{names}]}}")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         pytest.param(b"a: [", "not YAML: while parsing", id="a list without an end"),
         pytest.param(b"\xff\xfe\xfa", "not YAML: ", id="not UTF-8"),
-        pytest.param(b"a: 2026-13-45", "not YAML: month must be in 1..12", id="no such day"),
+        pytest.param(b"a: " + b"9" * 1_000_000, "not YAML: ", id="a number without an end"),
+        pytest.param(b"a: 0x" + b"f" * 1_000_000, "not YAML: ", id="one of base 16"),
+        pytest.param(b"a: .inf", "not YAML: ", id="no number of JSON"),
+        pytest.param(b"a: !!set {b, c}", "not YAML: ", id="no value of JSON"),
+        pytest.param(b"? [a]\n: b", "not YAML: unsupported map key", id="a key that is a list"),
+        pytest.param(LAUGHS, "not YAML: ", id="aliases of aliases"),
+        pytest.param(MERGED, "not YAML: merged keys", id="merged keys of merged keys"),
+        pytest.param(b"a: &a [*a]", "not YAML: anchor", id="a list that contains itself"),
+        pytest.param(b"a: &a {<<: *a}", "not YAML: ", id="a mapping that merges itself"),
+        pytest.param(b'a: "\\ud800"', "not YAML: ", id="a half of a pair"),
         pytest.param(
             b"a: [1,\n" + b"[" * 20_000,
             "nested more than 200 deep, in line 2, column 199",
@@ -152,3 +172,15 @@ def test_a_refusal_says_what_a_file_is(text: str, message: str, tmp_path: Path) 
     with pytest.raises(ConfigurationError, match=message) as caught:
         read_objects(file)
     assert "\n" not in str(caught.value)
+
+
+def test_scalars_are_what_the_api_server_reads() -> None:
+    text = "{a: 2026-13-45, b: 9999-99-99, c: 1:30, d: 010, e: yes, 1: !!timestamp 2026-01-01}"
+    expected = {"a": "2026-13-45", "b": "9999-99-99", "c": "1:30", "d": 8, "e": True}
+    for is_fast in (True, False):
+        assert parse_yaml(text, is_fast=is_fast) == [{**expected, "1": "2026-01-01"}]
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="more than 8 MiB"):
+        read_yaml(Path("/dev/zero"))

@@ -1,5 +1,7 @@
 """What /metrics/resources says of a pod."""
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from stellwerk.serving.resource_metrics import resource_metrics
 from tests.support.builders import pod_info
 
@@ -25,3 +27,18 @@ def test_the_overhead_of_a_runtime_class_stands_beside_the_requests_that_contain
     assert f"kube_pod_overhead_cpu_cores{{{labels}}} 0.25" in lines
     assert f"kube_pod_overhead_memory_bytes{{{labels}}} {120 << 20}" in lines
     assert f'kube_pod_resource_request{{{_LABELS},resource="cpu",unit="cores"}} 2.25' in lines
+
+
+def test_no_text_of_a_pod_ends_a_label_or_begins_a_line() -> None:
+    forged = 'x"} 1\nforged_metric{a="b'
+    mark = f"{forged}\\\x1b[2J\u202e"
+    lines = text_of(cpu="1", scheduler_name=mark)
+    assert len(lines) == 1
+    assert all(each.isprintable() for each in lines)
+    text = f"# TYPE kube_pod_resource_request gauge\n{lines[0]}\n"
+    (family,) = text_string_to_metric_families(text)
+    (sample,) = family.samples
+    assert sample.name == "kube_pod_resource_request"
+    assert sample.labels["scheduler"] == mark.replace("\n", " ").replace("\x1b", " ").replace(
+        "\u202e", " "
+    )

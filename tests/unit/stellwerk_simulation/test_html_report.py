@@ -3,12 +3,14 @@
 import re
 from html import unescape
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from stellwerk.cli import main
 from stellwerk_simulation.figures import CurvePoint
-from stellwerk_simulation.html_report import drawn
+from stellwerk_simulation.html_report import drawn, page
+from tests.support.filled_answers import HOSTILE
 from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data" / "simulation"
@@ -30,6 +32,23 @@ def test_an_image_begins_where_profiles_part_and_names_them() -> None:
     found = [text for _, text in texts(image)]
     assert "GPUs allocated, % of all, by load asked for (from 90 % on)" in found
     assert [found.count(name) for name in ("one", "<two>")] == [2, 2]
+
+
+def test_a_name_breaks_neither_an_image_nor_a_page() -> None:
+    image = drawn({HOSTILE: [flat_from(90)]}, 130)
+    whole = page(
+        (),
+        [(HOSTILE, [[HOSTILE], [HOSTILE]])],
+        130,
+        about=[HOSTILE],
+        facts=[(HOSTILE, HOSTILE)],
+        compared={HOSTILE: {HOSTILE: 1.0}},
+        heading=HOSTILE,
+    )
+    assert ET.fromstring(image).tag.endswith("svg")  # noqa: S314 our own
+    for written in (image, whole):
+        assert "[/bold]:skull:" in written
+        assert [each for each in written if not each.isprintable() and each != "\n"] == []
 
 
 def test_names_of_lines_that_end_together_are_not_written_over_one_another() -> None:

@@ -6,10 +6,10 @@ the innermost struct, the field's path and the type that the API server's progra
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Final
 
-import orjson
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class MismatchError(DecodeError):
         name = json_name(self._value)
         into_number = self._kind in ("int", "float") or self._go_type == "int32"
         if name == "number" and into_number:
-            return f"number {orjson.dumps(self._value).decode()}"
+            return f"number {json.dumps(self._value)}"  # any size, where orjson ends at 64 bits
         return name
 
     @property

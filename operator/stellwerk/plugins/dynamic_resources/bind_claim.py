@@ -8,10 +8,11 @@ deleted meanwhile ends the attempt.
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from stellwerk.clock import parse_moment
 from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
@@ -709,10 +710,10 @@ def is_late(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
     if not written:
         return False
     try:
-        allocated = datetime.fromisoformat(written)
+        allocated = parse_moment(written)
     except ValueError:
         return False
-    return now > allocated + timedelta(seconds=timeout_seconds)
+    return (now - allocated).total_seconds() > timeout_seconds
 
 
 def is_available(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:

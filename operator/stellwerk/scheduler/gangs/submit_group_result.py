@@ -13,11 +13,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.clock import parse_moment
 from stellwerk.errors import Conflict, NotFound, SchedulerError
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
@@ -278,7 +278,7 @@ class GroupRollback:
         """The time left for the rest of a group: less where an earlier process has waited."""
         for condition in group.conditions if group.key not in self._outdated else ():
             if condition["type"] == PARTLY_BOUND and condition.get("status") == "True":
-                since = datetime.fromisoformat(condition["lastTransitionTime"])
+                since = parse_moment(condition["lastTransitionTime"])
                 passed = (self._world.clock.now() - since).total_seconds()
                 return min(seconds, max(0.0, seconds - passed))
         return seconds
