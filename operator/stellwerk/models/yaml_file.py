@@ -524,7 +524,8 @@ def check_form(at: str, obj: JsonObject) -> JsonObject:
         if not isinstance(obj.get(name, ""), str | None):
             raise ConfigurationError(f"{at}: the {name} of an object is no text")
     if not isinstance(obj.get("metadata"), dict | None):
-        raise ConfigurationError(f"{at}: the metadata of an object are no object")
+        kind = obj.get("kind") or "object"
+        raise ConfigurationError(f"{at}, {kind} without a name: its metadata are no object")
     return obj
 
 
