@@ -117,7 +117,7 @@ def test_arrivals_and_departures_of_manifests(tmp_path: Path) -> None:
             r"pods\.json, Pod a: annotation .*'long' is not a number",
         ),
         ('{"kind": "Pod", "metadata": {"name": "a"}}', r"pods\.json, Pod a: "),
-        ('{"kind": "Pod", "metadata": "a"}', r"pods\.json: the metadata of an object are no object"),
+        ('{"kind": "Pod", "metadata": "a"}', r"pods\.json, Pod without a name: "),
         ("[" * 100_000, r"pods\.json: nested too deeply"),
         ("\udcff", r"pods\.json, line 1: not UTF-8"),
         (
