@@ -83,6 +83,8 @@ class ApiFeatures:
     runtime: RuntimeConfig = RuntimeConfig()  # noqa: RUF009  (frozen)
     storage_class: bool = False
     """Whether there is a default StorageClass; with it claims bind, and pods wait for them."""
+    gang_scheduling: bool = False
+    """Whether the profiles that the cluster comes with place groups as groups."""
 
     def groups_of_pods(self) -> str:
         """The sentence on which version of PodGroups and Workloads is served."""
@@ -144,24 +146,28 @@ def open_cluster(
         kind = (error.details or {}).get("kind")
         flag = "--devices" if kind in {"ResourceSlice", "DeviceClass"} else "--nodes"
         raise ConfigurationError(f"{flag}: {error}") from error
-    install_profiles(cluster)
+    install_profiles(cluster, gang_scheduling=features.gang_scheduling)
     if features.storage_class:
         classes = cluster.api.kinds.resource("storageclasses", "storage.k8s.io")
         cluster.api.ensure(classes, "", _copied(_STORAGE_CLASS))
     return cluster
 
 
-def install_profiles(cluster: EmbeddedCluster) -> None:
+def install_profiles(cluster: EmbeddedCluster, *, gang_scheduling: bool = False) -> None:
     """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them.
 
-    `kubectl apply` takes them for its own, as if an earlier one had made them.
+    `kubectl apply` takes them for its own, as if an earlier one had made them, but for
+    gangScheduling: a manifest that does not name it leaves it as it is.
     """
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
     api.ensure(definitions, "", as_applied(crd_manifest()))
     profiles = api.kinds.resource(PLURAL, GROUP)
     for manifest in (DEFAULT_PROFILE_MANIFEST, TAKEOVER_PROFILE_MANIFEST):
-        api.ensure(profiles, "", as_applied(_copied(manifest)))
+        profile = as_applied(_copied(manifest))
+        if gang_scheduling:
+            profile["spec"]["gangScheduling"] = True
+        api.ensure(profiles, "", profile)
 
 
 def api_features(

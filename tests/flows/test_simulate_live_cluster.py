@@ -126,9 +126,9 @@ async def test_who_may_not_list_pods_is_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("release", ["1.36", "1.37"])
+@pytest.mark.parametrize(("release", "followed"), [("1.36", "1.36.2"), ("1.37", "1.37.0")])
 async def test_every_command_decides_as_the_release_of_the_live_cluster(
-    release: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    release: str, followed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = replace(STILL, release=release)
     cluster = EmbeddedCluster([make_node("n1"), make_node("n2")], options=options)
@@ -142,7 +142,7 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
         shapes = tmp_path / "shapes.yaml"
         shapes.write_text(json.dumps(make_node("large", cpu="8")))
         at = ["--kubeconfig", kubeconfig]
-        said = f"stellwerk: decided as Kubernetes {release}"
+        said = f"stellwerk: decided as Kubernetes {followed}"
         for command in (
             ["simulate", *at, "--profile", "default", "--jobs", "1"],
             ["plan", "defrag", *at, "--free", "nodes=1", "--bare-pods", "--cordon"],
@@ -151,4 +151,4 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
             await asyncio.to_thread(main, command)
             assert said in capfd.readouterr().err, command
         await asyncio.to_thread(main, ["decide", *at])
-        assert json.loads(capfd.readouterr().out)["compatibility"] == release
+        assert json.loads(capfd.readouterr().out)["compatibility"] == followed

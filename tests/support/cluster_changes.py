@@ -5,7 +5,7 @@ knows what is true afterwards, so that a cache can be built anew from it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,6 +14,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.supposed_acts import cordoned
 from stellwerk.snapshot.trial import Trial
 from tests.support import cluster_strategies, pairwise_strategies
 
@@ -130,8 +131,7 @@ class ClusterModel:
                 cache.remove_node(subject)
                 self.nodes.pop(subject, None)
             case "cordon" if subject in self.nodes:
-                cordoned = replace(self.nodes[subject], unschedulable=True)
-                self.make(cache, Change("set node", cordoned))
+                self.make(cache, Change("set node", cordoned(self.nodes[subject])))
             case "namespace":
                 self._set_namespace(cache, *subject)
             case "update":
@@ -194,7 +194,7 @@ def make_in_both(trial: Trial, cache: Cache, change: Change) -> None:
         case "cordon" if subject in snapshot.row_of:
             trial.cordon(subject)
             node = snapshot.node_at(snapshot.row_of[subject])
-            cache.set_node(replace(node, unschedulable=True))
+            cache.set_node(cordoned(node))
         case "set pod" if subject.node_name in snapshot.row_of and not cache.pod(subject.uid):
             trial.add_pod(subject, subject.node_name)
             cache.set_pod(subject)

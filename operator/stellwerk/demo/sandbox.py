@@ -22,7 +22,6 @@ from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.errors import cannot_listen
 from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.page.answers import ApiReader
 from stellwerk.page.server import open_page
 from stellwerk.serving.port import PortOptions
@@ -88,7 +87,8 @@ async def open_sandbox(
             cannot be written.
     """
     kubelet = replace(kubelet_options(None, None, devices), tells_of_containers=True)
-    features = replace(features or ApiFeatures(), storage_class=True)
+    # The API serves groups of pods, so the profiles place them as groups.
+    features = replace(features or ApiFeatures(), storage_class=True, gang_scheduling=True)
     async with AsyncExitStack() as stack:
         if file is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-"))
@@ -103,11 +103,6 @@ async def open_sandbox(
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         namespaces = cluster.api.kinds.resource("namespaces")
         cluster.api.ensure(namespaces, "", {"metadata": {"name": _NAMESPACE}})
-        # Its API serves groups of pods, so its profiles place them as groups.
-        profiles = cluster.api.kinds.resource(PLURAL, GROUP)
-        for each in list(cluster.api.all(f"{PLURAL}.{GROUP}", None)):
-            gangs = {"spec": {"gangScheduling": True}}
-            cluster.api.patch(profiles, ("", each["metadata"]["name"]), gangs)
         options = RunOptions(
             kubeconfig=str(file.path),
             context=CONTEXT,

@@ -95,7 +95,8 @@ _TEXTS: Final[Mapping[str, str]] = {
     ),
     "Node": (
         "spec{taints{key value effect timeAdded} unschedulable} "
-        "status{allocatable* capacity* images{names sizeBytes} declaredFeatures}"
+        "status{allocatable* capacity* images{names sizeBytes} declaredFeatures "
+        "conditions{type status}}"
     ),
     "Namespace": "",
     "PriorityClass": "value globalDefault preemptionPolicy",

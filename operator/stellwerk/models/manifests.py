@@ -70,7 +70,7 @@ def check_fields(at: str, obj: JsonObject) -> JsonObject:
             than its field.
     """
     from stellwerk.models.schema.decoder import decode  # noqa: PLC0415 large tables
-    from stellwerk.models.schema.mismatches import MismatchError  # noqa: PLC0415 as above
+    from stellwerk.models.schema.mismatches import DecodeError  # noqa: PLC0415 as above
 
     type_name = _type_of(obj)
     if not type_name:
@@ -79,7 +79,7 @@ def check_fields(at: str, obj: JsonObject) -> JsonObject:
         return obj
     try:
         decoded, unknown = decode(type_name, obj)
-    except MismatchError as error:
+    except DecodeError as error:
         if is_template(json.dumps(obj, default=str)):
             raise ConfigurationError(f"{at}: the {obj.get('kind')} is {TEMPLATE}") from error
         raise ConfigurationError(f"{at}: {error}") from error

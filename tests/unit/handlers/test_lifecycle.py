@@ -745,7 +745,7 @@ async def test_versions_that_cannot_be_read_are_no_empty_list(
             await eventually(lambda: events.lacks.get("PodGroup"))
             reason = (
                 "the API serves podgroups of scheduling.k8s.io in v7, and this version of "
-                "Stellwerk reads v1beta1, v1alpha3, v1alpha2"
+                "Stellwerk reads v1, v1beta1, v1alpha3, v1alpha2"
             )
             assert events.lacks["PodGroup"] == Lack(reason, unreadable=True)
             assert metrics.kind_unreadable.labels("PodGroup").value == 1
