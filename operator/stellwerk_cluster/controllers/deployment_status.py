@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, parse_timestamp, timestamp
 from stellwerk_cluster.controllers.rollout import roll_limits, total_of
-from stellwerk_cluster.controllers.workload import merged_conditions
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,15 +33,17 @@ def status_of(
     progressing = _progressing(workload, current, counts, now)
     conditions += [progressing] if progressing else []
     conditions += _failures(owned)
+    before = (workload.get("status") or EMPTY).get("conditions") or []
     return {
         "observedGeneration": workload["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
         **_terminating(owned),
-        "conditions": merged_conditions(
-            (workload.get("status") or EMPTY).get("conditions") or [],
-            _stamped(workload, conditions, now),
-            _CONDITIONS,
-        ),
+        # A condition that changes goes to the end of the list (`SetDeploymentCondition`), and
+        # progress is written after availability.
+        "conditions": [
+            *(each for each in before if each["type"] not in _CONDITIONS),
+            *_stamped(workload, conditions, now),
+        ],
     }
 
 
