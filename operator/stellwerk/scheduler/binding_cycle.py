@@ -41,6 +41,9 @@ from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
+_FOR_THE_SERVER: Final = ("the API server to take the binding",)
+"""What a binding waits for at the point Bind."""
+
 
 @dataclass(slots=True)
 class BindingAttempt:
@@ -123,7 +126,7 @@ class BindingCycle:
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding
         uid, node_name = assumed.uid, assumed.node_name
-        self.bindings.stages[uid] = BindingStage("Bind", attempt.started_seconds)
+        self.bindings.stages[uid] = BindingStage("Bind", attempt.started_seconds, _FOR_THE_SERVER)
         reports = self.dispatcher.reports
         if uid in reports.pending or uid in reports.writing:
             # Why it was pending is history, and must not be written after what the binding writes.
@@ -154,7 +157,9 @@ class BindingCycle:
             status = await self._wait_for_group(attempt.permit, uid)
         if not status.ok:
             return Failure.not_bound(status)
-        self._waits(uid, "Bind", "the API server to take the binding")
+        if flight.ok or attempt.waiting is not None or attempt.permit is not None:
+            # Another point was noted meanwhile; most pods come straight here.
+            self._waits(uid, "Bind", *_FOR_THE_SERVER)
         extenders = profile.extenders
         by_extender = await extenders.bind(assumed, node_name) if extenders is not None else None
         status = by_extender or await points.bind(state, assumed, node_name)
