@@ -61,6 +61,7 @@ from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.name_syntax import duration_text
 from stellwerk.models.troubleshooting import address, entry_of
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
@@ -147,11 +148,27 @@ def console(output: TextIO | None = None) -> Printer:
 
 def print_explanation(explanation: PodExplanation, to: Printer) -> None:
     """One pod's explanation."""
+    _print_explanation(explanation, to)
+    _print_releases(_releases(explanation), to)
+
+
+def _releases(explanation: PodExplanation) -> list[str | None]:
+    """The releases that the pod's decision followed, and that its verdicts follow."""
+    parts = (explanation.decision, explanation.verdicts)
+    return [each.compatibility for each in parts if each is not None]
+
+
+def _print_releases(releases: Iterable[str | None], to: Printer) -> None:
+    """The last line of a table: the releases in the words of every other answer."""
+    known = [each for each in releases if each]
+    if known:
+        to.say((decided_as(known), "dim"))
+
+
+def _print_explanation(explanation: PodExplanation, to: Printer) -> None:
     to.say(*_headline(explanation))
     if explanation.preempted is not None:
         _print_preempted(explanation.preempted, to)
-    if explanation.last_preemption is not None:
-        _print_last_preemption(explanation.last_preemption, to)
     for text in (*_binding(explanation), explanation.note, explanation.reason):
         if text is not None:
             to.say(text)
@@ -159,6 +176,9 @@ def print_explanation(explanation: PodExplanation, to: Printer) -> None:
         to.say("Nearest name: ", (explanation.nearest, "bold"))
     if explanation.served:
         to.say(f"Served are: {', '.join(explanation.served[:_MOST_NAMES])}")
+    # Right above what came of it: the decision that followed, or the pod's place in the queue.
+    if explanation.last_preemption is not None:
+        _print_last_preemption(explanation.last_preemption, to)
     if explanation.decision is not None:
         _print_decision(explanation.decision, explanation.node or "", to)
     _print_queue(explanation, to)
@@ -218,6 +238,14 @@ def _victims(victims: Iterable[VictimFields]) -> str:
 
 def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
     tie = "no tie" if decision.tied < 2 else f"a tie of {decision.tied}"  # noqa: PLR2004 two
+    if decision.nominated:
+        # Counts of feasible nodes would mislead here: one node was asked.
+        to.say(
+            f"Decided {_ago(decision.decided_at)}, attempt {decision.attempts}: it got "
+            f"{chosen or 'its node'}, to which it was nominated. Other nodes are looked at only if "
+            "the nominated one does not take the pod."
+        )
+        return
     to.say(
         f"Decided {_ago(decision.decided_at)}: {decision.feasible} of "
         f"{counted(decision.nodes, 'node')} feasible, {tie}, attempt {decision.attempts}."
@@ -225,8 +253,6 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
     best = decision.best[:_MOST_NODES]
     if best:
         _print_scores(best, decision.tied, chosen, to)
-    elif decision.nominated:
-        to.say("It went to the node that it was nominated to; no other was looked at.")
     else:
         to.say("There was one feasible node, and nothing to score.")
     if decision.others is not None:
@@ -449,6 +475,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
     else:
         for left in answer.not_asked or ():
             to.say((f"Left out is {left.plugin}: {left.reason}", "yellow"))
+    _print_releases(answer.compatibility, to)
 
 
 def _print_drains(answer: WhatIf, to: Printer) -> None:
@@ -501,6 +528,7 @@ def print_node(explanation: NodeExplanation, to: Printer) -> None:
         why = f": {explanation.stopped}" if explanation.stopped else ""
         more = counted(explanation.left_out, "more pod")
         to.say((f"{more} not looked at{why}", "yellow"))
+    _print_releases(explanation.compatibility, to)
 
 
 def _turned_away(rows: Iterable[PodsTurnedAway]) -> Table:
@@ -569,9 +597,11 @@ def print_workload(explanation: WorkloadExplanation, to: Printer) -> None:
         to.say()
         to.say((f"{counted(len(each.pods), 'pod')} ({named}): {each.reason}", "yellow"))
         if each.explanation is not None:
-            print_explanation(each.explanation, to)
+            _print_explanation(each.explanation, to)
     if not explanation.pods:
         to.say("It has no pods.")
+    explained = (each.explanation for each in explanation.waiting)
+    _print_releases((r for each in explained if each is not None for r in _releases(each)), to)
 
 
 # --- a group ------------------------------------------------------------------------------------
@@ -592,6 +622,7 @@ def print_group(explanation: GroupExplanation, to: Printer) -> None:
     for each in explanation.would_fit or ():
         nodes = "1 more node" if each.nodes == 1 else f"{each.nodes} more nodes"
         to.say(f"would fit with {nodes} like {each.like}, beside the free room that there is")
+    _print_releases([explanation.compatibility], to)
 
 
 def _remarks(explanation: GroupExplanation) -> Iterator[str]:

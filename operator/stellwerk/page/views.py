@@ -52,6 +52,7 @@ from stellwerk.models.answers.pod import (
 )
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk.models.untrusted_text import printable, printable_lines
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
@@ -726,6 +727,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "amount": amount,
+        "decided_as": decided_as,
         "local_time": local_time,
         "segment": _segment,
         "device_path": _device_path,
