@@ -479,19 +479,38 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
 
 
 def _print_drains(answer: WhatIf, to: Printer) -> None:
+    for act in answer.acts or ():
+        to.say(f"Supposed: {act}")
+    _print_ended(answer, to)
     if answer.drained is not None:
         drained = answer.drained
         names = drained if isinstance(drained, str) else ", ".join(drained)
         to.say(f"If {names} were drained:")
     if answer.daemon_sets:
         which = ", ".join(answer.daemon_sets)
-        to.say(f"On the added nodes are the pods of the DaemonSets {which}.")
+        where = "the nodes" if answer.acts else "the added nodes"
+        to.say(f"On {where} are the pods of the DaemonSets {which}.")
     for pod in answer.lost or ():
         to.say((pod, "red"), " is lost: it has no controller that makes it anew")
     for stays in answer.staying or ():
         to.say(
             (stays.pod, "red"), f" stays on {stays.node}: budget {stays.budget}: {stays.message}"
         )
+
+
+def _print_ended(answer: WhatIf, to: Printer) -> None:
+    """The pods that acts end, those of one reason together; the others are told where they go."""
+    by_reason: dict[tuple[str, int | None, bool], list[str]] = {}
+    for pod in answer.ended or ():
+        by_reason.setdefault((pod.reason, pod.after_seconds, pod.made_anew), []).append(pod.pod)
+    for (reason, seconds, made_anew), pods in by_reason.items():
+        more = f" and {len(pods) - _EXAMPLES:,} more" if len(pods) > _EXAMPLES else ""
+        ends = "ends" if len(pods) == 1 else "end"
+        after = f" after {seconds} s" if seconds else ""
+        anew = ", and is made anew" if len(pods) == 1 else ", and are made anew"
+        named = f"{', '.join(pods[:_EXAMPLES])}{more}"
+        head = f"{counted(len(pods), 'pod')} ({named}) {ends}{after}"
+        to.say(f"{head}{anew if made_anew else ''}: {reason}")
 
 
 # --- a node and a workload ----------------------------------------------------------------------

@@ -6,6 +6,7 @@ rest. Called by event handlers and `decide`. Invariant: a record says all that t
 asks of a pod; the object itself need not be kept.
 """
 
+import re
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,6 +84,8 @@ class PodDetails:
     """The numbers of its GPUs on the node."""
     is_ready: bool
     """Whether its condition Ready is True; budgets may let others go."""
+    deletion_cost: int
+    """What ReplicaSets compare when they have too many pods; nearly always 0."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -162,6 +165,11 @@ class PodInfo:
     def is_ready(self) -> bool:
         """Whether its condition Ready is True."""
         return self.details.is_ready
+
+    @property
+    def deletion_cost(self) -> int:
+        """What ReplicaSets compare when they have too many pods."""
+        return self.details.deletion_cost
 
     @property
     def condition_types(self) -> tuple[str, ...]:
@@ -256,6 +264,9 @@ _LONGEST_OWNER: Final = 1024
 """Kind, name and uid of longer ones, which no controller has, are each pod's own."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_INT32: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
+"""As `validFirstDigit` and strconv read a cost: without a plus or leading zeros."""
 _CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
 """The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
@@ -316,6 +327,7 @@ def parse_pod(
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         _gpu_devices(metadata.get("annotations")) if node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
+        _deletion_cost(metadata.get("annotations")),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)
@@ -387,6 +399,15 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
 
 def _gpu_devices(annotations: Mapping[str, str] | None) -> tuple[int, ...]:
     return parse_device_ids(text_or_empty(annotations.get(DEVICE_IDS))) if annotations else ()
+
+
+def _deletion_cost(annotations: Mapping[str, object] | None) -> int:
+    """The pod's deletion cost; 0 where it is no int32, as the ReplicaSet controller reads it."""
+    written = annotations.get(DELETION_COST) if annotations else None
+    if not isinstance(written, str) or _INT32.fullmatch(written) is None:
+        return 0
+    cost = int(written)
+    return cost if -(1 << 31) <= cost < 1 << 31 else 0
 
 
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:

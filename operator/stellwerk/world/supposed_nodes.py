@@ -5,7 +5,7 @@ one would be once its kubelet and its drivers have reported; the room for volume
 publish it, which is unknown before that, is taken to be enough and named.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from stellwerk.models.daemon_pods import DAEMON_SET
@@ -54,7 +54,7 @@ def daemon_pods(world: World) -> Iterator[PodInfo | None]:
                 found.setdefault(pod.owner, pod)
         yield None
     for owner, pod in found.items():
-        if 2 * on_nodes[owner] >= sum(_chooses(pod, node) for node in nodes):
+        if 2 * on_nodes[owner] >= sum(may_start(pod, node) for node in nodes):
             yield pod
 
 
@@ -62,7 +62,7 @@ def suppose_daemon_pods(world: World, node: NodeInfo, pods: Iterable[PodInfo]) -
     """Put the pods of DaemonSets on a supposed node that chooses them; returns them."""
     placed = []
     for pod in pods:
-        if _chooses(pod, node):
+        if may_start(pod, node):
             there = pod.with_node(node.name)
             there.uid = there.name = f"{pod.owner[1] if pod.owner else pod.name}-{node.name}"
             world.cache.set_pod(there)
@@ -70,11 +70,20 @@ def suppose_daemon_pods(world: World, node: NodeInfo, pods: Iterable[PodInfo]) -
     return placed
 
 
-def _chooses(pod: PodInfo, node: NodeInfo) -> bool:
-    """Whether a DaemonSet's pod may be on a node by its selector and its tolerations."""
+def may_start(pod: PodInfo, node: NodeInfo) -> bool:
+    """Whether a DaemonSet's pod comes to a node, by its selector and its tolerations."""
+    return _is_selected(pod, node, (NO_SCHEDULE, NO_EXECUTE))
+
+
+def keeps_running(pod: PodInfo, node: NodeInfo) -> bool:
+    """Whether a DaemonSet's pod that is on a node stays there."""
+    return _is_selected(pod, node, (NO_EXECUTE,))
+
+
+def _is_selected(pod: PodInfo, node: NodeInfo, effects: Collection[str]) -> bool:
     if not pod.spec.node_selector.items() <= node.labels.items():
         return False
-    return not untolerated(node.taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
+    return not untolerated(node.taints, pod.spec.tolerations, effects)
 
 
 def _publishes_capacity(world: World, storage_class: JsonObject) -> bool:
