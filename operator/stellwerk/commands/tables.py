@@ -499,9 +499,12 @@ def _print_drains(answer: WhatIf, to: Printer) -> None:
 
 
 def _print_ended(answer: WhatIf, to: Printer) -> None:
-    """The pods that acts end, those of one reason together; the others are told where they go."""
+    """The pods that acts end, those of one reason together."""
     by_reason: dict[tuple[str, int | None, bool], list[str]] = {}
+    lost = frozenset(answer.lost or ())
     for pod in answer.ended or ():
+        if pod.pod in lost:
+            continue  # It has a line of its own.
         by_reason.setdefault((pod.reason, pod.after_seconds, pod.made_anew), []).append(pod.pod)
     for (reason, seconds, made_anew), pods in by_reason.items():
         more = f" and {len(pods) - _EXAMPLES:,} more" if len(pods) > _EXAMPLES else ""

@@ -117,7 +117,7 @@ def _add_acts(parser: argparse.ArgumentParser) -> None:
         metavar="KIND/NAME=REPLICAS",
         action="append",
         default=[],
-        help="another number of pods of a Deployment, ReplicaSet, ReplicationController, StatefulSet "
+        help="more or fewer pods of a Deployment, ReplicaSet, StatefulSet, ReplicationController "
         f"or Job (its parallelism), 0 to {MAX_REPLICAS:,}; may be repeated",
     )
 

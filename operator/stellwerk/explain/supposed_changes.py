@@ -2,12 +2,13 @@
 
 `explain.what_if` applies relabelling, tainting, deleting and scaling with it before it drains and
 decides. It stands alone because it says what controllers do, and what-if what the scheduler does.
-Invariant: the fork is left as the controllers leave a cluster after the real act, which
-`tests/flows/test_supposed_acts.py` compares with the embedded cluster's, pod by pod.
+Invariant: the fork is left as the controllers leave a cluster after the real act; a test compares
+each act with the embedded cluster's controllers, pod by pod.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +19,7 @@ from stellwerk.models.act_syntax import (
     JOB,
     NODE,
     REPLICA_SET,
+    REPLICATION_CONTROLLER,
     STATEFUL_SET,
     Deletion,
     Relabelling,
@@ -29,6 +31,7 @@ from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.resource_slice import PARSED, Slice
 from stellwerk.models.supposed_acts import relabelled, tainted, untainted
 from stellwerk.models.taints import Taint, tolerated_seconds
 from stellwerk.plugins.dynamic_resources.explain import given_back
@@ -55,7 +58,7 @@ class SupposedChanges:
         self._waiting = {pod.uid: pod for pod in unbound if world.cache.pod(pod.uid) is None}
         self.ended: list[EndedPod] = []
         self.lost: list[str] = []
-        """Pods that nothing makes anew, and that nobody asked to end."""
+        """Pods that nothing makes anew, and that the user did not name."""
         self.anew: list[PodInfo] = []
         """Pods whose controllers make them anew, without a node."""
         self.made: list[tuple[JsonObject, str]] = []
@@ -67,6 +70,11 @@ class SupposedChanges:
         """NAMESPACE/NAME of DaemonSets whose pods come to nodes that they choose now."""
         self.gone: set[str] = set()
         """Uids of the pods that have ended."""
+        self._by_key: dict[str, list[PodInfo]] = {}
+        self._by_owner: dict[tuple[str, str, str], list[PodInfo]] = {}
+        """The pods of each controller, by its kind, namespace and name."""
+        self._of_deployments: dict[tuple[str, str], list[JsonObject]] = {}
+        """The ReplicaSets of each Deployment, by its namespace and name."""
 
     def apply(self, supposed: Supposition) -> Steps[None]:
         """Apply the acts: nodes change first, then they and pods go, then controllers scale.
@@ -74,6 +82,24 @@ class SupposedChanges:
         Raises:
             ConfigurationError: a node, a pod or a controller is not there, or cannot be scaled.
         """
+        # Before any of them ends: a pod that two acts end is known to both.
+        if supposed.delete or supposed.scale:
+            yield from self._index_pods()
+        yield from self._change_nodes(supposed)
+        for deletion in supposed.deletions:
+            yield from self._delete(deletion)
+        if any(each.kind == DEPLOYMENT for each in supposed.scalings):
+            yield from self._index_replica_sets()
+        for scaling in supposed.scalings:
+            try:
+                yield from self._scale(scaling)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                message = f"{scaling.workload}: its object cannot be read: {error!r}"
+                raise ConfigurationError(message) from error
+            yield
+        self.anew.sort(key=lambda pod: (-pod.priority, pod.key))
+
+    def _change_nodes(self, supposed: Supposition) -> Steps[None]:
         daemons: list[PodInfo] = []
         if supposed.relabel or supposed.taint:
             for number, pod in enumerate(daemon_pods(self._world)):
@@ -90,11 +116,24 @@ class SupposedChanges:
             self._change(before, after, daemons)
             self._evict(after)
             yield
-        for deletion in supposed.deletions:
-            yield from self._delete(deletion)
-        for scaling in supposed.scalings:
-            yield from self._scale(scaling)
-        self.anew.sort(key=lambda pod: (-pod.priority, pod.key))
+
+    def _index_pods(self) -> Steps[None]:
+        for number, pod in enumerate([*self._world.cache.pods(), *self._waiting.values()]):
+            self._by_key.setdefault(pod.key, []).append(pod)
+            if pod.owner is not None:
+                owner = _owner_kind(pod), pod.namespace, pod.owner[1]
+                self._by_owner.setdefault(owner, []).append(pod)
+            if number % _PODS_OF_A_STEP == 0:
+                yield
+
+    def _index_replica_sets(self) -> Steps[None]:
+        for number, each in enumerate(list(self._world.objects.list(REPLICA_SET))):
+            owner = _controlling(each, DEPLOYMENT)
+            if owner:
+                key = each["metadata"].get("namespace") or "default", owner
+                self._of_deployments.setdefault(key, []).append(each)
+            if number % _PODS_OF_A_STEP == 0:
+                yield
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -129,7 +168,7 @@ class SupposedChanges:
             self.daemon_sets[f"{pod.namespace}/{owner}"] = None
 
     def _evict(self, node: NodeInfo) -> None:
-        """End the pods that do not stand the NoExecute taints of a node, or not for ever."""
+        """End the pods that do not tolerate a node's NoExecute taints, or for some time only."""
         doomed = [
             (seconds, pod)
             for pod in self._world.cache.pods_on(node.name).values()
@@ -146,9 +185,9 @@ class SupposedChanges:
             self._delete_node(node)
             return
         key = f"{deletion.namespace}/{deletion.name}"
-        found = [each for each in self._pods() if each.key == key]
+        found = self._by_key.get(key, ())
         if not found:
-            near = yield from suggested(key, [each.key for each in self._pods()])
+            near = yield from suggested(key, self._by_key)
             raise ConfigurationError(f'there is no pod "{key}"{near}')
         for pod in found:
             if _comes_back(pod):
@@ -172,7 +211,7 @@ class SupposedChanges:
         slices = objects.list("ResourceSlice")
         for kind, found in (
             ("CSINode", [csi_node] if csi_node is not None else []),
-            ("ResourceSlice", [each for each in slices if each["spec"].get("nodeName") == name]),
+            ("ResourceSlice", [each for each in slices if _node_of_slice(each) == name]),
             ("VolumeAttachment", list(objects.list_by("VolumeAttachment", "nodeName", name))),
         ):
             for obj in found:
@@ -188,15 +227,16 @@ class SupposedChanges:
             return
         else:
             controller = yield from self._controller(scaling)
-        pods = self._owned(str(controller["metadata"].get("uid") or ""))
+        kind = REPLICA_SET if scaling.kind == DEPLOYMENT else scaling.kind
+        name = controller["metadata"]["name"]
+        pods = self._owned(kind, scaling.namespace, name)
         if scaling.kind == STATEFUL_SET:
             self._scale_stateful_set(scaling, controller, pods)
             return
         self._end_surplus(scaling, pods)
         self._check_room(scaling, len(pods))
-        name = controller["metadata"]["name"]
         for number in range(scaling.replicas - len(pods)):
-            self.made.append((_pod_of(controller, f"{name}-new-{number + 1}"), ""))
+            self.made.append((_pod_of(kind, controller, f"{name}-new-{number + 1}"), ""))
 
     def _controller(self, scaling: Scaling) -> Steps[JsonObject]:
         objects = self._world.objects
@@ -212,14 +252,10 @@ class SupposedChanges:
         Raises:
             ConfigurationError: there is none, or several have pods: it is being rolled out.
         """
-        of_deployments = [
-            (owner, each)
-            for each in self._world.objects.list(REPLICA_SET, scaling.namespace)
-            if (owner := _controlling(each, DEPLOYMENT))
-        ]
-        own = [each for owner, each in of_deployments if owner == scaling.name]
-        if not own:
-            raise (yield from self._unknown(scaling, (owner for owner, _ in of_deployments)))
+        own = self._of_deployments.get((scaling.namespace, scaling.name))
+        if own is None:
+            known = (name for space, name in self._of_deployments if space == scaling.namespace)
+            raise (yield from self._unknown(scaling, known))
         active = [each for each in own if (each.get("spec") or {}).get("replicas")]
         if len(active) > 1:
             names = ", ".join(sorted(str(each["metadata"]["name"]) for each in active))
@@ -252,7 +288,7 @@ class SupposedChanges:
             pod_name = f"{name}-{ordinal}"
             there = by_ordinal.get(ordinal)
             if there is None:
-                made = _pod_of(controller, pod_name, ordinal)
+                made = _pod_of(STATEFUL_SET, controller, pod_name, ordinal)
                 self.made.append((made, before if is_ordered else ""))
                 self._make_claims(controller, pod_name)
             # A pod that runs lets the next one start; a waiting one or a new one may not.
@@ -278,17 +314,10 @@ class SupposedChanges:
 
         A scheduler does not know Jobs: only their pods say what another one asks for.
         """
-        of_jobs = [
-            pod
-            for pod in self._pods()
-            if pod.namespace == scaling.namespace and _owner_kind(pod) == JOB
-        ]
-        pods = [pod for pod in of_jobs if pod.owner and pod.owner[1] == scaling.name]
-        pods = [pod for pod in pods if not pod.terminating]
+        pods = self._owned(JOB, scaling.namespace, scaling.name)
         if not pods:
-            raise (
-                yield from self._unknown(scaling, (pod.owner[1] for pod in of_jobs if pod.owner))
-            )
+            jobs = (key for key in self._by_owner if key[:2] == (JOB, scaling.namespace))
+            raise (yield from self._unknown(scaling, (name for *_, name in jobs)))
         self._end_surplus(scaling, pods)
         missing = scaling.replicas - len(pods)
         self._check_room(scaling, len(pods))
@@ -320,22 +349,27 @@ class SupposedChanges:
 
     # --- pods -----------------------------------------------------------------------------------
 
-    def _pods(self) -> Iterator[PodInfo]:
-        yield from self._world.cache.pods()
-        yield from (pod for uid, pod in self._waiting.items() if uid not in self.gone)
-
-    def _owned(self, uid: str) -> list[PodInfo]:
-        """The pods of a controller that it counts: neither ended nor terminating."""
-        return [
+    def _owned(self, kind: str, namespace: str, name: str) -> list[PodInfo]:
+        """The pods that a controller counts: those that have not ended, and those made anew."""
+        found = [
             pod
-            for pod in self._pods()
-            if pod.owner is not None and pod.owner[2] == uid and not pod.terminating
+            for pod in self._by_owner.get((kind, namespace, name), ())
+            if pod.uid not in self.gone and not pod.terminating
         ]
+        key = kind, namespace, name
+        found += (
+            pod
+            for pod in self.anew
+            if pod.owner and (_owner_kind(pod), pod.namespace, pod.owner[1]) == key
+        )
+        return found
 
     def _end_and_remake(
         self, pod: PodInfo, reason: str, after_seconds: int | None, *, is_asked: bool = False
     ) -> None:
         """End a pod that its controller makes anew; `is_asked`: the user named it."""
+        if pod.uid in self.gone:
+            return
         if _owner_kind(pod) == NODE:
             return  # The kubelet makes a static pod's mirror anew: nothing changes.
         self._end(pod, reason, after_seconds, is_final=False)
@@ -354,6 +388,13 @@ class SupposedChanges:
         self, pod: PodInfo, reason: str, after_seconds: int | None, *, is_final: bool = True
     ) -> None:
         if pod.uid in self.gone:
+            # Another act has ended it, and its controller would have made it anew.
+            self.anew = [each for each in self.anew if each.uid != pod.uid]
+            self.ended = [
+                replace(each, made_anew=False) if each.pod == pod.key else each
+                for each in self.ended
+            ]
+            self._world.pod_groups.take_pod(pod.uid)
             return
         self.gone.add(pod.uid)
         world = self._world
@@ -442,6 +483,12 @@ def _controlling(obj: JsonObject, kind: str) -> str:
     return ""
 
 
+def _node_of_slice(obj: JsonObject) -> str:
+    """The one node that a kept ResourceSlice is for; empty: it is for several, or malformed."""
+    parsed = obj.get(PARSED)
+    return parsed.reach.node_name if isinstance(parsed, Slice) else ""
+
+
 def _revision(replica_set: JsonObject) -> int:
     written = str((replica_set["metadata"].get("annotations") or {}).get(_REVISION, ""))
     return int(written) if written.isascii() and written.isdecimal() and len(written) < 19 else 0  # noqa: PLR2004 digits of an int64
@@ -452,15 +499,16 @@ def _ordinal(name: str, pod: PodInfo) -> int:
     return int(tail) if tail.isascii() and tail.isdecimal() and len(tail) < 10 else -1  # noqa: PLR2004 digits of an int32
 
 
-def _pod_of(controller: JsonObject, pod_name: str, ordinal: int | None = None) -> JsonObject:
+def _pod_of(
+    kind: str, controller: JsonObject, pod_name: str, ordinal: int | None = None
+) -> JsonObject:
     """The manifest of a pod as its controller makes it of the template."""
     metadata, spec = controller["metadata"], controller["spec"]
     template = spec["template"]
-    inherited, kind = template.get("metadata") or {}, controller.get("kind") or ""
+    inherited = template.get("metadata") or {}
     labels = dict(inherited.get("labels") or {})
     pod_spec = dict(template["spec"])
     if ordinal is not None:
-        kind = STATEFUL_SET
         revision = (controller.get("status") or {}).get("updateRevision")
         labels |= {
             "statefulset.kubernetes.io/pod-name": pod_name,
@@ -477,8 +525,9 @@ def _pod_of(controller: JsonObject, pod_name: str, ordinal: int | None = None) -
         names = {each["name"] for each in own}
         others = [each for each in pod_spec.get("volumes") or () if each["name"] not in names]
         pod_spec["volumes"] = [*own, *others]
-    api_version = controller.get("apiVersion") or "apps/v1"
-    owner = {"apiVersion": api_version, "kind": kind or REPLICA_SET, "name": metadata["name"]}
+    # The API server leaves both out of the objects of a list.
+    api_version = "v1" if kind == REPLICATION_CONTROLLER else "apps/v1"
+    owner = {"apiVersion": api_version, "kind": kind, "name": metadata["name"]}
     return {
         "metadata": {
             "name": pod_name,

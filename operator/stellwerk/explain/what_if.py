@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 Throttled: TypeAlias = Callable[[PodInfo, ServedProfile], str]
 """Why a pod would leave time to others now; empty: it would not."""
 _NODES_OF_A_STEP: Final = 16
+_PODS_OF_A_STEP: Final = 16
+"""Manifests of pods that are read before yielding; 16 take a few milliseconds."""
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that a drain leaves: DaemonSets, and the kubelet of static pods."""
@@ -99,9 +101,11 @@ def _on_fork(
     drains = _Drains(world, nodes)
     pods = [*changes.anew, *drains.leaving, *changes.copies]
     after: dict[str, str] = {}
-    for manifest, runs_before in changes.made:
+    for number, (manifest, runs_before) in enumerate(changes.made):
         pods.append(_pod(world, manifest, max_complexity))
         after[pods[-1].key] = runs_before
+        if number % _PODS_OF_A_STEP == 0:
+            yield
     made = [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
     explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
     if explained is not None:

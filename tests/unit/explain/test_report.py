@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.commands.tables import console, print_explanation
+from stellwerk.commands.tables import Printer, print_explanation
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.explain.what_if import what_if
@@ -203,7 +203,7 @@ def test_a_preemptor_that_got_its_node_names_whom_it_evicted() -> None:
             assert last.nominated_node == last.node == "n"
             assert found.decision.others is None, "no other node was looked at"
             output = io.StringIO()
-            print_explanation(found, console(output))
+            print_explanation(found, Printer(output, width=200))
             _, evicted, decided, *rest = output.getvalue().splitlines()
             assert evicted.startswith("It preempted default/low (0) on n ")
             assert re.match(r"Decided \w+ ago, attempt \d+: it got n, to which it was", decided)
