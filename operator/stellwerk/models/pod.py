@@ -6,7 +6,6 @@ rest. Called by event handlers and `decide`. Invariant: a record says all that t
 asks of a pod; the object itself need not be kept.
 """
 
-import re
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import orjson
 
 from stellwerk.clock import parse_moment
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
+from stellwerk.models.deletion_cost import deletion_cost
 from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
     JsonObject,
@@ -264,9 +264,6 @@ _LONGEST_OWNER: Final = 1024
 """Kind, name and uid of longer ones, which no controller has, are each pod's own."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
-DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-_INT32: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
-"""As `validFirstDigit` and strconv read a cost: without a plus or leading zeros."""
 _CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
 """The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
@@ -327,7 +324,7 @@ def parse_pod(
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         _gpu_devices(metadata.get("annotations")) if node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
-        _deletion_cost(metadata.get("annotations")),
+        deletion_cost(metadata.get("annotations")),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)
@@ -399,15 +396,6 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
 
 def _gpu_devices(annotations: Mapping[str, str] | None) -> tuple[int, ...]:
     return parse_device_ids(text_or_empty(annotations.get(DEVICE_IDS))) if annotations else ()
-
-
-def _deletion_cost(annotations: Mapping[str, object] | None) -> int:
-    """The pod's deletion cost; 0 where it is no int32, as the ReplicaSet controller reads it."""
-    written = annotations.get(DELETION_COST) if annotations else None
-    if not isinstance(written, str) or _INT32.fullmatch(written) is None:
-        return 0
-    cost = int(written)
-    return cost if -(1 << 31) <= cost < 1 << 31 else 0
 
 
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
