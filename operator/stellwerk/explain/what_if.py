@@ -269,11 +269,11 @@ def _add_nodes(world: World, supposed: Supposition) -> Steps[list[str]]:
     numbers = itertools.count(1)
     daemons: list[PodInfo] = []
     if supposed.add_nodes:
-        for number, pod in enumerate(daemon_pods(world)):
-            if pod is not None:
-                daemons.append(pod)
-            elif number % _NODES_OF_A_STEP == 0:
+        for pod in daemon_pods(world):
+            if pod is None:
                 yield
+            else:
+                daemons.append(pod)
     come: dict[str, None] = {}
     for index, manifest in enumerate(supposed.add_nodes):
         try:
