@@ -418,6 +418,7 @@ def test_a_drained_node_has_the_taint_of_cordoning_which_spread_constraints_hono
         ({"taint": [5]}, "taint is a list of texts"),
         ({"delete": ["node/a"] * 1001}, "delete: no more than 1000 acts"),
         ({"scale": ["x" * 40_000]}, "scale: an act has at most 32768 characters"),
+        ({"relabel": [f"n{n} " + "a=b " * 9 for n in range(900)]}, "no more than 8192 labels"),
         ({"relabel": ["n1 a"]}, "relabel 'n1 a': \"a\" is not KEY=VALUE or KEY-"),
         ({"delete": ["node/a", "no/a"]}, "it is named twice"),
         ({"relable": ["n1 a=b"]}, 'unknown field "relable"'),

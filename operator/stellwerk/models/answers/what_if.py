@@ -42,6 +42,8 @@ MAX_ACTS: Final = 1000
 """Acts of one kind in one question: each costs a look at a node, a pod or a controller."""
 _MAX_ACT_CHARACTERS: Final = 32_768
 """Characters of one act: 64 labels with the longest keys and values fit."""
+_MAX_WORDS_OF_ACTS: Final = 8192
+"""Names, labels and taints in all acts of one kind: to read so many takes 8 ms, one step."""
 _ACTS: Final = ("relabel", "taint", "delete", "scale")
 _FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile", *_ACTS})
 _PROFILE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
@@ -181,6 +183,8 @@ def _checked_texts(body: JsonObject, name: str) -> tuple[str, ...]:
         raise ConfigurationError(f"{name}: no more than {MAX_ACTS} acts can be supposed")
     if any(len(each) > _MAX_ACT_CHARACTERS for each in texts):
         raise ConfigurationError(f"{name}: an act has at most {_MAX_ACT_CHARACTERS} characters")
+    if sum(len(each.split()) for each in texts) > _MAX_WORDS_OF_ACTS:
+        raise ConfigurationError(f"{name}: no more than {_MAX_WORDS_OF_ACTS} labels or taints")
     return tuple(texts)
 
 
