@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation.defrag_command import TABLES, AddOutput, ShowAnswer
 
@@ -275,7 +276,7 @@ def _show_sweep(
 ) -> None:
     """Print tables or the answer, and write the page."""
     from stellwerk_simulation.html_report import page  # noqa: PLC0415 as below
-    from stellwerk_simulation.report import aligned, decided_as, write_whole  # noqa: PLC0415
+    from stellwerk_simulation.report import aligned, write_whole  # noqa: PLC0415 as below
     from stellwerk_simulation.sweep import SweepReport  # noqa: PLC0415
 
     report = SweepReport(sweep, results)
@@ -363,7 +364,6 @@ def _show(
         answer_of,
         comparison_table,
         conclusions,
-        decided_as,
         left_out_lines,
         runs_table,
         write_curves,

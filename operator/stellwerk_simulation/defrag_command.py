@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.gpu import DEVICES
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.untrusted_text import printable
@@ -155,7 +156,6 @@ def run(
     )
     from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
-    from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
     from stellwerk_simulation.sources import LiveCluster  # noqa: PLC0415 as above
 
     if options.dry_run and not options.apply:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import admitted, counted, settled
@@ -109,7 +110,6 @@ def run(
     from stellwerk_simulation.cluster_objects import ClusterObjects  # noqa: PLC0415 as above
     from stellwerk_simulation.node_fit import Surroundings, fit, nothing_to_do  # noqa: PLC0415
     from stellwerk_simulation.ready_profiles import profile_of, release_of  # noqa: PLC0415
-    from stellwerk_simulation.report import decided_as  # noqa: PLC0415 as above
     from stellwerk_simulation.sources import LiveCluster  # noqa: PLC0415 as above
 
     read = LiveCluster(live)

@@ -5,7 +5,7 @@ The command prints and writes with it. Invariant: a file appears under its name 
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final, TypeAlias
@@ -45,11 +45,6 @@ def runs_table(results: Sequence[RunResult]) -> Lines:
         if len(runs) > 1:
             lines.append((profile, "mean", "", *(_mean(figure, runs) for figure in shown)))
     return lines
-
-
-def decided_as(releases: Iterable[str]) -> str:
-    """The releases of Kubernetes that decisions followed, each once, in a line."""
-    return f"decided as Kubernetes {', '.join(dict.fromkeys(releases))}"
 
 
 def comparison_table(results: Sequence[RunResult], first: str, second: str) -> Lines:

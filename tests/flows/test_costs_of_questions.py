@@ -105,6 +105,13 @@ def questions() -> dict[str, dict[str, Any]]:
             "count": 1000,
         },
     }
+    labels = " ".join(f"k{each}=v" for each in range(7))
+    names = [f"n{each}" for each in range(1000)]
+    found |= {
+        "nodes with other labels": {"relabel": [f"{each} {labels}" for each in names]},
+        "nodes with other taints": {"taint": [f"{each} a=b:NoExecute" for each in names]},
+        "nodes that are deleted": {"delete": [f"node/{each}" for each in names]},
+    }
     for name, fields in PODS.items():
         found[name] = {"pod": make_pod("p", cpu="1", **fields)}
         found[f"{name}, no room"] = {

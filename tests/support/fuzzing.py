@@ -199,6 +199,13 @@ def _readers(directory: Path) -> dict[str, Target]:
     what_if = [
         orjson.dumps({"pod": GOOD_BODIES[path]}) for path in GOOD_BODIES if path.endswith("/pods")
     ]
+    acts = {
+        "relabel": ["n1 disk=ssd zone-"],
+        "taint": ["n1 a=b:NoExecute c:NoSchedule-"],
+        "delete": ["node/n1", "pod/shop/web"],
+        "scale": ["deployment/shop/web=5"],
+    }
+    what_if.append(orjson.dumps(acts))
     token = write_token(ContinueToken(1, ("default", "odd")), "default").encode()
     return {
         "journals": Target([*recordings, *cuts], reading(journal, JournalError)),

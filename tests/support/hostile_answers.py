@@ -64,7 +64,10 @@ def hostile_answers() -> dict[str, Any]:
             "pod": EVIL, "state": "waiting",
             "verdicts": {"recomputedAt": EVIL, "error": EVIL}},
         "/what-if": {
-            "drained": EVIL, "leftOut": 1, "placed": [{"pod": EVIL, "node": EVIL}],
+            "drained": EVIL, "acts": [EVIL], "leftOut": 1,
+            "ended": [{"pod": EVIL, "node": EVIL, "reason": EVIL, "madeAnew": False}],
+            "compatibility": [EVIL],
+            "placed": [{"pod": EVIL, "node": EVIL}],
             "unplaced": [{"pod": EVIL, "message": EVIL,
                           "wouldPreempt": {"node": EVIL, "victims": [EVIL]}}],
             "explanation": waiting},

@@ -37,7 +37,13 @@ _PATHS: Final = {
     "resourceclaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
     "schedulerprofile": "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles",
 }
-_OPTIONS: Final = {"--drain": "node", "--node": "node", "--pod": "pod"}
+_OPTIONS: Final = {
+    "--drain": "node",
+    "--node": "node",
+    "--pod": "pod",
+    "--relabel": "node",
+    "--taint": "node",
+}
 _NAMED: Final = {"shadow": "schedulerprofile", "promote": "schedulerprofile"}
 _SCRIPTS: Final = {
     "bash": """_stellwerk() {

@@ -19,7 +19,7 @@ from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchE
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.compatibility import older_meanings, patches_of
+from stellwerk.models.compatibility import decided_as, older_meanings, patches_of
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.models.untrusted_text import printable
@@ -35,7 +35,6 @@ from stellwerk_simulation.defrag_command import TABLES
 from stellwerk_simulation.ready_profiles import READY, manifest_in, ready_manifest
 from stellwerk_simulation.replay_result import ReplayResult
 from stellwerk_simulation.replaying import Replay
-from stellwerk_simulation.report import decided_as
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
 from stellwerk_simulation.sources import read_recording
 

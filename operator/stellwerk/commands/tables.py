@@ -61,6 +61,7 @@ from stellwerk.models.answers.profile_history import ProfileHistory
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.name_syntax import duration_text
 from stellwerk.models.troubleshooting import address, entry_of
 from stellwerk.models.untrusted_text import json_escaped, printable, printable_lines, terminal
@@ -147,11 +148,27 @@ def console(output: TextIO | None = None) -> Printer:
 
 def print_explanation(explanation: PodExplanation, to: Printer) -> None:
     """One pod's explanation."""
+    _print_explanation(explanation, to)
+    _print_releases(_releases(explanation), to)
+
+
+def _releases(explanation: PodExplanation) -> list[str | None]:
+    """The releases that the pod's decision followed, and that its verdicts follow."""
+    parts = (explanation.decision, explanation.verdicts)
+    return [each.compatibility for each in parts if each is not None]
+
+
+def _print_releases(releases: Iterable[str | None], to: Printer) -> None:
+    """The last line of a table: the releases in the words of every other answer."""
+    known = [each for each in releases if each]
+    if known:
+        to.say((decided_as(known), "dim"))
+
+
+def _print_explanation(explanation: PodExplanation, to: Printer) -> None:
     to.say(*_headline(explanation))
     if explanation.preempted is not None:
         _print_preempted(explanation.preempted, to)
-    if explanation.last_preemption is not None:
-        _print_last_preemption(explanation.last_preemption, to)
     for text in (*_binding(explanation), explanation.note, explanation.reason):
         if text is not None:
             to.say(text)
@@ -159,6 +176,9 @@ def print_explanation(explanation: PodExplanation, to: Printer) -> None:
         to.say("Nearest name: ", (explanation.nearest, "bold"))
     if explanation.served:
         to.say(f"Served are: {', '.join(explanation.served[:_MOST_NAMES])}")
+    # Right above what came of it: the decision that followed, or the pod's place in the queue.
+    if explanation.last_preemption is not None:
+        _print_last_preemption(explanation.last_preemption, to)
     if explanation.decision is not None:
         _print_decision(explanation.decision, explanation.node or "", to)
     _print_queue(explanation, to)
@@ -218,6 +238,14 @@ def _victims(victims: Iterable[VictimFields]) -> str:
 
 def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
     tie = "no tie" if decision.tied < 2 else f"a tie of {decision.tied}"  # noqa: PLR2004 two
+    if decision.nominated:
+        # Counts of feasible nodes would mislead here: one node was asked.
+        to.say(
+            f"Decided {_ago(decision.decided_at)}, attempt {decision.attempts}: it got "
+            f"{chosen or 'its node'}, to which it was nominated. Other nodes are looked at only if "
+            "the nominated one does not take the pod."
+        )
+        return
     to.say(
         f"Decided {_ago(decision.decided_at)}: {decision.feasible} of "
         f"{counted(decision.nodes, 'node')} feasible, {tie}, attempt {decision.attempts}."
@@ -225,8 +253,6 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
     best = decision.best[:_MOST_NODES]
     if best:
         _print_scores(best, decision.tied, chosen, to)
-    elif decision.nominated:
-        to.say("It went to the node that it was nominated to; no other was looked at.")
     else:
         to.say("There was one feasible node, and nothing to score.")
     if decision.others is not None:
@@ -449,22 +475,45 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
     else:
         for left in answer.not_asked or ():
             to.say((f"Left out is {left.plugin}: {left.reason}", "yellow"))
+    _print_releases(answer.compatibility, to)
 
 
 def _print_drains(answer: WhatIf, to: Printer) -> None:
+    for act in answer.acts or ():
+        to.say(f"Supposed: {act}")
+    _print_ended(answer, to)
     if answer.drained is not None:
         drained = answer.drained
         names = drained if isinstance(drained, str) else ", ".join(drained)
         to.say(f"If {names} were drained:")
     if answer.daemon_sets:
         which = ", ".join(answer.daemon_sets)
-        to.say(f"On the added nodes are the pods of the DaemonSets {which}.")
+        where = "the nodes" if answer.acts else "the added nodes"
+        to.say(f"On {where} are the pods of the DaemonSets {which}.")
     for pod in answer.lost or ():
         to.say((pod, "red"), " is lost: it has no controller that makes it anew")
     for stays in answer.staying or ():
         to.say(
             (stays.pod, "red"), f" stays on {stays.node}: budget {stays.budget}: {stays.message}"
         )
+
+
+def _print_ended(answer: WhatIf, to: Printer) -> None:
+    """The pods that acts end, those of one reason together."""
+    by_reason: dict[tuple[str, int | None, bool], list[str]] = {}
+    lost = frozenset(answer.lost or ())
+    for pod in answer.ended or ():
+        if pod.pod in lost:
+            continue  # It has a line of its own.
+        by_reason.setdefault((pod.reason, pod.after_seconds, pod.made_anew), []).append(pod.pod)
+    for (reason, seconds, made_anew), pods in by_reason.items():
+        more = f" and {len(pods) - _EXAMPLES:,} more" if len(pods) > _EXAMPLES else ""
+        ends = "ends" if len(pods) == 1 else "end"
+        after = f" after {seconds} s" if seconds else ""
+        anew = ", and is made anew" if len(pods) == 1 else ", and are made anew"
+        named = f"{', '.join(pods[:_EXAMPLES])}{more}"
+        head = f"{counted(len(pods), 'pod')} ({named}) {ends}{after}"
+        to.say(f"{head}{anew if made_anew else ''}: {reason}")
 
 
 # --- a node and a workload ----------------------------------------------------------------------
@@ -501,6 +550,7 @@ def print_node(explanation: NodeExplanation, to: Printer) -> None:
         why = f": {explanation.stopped}" if explanation.stopped else ""
         more = counted(explanation.left_out, "more pod")
         to.say((f"{more} not looked at{why}", "yellow"))
+    _print_releases(explanation.compatibility, to)
 
 
 def _turned_away(rows: Iterable[PodsTurnedAway]) -> Table:
@@ -569,9 +619,11 @@ def print_workload(explanation: WorkloadExplanation, to: Printer) -> None:
         to.say()
         to.say((f"{counted(len(each.pods), 'pod')} ({named}): {each.reason}", "yellow"))
         if each.explanation is not None:
-            print_explanation(each.explanation, to)
+            _print_explanation(each.explanation, to)
     if not explanation.pods:
         to.say("It has no pods.")
+    explained = (each.explanation for each in explanation.waiting)
+    _print_releases((r for each in explained if each is not None for r in _releases(each)), to)
 
 
 # --- a group ------------------------------------------------------------------------------------
@@ -592,6 +644,7 @@ def print_group(explanation: GroupExplanation, to: Printer) -> None:
     for each in explanation.would_fit or ():
         nodes = "1 more node" if each.nodes == 1 else f"{each.nodes} more nodes"
         to.say(f"would fit with {nodes} like {each.like}, beside the free room that there is")
+    _print_releases([explanation.compatibility], to)
 
 
 def _remarks(explanation: GroupExplanation) -> Iterator[str]:

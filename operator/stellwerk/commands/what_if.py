@@ -1,4 +1,4 @@
-"""`stellwerk what-if`: what would happen with other nodes, another pod, another profile.
+"""`stellwerk what-if`: what would happen with other nodes, pods or profiles, or after an act.
 
 The command line calls it. Invariant: the operator decides on a copy of what it knows, and nothing
 in the cluster changes.
@@ -17,13 +17,19 @@ from stellwerk.commands.port_arguments import (
     port_address,
 )
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.act_syntax import MAX_REPLICAS
 
+ACTS: Final = ("relabel", "taint", "delete", "scale")
+"""Options, and fields of the question, that are written as for kubectl."""
 _MOST: Final = 10**9
 HELP: Final = "say what would happen with other nodes, another pod or another profile"
 EXAMPLES: Final = (
     "what-if --drain node-1",
     "what-if --pod pod.yaml --set spec.priority=1000",
     "what-if --add-nodes node.yaml --count 3",
+    "what-if --taint node-1 maintenance=yes:NoExecute",
+    "what-if --scale deployment/web=5 -n shop",
+    "what-if --delete node/node-1",
 )
 
 
@@ -65,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a node that is drained; may be repeated, for several at once",
     )
+    _add_acts(parser)
     parser.add_argument("--profile", metavar="FILE", type=Path, help="a SchedulerProfile")
     parser.add_argument(
         "--recording",
@@ -82,6 +89,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_exit_code_argument(parser, "a pod gets no node, is lost, or cannot be evicted")
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
+
+
+def _add_acts(parser: argparse.ArgumentParser) -> None:
+    """Acts that are written as for kubectl."""
+    for option, metavar, more in (
+        ("--relabel", "KEY=VALUE", "other labels of a node; KEY- takes one away"),
+        ("--taint", "KEY=VALUE:EFFECT", "other taints of a node; KEY- takes them away"),
+    ):
+        parser.add_argument(
+            option,
+            metavar=("NODE", metavar),
+            nargs="+",
+            action="append",
+            default=[],
+            help=f"{more}; may be repeated",
+        )
+    parser.add_argument(
+        "--delete",
+        metavar="node/NAME|pod/NAME",
+        action="append",
+        default=[],
+        help="a node or a pod that is deleted; may be repeated",
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="KIND/NAME=REPLICAS",
+        action="append",
+        default=[],
+        help="more or fewer pods of a Deployment, ReplicaSet, StatefulSet, ReplicationController "
+        f"or Job (its parallelism), 0 to {MAX_REPLICAS:,}; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -110,7 +148,7 @@ async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> bool:
 
 
 def _of_recording(options: argparse.Namespace) -> int:
-    for name in ("pod", "set", "add_nodes", "drain", "url", "kubeconfig", "context"):
+    for name in ("pod", "set", "add_nodes", "drain", *ACTS, "url", "kubeconfig", "context"):
         if getattr(options, name, None):
             option = name.replace("_", "-")
             raise ConfigurationError(f"--{option} asks the operator, --recording reads a file")

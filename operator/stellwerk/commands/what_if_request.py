@@ -6,6 +6,8 @@
 import argparse
 import re
 import subprocess
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,13 @@ import yaml
 from stellwerk.commands.manifests import pods_of, read_manifests
 from stellwerk.commands.port_arguments import namespace_of, split_name
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.act_syntax import (
+    read_acts,
+    read_deletion,
+    read_relabelling,
+    read_scaling,
+    read_tainting,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import check_fields
 from stellwerk.models.pod_templates import POD_KINDS
@@ -57,9 +66,33 @@ def what_if_request(options: argparse.Namespace) -> dict[str, Any]:
         ]
     if options.drain:
         body["drain"] = options.drain[0] if len(options.drain) == 1 else options.drain
+    body |= _acts(options)
     if options.profile is not None:
         body["profile"] = _profile(str(options.profile))
     return body
+
+
+def _acts(options: argparse.Namespace) -> dict[str, list[str]]:
+    """The acts, read before anything is asked, each with the namespace of its object."""
+    namespace = ""
+    if any(text.count("/") == 1 for text in (*options.delete, *options.scale)):
+        namespace = namespace_of(options)
+    found: dict[str, list[str]] = {}
+    for name, read, identity, texts in (
+        ("relabel", read_relabelling, attrgetter("node"), map(" ".join, options.relabel)),
+        ("taint", read_tainting, attrgetter("node"), map(" ".join, options.taint)),
+        ("delete", partial(read_deletion, namespace=namespace), str, options.delete),
+        (
+            "scale",
+            partial(read_scaling, namespace=namespace),
+            attrgetter("workload"),
+            options.scale,
+        ),
+    ):
+        acts = read_acts(f"--{name}", list(texts), read, identity)
+        if acts:
+            found[name] = [f"{act}" for act in acts]
+    return found
 
 
 def _profile(file: str) -> JsonObject:

@@ -253,7 +253,8 @@ class DecisionRecords:
             names,
             total,
             kept,
-            self._why(search, others, now) if others else None,
+            # The others of a nominated node were not looked at: none of them was turned away.
+            self._why(search, others, now) if others and not search.nominated else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
             search.profile.compatibility.version,
         )

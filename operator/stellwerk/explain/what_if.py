@@ -1,4 +1,4 @@
-"""Decisions on a fork with what is supposed: other nodes, another pod or profile, a drained node.
+"""Decisions on a fork with what is supposed: other nodes, pods or profiles, acts of a user.
 
 The operator's port and `stellwerk what-if` ask. Invariant: pods are decided one after the other as
 the scheduler would, each placed on the fork before the next; nothing reaches the World itself.
@@ -7,7 +7,7 @@ the scheduler would, each placed on the fork before the next; nothing reaches th
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -16,6 +16,7 @@ from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
+from stellwerk.explain.supposed_changes import SupposedChanges
 from stellwerk.framework.plugin_isolation import UNLIMITED
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.answers.what_if import (
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 Throttled: TypeAlias = Callable[[PodInfo, ServedProfile], str]
 """Why a pod would leave time to others now; empty: it would not."""
 _NODES_OF_A_STEP: Final = 16
+_PODS_OF_A_STEP: Final = 16
+"""Manifests of pods that are read before yielding; 16 take a few milliseconds."""
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that a drain leaves: DaemonSets, and the kubelet of static pods."""
@@ -70,10 +73,13 @@ def what_if(
     """
     yield
     waiting = _waiting(live)
+    unbound = [entry.newest for entry in live.queue.entries.values()]
     return (
         yield from on_fork(
             live,
-            lambda world: _on_fork(world, live, supposed, waiting, max_complexity, throttled),
+            lambda world: _on_fork(
+                world, live, supposed, waiting, unbound, max_complexity, throttled
+            ),
         )
     )
 
@@ -83,14 +89,23 @@ def _on_fork(
     live: World,
     supposed: Supposition,
     waiting: list[PodInfo],
+    unbound: list[PodInfo],
     max_complexity: int,
     throttled: Throttled,
 ) -> Steps[WhatIf]:
     daemon_sets = yield from _add_nodes(world, supposed)
+    changes = SupposedChanges(world, unbound)
+    yield from changes.apply(supposed)
     drained = supposed.drained_nodes
     nodes = yield from _nodes_named(world, drained)
     drains = _Drains(world, nodes)
-    pods = drains.leaving
+    pods = [*changes.anew, *drains.leaving, *changes.copies]
+    after: dict[str, str] = {}
+    for number, (manifest, runs_before) in enumerate(changes.made):
+        pods.append(_pod(world, manifest, max_complexity))
+        after[pods[-1].key] = runs_before
+        if number % _PODS_OF_A_STEP == 0:
+            yield
     made = [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
     explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
     if explained is not None:
@@ -98,14 +113,14 @@ def _on_fork(
     take_out_own_copies(world, made, by_name=True)
     pods += made
     _check_names(pods)
-    if explained is None and not (drained or supposed.pods):
-        pods = waiting
+    if not (pods or drained):
+        pods = [pod for pod in waiting if pod.uid not in changes.gone]
     # Made once, for plugins keep columns between decisions; and refused though no pod waits.
     profile = None
     if supposed.profile is not None:
         profile = _supposed_profile(world, supposed.profile, max_complexity)
         world.profiles.served[_SUPPOSED] = profile
-    answers = _Answers(world, live, drains, throttled, explained)
+    answers = _Answers(world, live, drains, throttled, explained, after)
     stopped: str | None = None
     for pod in pods[:MOST_PODS]:
         if not drains.evicts(pod):
@@ -121,16 +136,18 @@ def _on_fork(
         explanation = _without_uncordoning(explanation, drained)
     return WhatIf(
         drained=drained[0] if len(drained) == 1 else drained or None,
+        acts=supposed.acts or None,
+        ended=changes.ended or None,
         compatibility=sorted(answers.followed),
         left_out=left_out or None,
         stopped=stopped,
         explanation=explanation,
         placed=placed,
         unplaced=unplaced,
-        lost=drains.lost or None,
+        lost=[*changes.lost, *drains.lost] or None,
         staying=drains.staying or None,
         not_asked=list(answers.not_asked) or None,
-        daemon_sets=daemon_sets or None,
+        daemon_sets=list(dict.fromkeys([*daemon_sets, *changes.daemon_sets])) or None,
     )
 
 
@@ -144,7 +161,10 @@ class _Answers:
         drains: "_Drains",
         throttled: Throttled,
         explained: PodInfo | None,
+        after: Mapping[str, str],
     ) -> None:
+        """`after`: the pod that has to run before one is made, by the keys of both."""
+        self._after = after
         self._world = world
         self._live = live
         self._drains = drains
@@ -162,6 +182,11 @@ class _Answers:
     def decide(self, pod: PodInfo, profile: ServedProfile | None) -> Steps[None]:
         """Decide for one pod."""
         world = self._world
+        before = self._after.get(pod.key)
+        if before and not any(each.pod == before for each in self.placed):
+            message = f"its StatefulSet makes it once {before} runs"
+            self.unplaced.append(UnplacedPod(pod=pod.key, message=message, held_back=True))
+            return
         if profile is None:
             self.unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
             return
@@ -244,11 +269,11 @@ def _add_nodes(world: World, supposed: Supposition) -> Steps[list[str]]:
     numbers = itertools.count(1)
     daemons: list[PodInfo] = []
     if supposed.add_nodes:
-        for number, pod in enumerate(daemon_pods(world)):
-            if pod is not None:
-                daemons.append(pod)
-            elif number % _NODES_OF_A_STEP == 0:
+        for pod in daemon_pods(world):
+            if pod is None:
                 yield
+            else:
+                daemons.append(pod)
     come: dict[str, None] = {}
     for index, manifest in enumerate(supposed.add_nodes):
         try:

@@ -92,6 +92,11 @@ RECORDED: Final = PatchRelease(Release.V1_36, 2)
 """The release of decisions that say none: of cases, of journals, of converted configurations."""
 
 
+def decided_as(releases: Iterable[str]) -> str:
+    """The releases of Kubernetes that decisions followed, each once, in a line."""
+    return f"decided as Kubernetes {', '.join(dict.fromkeys(releases))}"
+
+
 def release_named(text: str, patches: Patches = NEWEST_PATCHES) -> PatchRelease:
     """The release with this name: 1.36.2 is just that, and 1.36 its newest patch of `patches`.
 

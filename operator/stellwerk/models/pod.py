@@ -18,6 +18,7 @@ import orjson
 
 from stellwerk.clock import parse_moment
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
+from stellwerk.models.deletion_cost import deletion_cost
 from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
     JsonObject,
@@ -83,6 +84,8 @@ class PodDetails:
     """The numbers of its GPUs on the node."""
     is_ready: bool
     """Whether its condition Ready is True; budgets may let others go."""
+    deletion_cost: int
+    """What ReplicaSets compare when they have too many pods; nearly always 0."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -162,6 +165,11 @@ class PodInfo:
     def is_ready(self) -> bool:
         """Whether its condition Ready is True."""
         return self.details.is_ready
+
+    @property
+    def deletion_cost(self) -> int:
+        """What ReplicaSets compare when they have too many pods."""
+        return self.details.deletion_cost
 
     @property
     def condition_types(self) -> tuple[str, ...]:
@@ -316,6 +324,7 @@ def parse_pod(
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         _gpu_devices(metadata.get("annotations")) if node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
+        deletion_cost(metadata.get("annotations")),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)

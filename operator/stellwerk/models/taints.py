@@ -72,6 +72,27 @@ def parse_tolerations(tolerations: Sequence[JsonObject] | None) -> tuple[Tolerat
     )
 
 
+def tolerated_seconds(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> float | None:
+    """The seconds for which a pod stands the NoExecute taints of its node; None: without end.
+
+    The taint eviction controller's `GetMinTolerationTime` (v1.36): each taint that no toleration
+    stands ends it at once, and the shortest toleration counts.
+    """
+    shortest: float | None = None
+    for taint in taints:
+        if taint.effect != NO_EXECUTE:
+            continue
+        matching = [each for each in tolerations if each.tolerates(taint)]
+        if not matching:
+            return 0.0
+        limits = [
+            each.toleration_seconds for each in matching if each.toleration_seconds is not None
+        ]
+        if limits:
+            shortest = min(limits) if shortest is None else min(shortest, *limits)
+    return shortest
+
+
 def untolerated(
     taints: Iterable[Taint], tolerations: Collection[Toleration], effects: Collection[str]
 ) -> list[Taint]:

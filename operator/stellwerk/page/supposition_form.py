@@ -25,7 +25,9 @@ _MOST_WEIGHT: Final = 100
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-FIELDS: Final = ("pod", "nodes", "count", "drain", "profile")
+ACTS: Final = ("relabel", "taint", "delete", "scale")
+"""Fields with one act a line, written as for the command."""
+FIELDS: Final = ("pod", "nodes", "count", "drain", "profile", *ACTS)
 
 
 def supposition(form: Mapping[str, str]) -> dict[str, Any]:
@@ -47,9 +49,18 @@ def supposition(form: Mapping[str, str]) -> dict[str, Any]:
         body["count"] = _count(form.get("count", ""))
     if form.get("drain", "").strip():
         body["drain"] = form["drain"].strip()
+    for name in ACTS:
+        lines = acts_of(form, name)
+        if lines:
+            body[name] = lines
     if not body:
         raise ConfigurationError("nothing is supposed yet: fill one of the fields in")
     return _as_json(body)
+
+
+def acts_of(form: Mapping[str, str], name: str) -> list[str]:
+    """The acts of a field, one from each line that is not empty."""
+    return [line.strip() for line in form.get(name, "").splitlines() if line.strip()]
 
 
 def with_weights(spec: JsonObject, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:

@@ -52,10 +52,19 @@ from stellwerk.models.answers.pod import (
 )
 from stellwerk.models.answers.shadow import ShadowDiff
 from stellwerk.models.answers.what_if import WhatIf
+from stellwerk.models.compatibility import decided_as
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk.models.untrusted_text import printable, printable_lines
 from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
-from stellwerk.page.supposition_form import FIELDS, as_shadow, as_yaml, supposition, with_weights
+from stellwerk.page.supposition_form import (
+    ACTS,
+    FIELDS,
+    acts_of,
+    as_shadow,
+    as_yaml,
+    supposition,
+    with_weights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -97,6 +106,10 @@ def what_if_command(form: Mapping[str, str], pod: str = "") -> str:
             words += ["--count", form["count"].strip()]
     drain = form.get("drain", "").strip()
     words += ["--drain", drain] if drain else []
+    for name in ACTS:
+        for act in acts_of(form, name):
+            # Labels and taints are words of their own, as for kubectl.
+            words += [f"--{name}", *(act.split() if name in {"relabel", "taint"} else [act])]
     namespace, _, pod_name = pod.partition("/")
     words += ["--pod", pod_name, "-n", namespace] if pod else []
     return "".join(lines) + command(*words)
@@ -726,6 +739,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "amount": amount,
+        "decided_as": decided_as,
         "local_time": local_time,
         "segment": _segment,
         "device_path": _device_path,

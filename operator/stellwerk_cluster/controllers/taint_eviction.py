@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk.models.resource_slice import TaintRule, parse_taint_rule
-from stellwerk.models.taints import Taint, parse_taints, parse_tolerations
+from stellwerk.models.taints import (
+    Taint,
+    parse_taints,
+    parse_tolerations,
+    tolerated_seconds,
+)
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     is_terminating,
@@ -136,18 +141,8 @@ def _executes(node: JsonObject) -> Iterator[JsonObject]:
 
 def _tolerated_seconds(pod: JsonObject, node: JsonObject) -> float | None:
     """The seconds that the pod tolerates the taints; None: without end."""
-    shortest: float | None = None
     tolerations = parse_tolerations(pod["spec"].get("tolerations"))
-    for taint in parse_taints(list(_executes(node))):
-        matching = [each for each in tolerations if each.tolerates(taint)]
-        if not matching:
-            return 0.0
-        limits = [
-            each.toleration_seconds for each in matching if each.toleration_seconds is not None
-        ]
-        if limits:
-            shortest = min(limits) if shortest is None else min(shortest, *limits)
-    return shortest
+    return tolerated_seconds(parse_taints(node["spec"].get("taints")), tolerations)
 
 
 # --- devices ------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ pods, those go first that kube-controller-manager's ActivePodsWithRanks (v1.36) 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from typing_extensions import override
 
+from stellwerk.models.deletion_cost import deletion_cost
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
 from stellwerk_cluster.apimachinery.objects import (
@@ -53,8 +53,6 @@ _PAUSE_SECONDS: Final = 0.001
 """For each child, between two looks at a workload with many."""
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
-_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-_INTEGER: Final = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 
 
 class WorkloadController(Worker):
@@ -307,7 +305,7 @@ def by_deletion(pods: Iterable[JsonObject], now: datetime) -> list[JsonObject]:
             bool(pod["spec"].get("nodeName")),
             pod["status"].get("phase") == "Running",
             bool(ready),
-            _deletion_cost(pod),
+            deletion_cost(pod["metadata"].get("annotations")),
             -on_node[pod["spec"].get("nodeName", "")],
             _magnitude(ready[0], now) if ready else 0,
             -max((each.get("restartCount", 0) for each in statuses), default=0),
@@ -316,11 +314,6 @@ def by_deletion(pods: Iterable[JsonObject], now: datetime) -> list[JsonObject]:
         )
 
     return sorted(all_of_them, key=rank)
-
-
-def _deletion_cost(pod: JsonObject) -> int:
-    text = (pod["metadata"].get("annotations") or EMPTY).get(_COST, "0")
-    return int(text) if _INTEGER.fullmatch(text) else 0
 
 
 def _magnitude(stamp: str, now: datetime) -> int:

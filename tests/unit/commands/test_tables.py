@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+from functools import partial
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from stellwerk.commands.tables import (
     print_explanation,
     print_shadow,
     print_what_if,
+    print_workload,
     show_written,
 )
 from stellwerk.explain.report import explain_on
@@ -31,6 +33,7 @@ from stellwerk.explain.steps import finished
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.diagnosis import DoctorReport, Finding
 from stellwerk.models.answers.dump import CacheDifference, CacheDump
+from stellwerk.models.answers.listings import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.models.answers.pod import (
     DecisionFields,
     PodExplanation,
@@ -179,6 +182,41 @@ def test_there_is_no_colour_without_a_terminal() -> None:
     output = io.StringIO()
     print_explanation(waiting(), console(output))
     assert "\x1b" not in output.getvalue()
+
+
+def test_the_last_line_of_an_answer_says_which_release_it_follows() -> None:
+    decision = DecisionFields(
+        decided_at="2026-01-01T00:00:00Z",
+        compatibility="1.36.5",
+        attempts=1,
+        nodes=1,
+        evaluated=1,
+        feasible=1,
+        tied=1,
+        nominated=False,
+        best=[],
+    )
+    pod = PodExplanation(pod="a/b", state="bound", node="n", decision=decision)
+    cause = PodsWaitingAlike(reason="no room", pods=["a/c"], explanation=waiting())
+    workload = WorkloadExplanation(
+        workload="Deployment/d", namespace="a", pods=1, with_node=0, waiting=[cause]
+    )
+    of_waiting = waiting().verdicts
+    assert of_waiting is not None
+    for show, expected in (
+        (partial(print_explanation, pod), "1.36.5"),
+        (partial(print_explanation, waiting()), of_waiting.compatibility),
+        (partial(print_workload, workload), of_waiting.compatibility),
+        (
+            partial(print_what_if, WhatIf(compatibility=["1.37.1"], placed=[], unplaced=[])),
+            "1.37.1",
+        ),
+    ):
+        output = io.StringIO()
+        show(Printer(output, width=100))
+        lines = output.getvalue().splitlines()
+        assert lines[-1] == f"decided as Kubernetes {expected}"
+        assert sum("decided as" in line for line in lines) == 1
 
 
 def test_what_if_says_who_lands_where_and_who_does_not() -> None:

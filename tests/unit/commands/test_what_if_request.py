@@ -105,3 +105,30 @@ def test_every_drained_node_is_asked_for(arguments: list[str], drain: object) ->
 def test_what_is_no_path_is_refused(assignment: str) -> None:
     with pytest.raises(ConfigurationError, match="--set"):
         set_field({"list": [], "text": "t"}, assignment)
+
+
+def test_acts_are_written_with_the_namespace_of_their_objects() -> None:
+    words = "--relabel n1 a=b c- --relabel n2 a=b --taint n1 x:NoExecute -n shop"
+    words += " --delete pod/web --delete no/n3 --scale deploy/web=3 --scale sts/other/db=0"
+    assert request(*words.split()) == {
+        "count": 1,
+        "relabel": ["n1 a=b c-", "n2 a=b"],
+        "taint": ["n1 x:NoExecute"],
+        "delete": ["pod/shop/web", "node/n3"],
+        "scale": ["deployment/shop/web=3", "statefulset/other/db=0"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--relabel n1", "--relabel 'n1': expected the name of a node"),
+        ("--taint n1 a=b", "--taint 'n1 a=b': \"\" is no effect of a taint"),
+        ("--delete web", "--delete 'web': expected node/NAME"),
+        ("--scale web=3", "--scale 'web=3': expected KIND/NAMESPACE/NAME=REPLICAS"),
+    ],
+)
+def test_an_act_is_refused_before_anything_is_asked(arguments: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        request(*arguments.split())
+    assert message in f"{raised.value}"

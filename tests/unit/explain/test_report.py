@@ -1,6 +1,8 @@
 """A pod that is being bound is explained by its binding, and never counts against itself."""
 
 import asyncio
+import io
+import re
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
+from stellwerk.commands.tables import Printer, print_explanation
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.explain.what_if import what_if
@@ -23,6 +26,7 @@ from tests.support.in_process import InProcess, eventually, make_profile, runnin
 from tests.support.scripted_plugins import Script, installed
 from tests.support.skipped_time import run_skipping
 
+TAINT = {"key": "kept", "effect": "NoSchedule"}
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 
 
@@ -181,6 +185,7 @@ def test_a_preemptor_that_got_its_node_names_whom_it_evicted() -> None:
     async def flow(clock: VirtualClock) -> None:
         async with running(clock) as world:
             world.apply(make_profile("stellwerk"), make_node("n", cpu="1"))
+            world.apply(make_node("tainted", cpu="1", taints=[TAINT]))
             world.apply(make_pod("low", scheduler_name="stellwerk", cpu="1"))
             await eventually(lambda: world.node_of("low") == "n")
             victim = world.pod("low")
@@ -196,5 +201,12 @@ def test_a_preemptor_that_got_its_node_names_whom_it_evicted() -> None:
             assert last is not None
             assert [each.pod for each in last.victims] == ["default/low"]
             assert last.nominated_node == last.node == "n"
+            assert found.decision.others is None, "no other node was looked at"
+            output = io.StringIO()
+            print_explanation(found, Printer(output, width=200))
+            _, evicted, decided, *rest = output.getvalue().splitlines()
+            assert evicted.startswith("It preempted default/low (0) on n ")
+            assert re.match(r"Decided \w+ ago, attempt \d+: it got n, to which it was", decided)
+            assert rest == [f"decided as Kubernetes {found.decision.compatibility}"]
 
     run_skipping(flow)

@@ -1,12 +1,14 @@
 """What if: devices that one pod gets are gone for the next, those of pods that leave are free."""
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from stellwerk.cases.decide import Case
 from stellwerk.errors import ConfigurationError
-from stellwerk.explain.steps import OutOfTime
+from stellwerk.explain.steps import OutOfTime, finished
+from stellwerk.explain.supposed_changes import SupposedChanges
 from stellwerk.explain.what_if import what_if
 from stellwerk.models.answers.what_if import Supposition
 from stellwerk.models.json_values import JsonObject
@@ -407,3 +409,93 @@ def test_a_drained_node_has_the_taint_of_cordoning_which_spread_constraints_hono
     loaded = Case({"id": "x", "nodes": nodes, "pods": pods, "pod": make_pod("q")})
     answer = answered(loaded, Supposition(drain="b", profile=PROFILE))
     assert answer["placed"] == [{"pod": "default/x-b", "node": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"relabel": "n1 a=b"}, "relabel is a list of texts"),
+        ({"taint": [5]}, "taint is a list of texts"),
+        ({"delete": ["node/a"] * 1001}, "delete: no more than 1000 acts"),
+        ({"scale": ["x" * 40_000]}, "scale: an act has at most 32768 characters"),
+        ({"relabel": [f"n{n} " + "a=b " * 9 for n in range(900)]}, "no more than 8192 labels"),
+        ({"relabel": ["n1 a"]}, "relabel 'n1 a': \"a\" is not KEY=VALUE or KEY-"),
+        ({"delete": ["node/a", "no/a"]}, "it is named twice"),
+        ({"relable": ["n1 a=b"]}, 'unknown field "relable"'),
+    ],
+)
+def test_acts_are_read_at_the_door(body: JsonObject, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Supposition.of(body)
+    assert message in f"{raised.value}"
+
+
+@pytest.mark.parametrize(
+    ("acts", "message"),
+    [
+        ({"relabel": ["n9 a=b"]}, 'there is no node "n9"'),
+        ({"relabel": ["n1 a-"]}, "n1 has no label a"),
+        ({"taint": ["n1 a:NoExecute-"]}, "n1 has no taint a:NoExecute"),
+        ({"taint": ["n1 a-"]}, "n1 has no taint a"),
+        ({"delete": ["pod/wbe"]}, 'there is no pod "default/wbe"; did you mean "default/web"'),
+        ({"delete": ["node/n4"]}, 'there is no node "n4"'),
+        ({"scale": ["deployment/web=2"]}, "there is no Deployment default/web here"),
+        ({"scale": ["job/web=2"]}, "there is no Job default/web here"),
+        ({"scale": ["statefulset/web=2"]}, "there is no StatefulSet default/web here"),
+        ({"scale": ["rs/set=2000"]}, "one answer decides on at most 1000"),
+        ({"scale": ["deployment/rolling=2"]}, "is being rolled out"),
+        ({"scale": ["deployment/roling=2"]}, 'did you mean "rolling"'),
+    ],
+)
+def test_an_act_on_what_is_not_there_is_refused(acts: Any, message: str) -> None:
+    loaded = cluster(make_pod("web", node_name="n1"))
+    for name in ("set", "new", "old"):
+        loaded.world.objects.set("ReplicaSet", replica_set(name, 3))
+    with pytest.raises(ConfigurationError) as raised:
+        answered(loaded, Supposition(**acts, profile=PROFILE))
+    assert message in f"{raised.value}"
+
+
+def replica_set(name: str, replicas: int) -> JsonObject:
+    """One of its own, or with two others of a Deployment that is rolled out."""
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "rolling", "uid": "d"}
+    owners = [] if name == "set" else [{**owner, "controller": True}]
+    spec = make_pod("template", cpu="1")["spec"]
+    template = {"metadata": {"labels": {"app": name}}, "spec": spec}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "ownerReferences": owners},
+        "spec": {"replicas": replicas, "template": template},
+    }
+
+
+def test_pods_that_one_act_ends_and_another_scales_away_are_not_made_anew() -> None:
+    pods = [make_pod(name, cpu="1", node_name=node) for name, node in (("a", "n1"), ("b", "n2"))]
+    for pod in pods:
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "set"}
+        pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    loaded = cluster(*pods)
+    loaded.world.objects.set("ReplicaSet", replica_set("set", 2))
+    acts: Any = {"delete": ["node/n1", "pod/a"], "profile": PROFILE}
+    alone = answered(loaded, Supposition(**acts))
+    assert [each["pod"] for each in alone["placed"]] == ["default/a"]
+    both = answered(loaded, Supposition(**acts, scale=["replicaset/set=1"]))
+    assert both["placed"] == []
+    assert [(each["pod"], each["madeAnew"]) for each in both["ended"]] == [("default/a", False)]
+
+
+def test_a_node_takes_its_claims_slices_and_attachments_with_it() -> None:
+    mine = held("mine", "gpu-0", by="p1")
+    loaded = Case(case(mine, devices=[device("gpu-0")]))
+    world = loaded.world
+    world.cache.set_pod(parse_pod(owned(claiming("p1", "mine", node_name="a"))))
+    answer = answered(loaded, Supposition(delete=["node/a"], profile=PROFILE))
+    (unplaced,) = answer["unplaced"]
+    assert unplaced["pod"] == "default/p1"
+    assert world.cache.node("a") is not None, "the live World is as it was"
+    assert list(world.objects.list("ResourceSlice"))
+    fork = world.fork(Random(0))
+    finished(SupposedChanges(fork, ()).apply(Supposition(delete=["node/a"])))
+    assert not list(fork.objects.list("ResourceSlice"))
+    claim = fork.objects.get("ResourceClaim", "default", "mine")
+    assert claim is not None
+    assert not claim["status"].get("reservedFor"), "no pod holds it any more"

@@ -24,6 +24,11 @@ def test_a_form_becomes_a_question() -> None:
     }
 
 
+def test_a_field_of_acts_has_one_a_line() -> None:
+    form = {"relabel": " n1 a=b \r\n\r\nn2 a-\n", "scale": "deployment/web=3", "taint": "\n"}
+    assert supposition(form) == {"relabel": ["n1 a=b", "n2 a-"], "scale": ["deployment/web=3"]}
+
+
 def test_a_list_of_kubectl_is_taken_apart() -> None:
     listed = '{"kind": "List", "items": [{"kind": "Node"}, {"kind": "Node"}]}'
     assert len(supposition({"nodes": listed})["addNodes"]) == 2

@@ -164,6 +164,12 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             assert (await window.get("/pods/default/none"))[0] == 404
             _, drained = await window.post("/what-if", {"drain": "small"})
             assert "default/web" in drained
+            _, acted = await window.post(
+                "/what-if", {"taint": "small a=b:NoSchedule", "relabel": "small disk=ssd"}
+            )
+            assert 'Supposed: <span class="name">relabel small disk=ssd</span>' in acted
+            assert "taint small a=b:NoSchedule" in acted
+            assert "decided as Kubernetes" in drained
             _, added = await window.post("/what-if", {"nodes": str(make_node("new", cpu="8"))})
             assert "new" in added
             status, text = await window.post("/what-if", {"drain": "no-such-node"})
@@ -705,6 +711,7 @@ def test_a_command_is_read_back_word_by_word() -> None:
 def test_manifests_become_files_that_the_command_reads(tmp_path: Path) -> None:
     pod = "kind: Pod\nEND\nname: $HOME `id`"
     form = {"pod": pod.replace("\n", "\r\n"), "nodes": "kind: Node", "count": "3", "drain": "n 1"}
+    form |= {"taint": "n1 a=$b:NoExecute c-\r\nn2 d-", "delete": "pod/shop/`x y`"}
     script = what_if_command(form)
     called = tmp_path / "stellwerk"
     called.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > called\n')
@@ -719,7 +726,8 @@ def test_manifests_become_files_that_the_command_reads(tmp_path: Path) -> None:
     words = (tmp_path / "called").read_text().split("\n")[:-1]
     assert words == [
         "what-if", "--add-nodes", "nodes.yaml", "--count", "3", "--pod", "pod.yaml",
-        "--drain", "n 1",
+        "--drain", "n 1", "--taint", "n1", "a=$b:NoExecute", "c-", "--taint", "n2", "d-",
+        "--delete", "pod/shop/`x y`",
     ]  # fmt: skip
 
 

@@ -35,7 +35,9 @@ class Plans:
         assert self.status(objects, *options, "--exit-code") == 1
         self._printed.readouterr()
         assert self.status(objects, *options) == 0
-        return self._printed.readouterr().out
+        printed = self._printed.readouterr()
+        assert printed.err.splitlines()[-1].startswith("stellwerk: decided as Kubernetes 1.")
+        return printed.out
 
     def refused(self, objects: Sequence[JsonObject], *options: str) -> str:
         assert self.status(objects, *options) == 2
@@ -64,20 +66,44 @@ def test_the_node_with_the_fewest_pods_is_freed(plans: Plans) -> None:
     assert moves(plan) == [("small", "b", "a")]
 
 
-def test_a_cordoned_node_has_the_taint_that_spread_constraints_honour(plans: Plans) -> None:
+def spread_pod(node_name: str, policy: str, **fields: Any) -> JsonObject:
+    """One of two pods that a constraint keeps on two nodes."""
     constraint = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "DoNotSchedule",
-        "nodeTaintsPolicy": "Honor",
+        "nodeTaintsPolicy": policy,
         "labelSelector": {"matchLabels": {"app": "x"}},
     }
-    spread = [
-        replica(f"on-{name}", name, app="x", cpu="1", topologySpreadConstraints=[constraint])
-        for name in "ab"
-    ]
-    plan = plans.made([make_node("a"), make_node("b"), *spread], "--free", "nodes=1", "--cordon")
-    assert len(plan["moves"]) == 1
+    constraints = [constraint]
+    return replica(
+        f"on-{node_name}", node_name, app="x", topologySpreadConstraints=constraints, **fields
+    )
+
+
+@pytest.mark.parametrize("policy", ["Honor", "Ignore"])
+def test_a_cordoned_node_has_the_taint_that_spread_constraints_honour(
+    plans: Plans, policy: str
+) -> None:
+    spread = [spread_pod(name, policy, cpu="1") for name in "ab"]
+    asked = ([make_node("a"), make_node("b"), *spread], "--free", "nodes=1", "--cordon")
+    if policy == "Honor":
+        assert len(plans.made(*asked)["moves"]) == 1
+    else:
+        assert "no plan" in plans.held(*asked), "the node that is left counts as an empty domain"
+
+
+@pytest.mark.parametrize("policy", ["Honor", "Ignore"])
+def test_a_node_that_is_cordoned_meanwhile_has_that_taint_meanwhile(
+    plans: Plans, policy: str
+) -> None:
+    spread = [spread_pod(name, policy, requests={DEVICES: "1"}) for name in "ab"]
+    asked = ([gpu_node("a", 2), gpu_node("b", 3), *spread], "--free", "gpus=3", "--cordon")
+    if policy == "Ignore":
+        assert "no plan" in plans.held(*asked)
+        return
+    [move] = plans.made(*asked)["moves"]
+    assert (move["pod"], move["from"], move["to"], move["held"]) == ("default/on-b", "b", "a", True)
 
 
 def test_a_pod_that_would_come_back_is_not_moved(plans: Plans) -> None:

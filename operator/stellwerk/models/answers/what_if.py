@@ -8,6 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.act_syntax import (
+    Deletion,
+    Relabelling,
+    Scaling,
+    Tainting,
+    read_acts,
+    read_deletion,
+    read_relabelling,
+    read_scaling,
+    read_tainting,
+)
 from stellwerk.models.answers.answer import PortAnswer
 from stellwerk.models.answers.pod import PluginLeftOut, RecomputedExplanation
 from stellwerk.models.api_fields import check_object
@@ -27,7 +38,14 @@ _LONGEST_VALUE: Final = 63
 Part = TypeVar("Part", dict[str, Any], list[Any])
 MOST_PODS: Final = 1000
 """Pods that one answer decides on."""
-_FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile"})
+MAX_ACTS: Final = 1000
+"""Acts of one kind in one question: each costs a look at a node, a pod or a controller."""
+_MAX_ACT_CHARACTERS: Final = 32_768
+"""Characters of one act: 64 labels with the longest keys and values fit."""
+_MAX_WORDS_OF_ACTS: Final = 8192
+"""Names, labels and taints in all acts of one kind: to read so many takes 8 ms, one step."""
+_ACTS: Final = ("relabel", "taint", "delete", "scale")
+_FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile", *_ACTS})
 _PROFILE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 
 
@@ -35,8 +53,8 @@ _PROFILE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "s
 class Supposition(PortAnswer):
     """A question: the supposed pods, nodes, profile or drains.
 
-    Decided are the pods that drains evict and those that are supposed; without either, all that
-    wait.
+    Decided are the pods that acts end and controllers make anew, and those that are supposed;
+    without either, all that wait.
     """
 
     pod: JsonObject | None = None
@@ -51,6 +69,14 @@ class Supposition(PortAnswer):
     """A node that is drained, or several, at once."""
     profile: JsonObject | None = None
     """A SchedulerProfile that decides instead of the served one."""
+    relabel: Sequence[str] = ()
+    """Nodes whose labels change, each as `NODE KEY=VALUE KEY-`."""
+    taint: Sequence[str] = ()
+    """Nodes whose taints change, each as `NODE KEY=VALUE:EFFECT KEY:EFFECT-`."""
+    delete: Sequence[str] = ()
+    """Nodes and pods that are deleted, each as `node/NAME` or `pod/NAMESPACE/NAME`."""
+    scale: Sequence[str] = ()
+    """Controllers that are scaled, each as `KIND/NAMESPACE/NAME=REPLICAS`."""
 
     @classmethod
     def of(cls, body: object, *, is_server_newer: bool = False) -> "Supposition":
@@ -81,7 +107,57 @@ class Supposition(PortAnswer):
             # Its spec is checked where it is read: the plugins know their arguments.
             near = suggestion(unknown[0], _PROFILE_FIELDS)
             raise ConfigurationError(f'profile: unknown field "{unknown[0]}"{near}')
-        return cls(pod, pods, nodes, count, _checked_drain(body), profile)
+        acts = {name: _checked_texts(body, name) for name in _ACTS}
+        found = cls(pod, pods, nodes, count, _checked_drain(body), profile, **acts)
+        # Read once at the door, so that what is misspelt is refused before anything is decided.
+        _ = found.relabellings, found.taintings, found.deletions, found.scalings
+        return found
+
+    @property
+    def relabellings(self) -> tuple[Relabelling, ...]:
+        """The changes of labels.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("relabel", self.relabel, read_relabelling, lambda act: act.node)
+
+    @property
+    def taintings(self) -> tuple[Tainting, ...]:
+        """The changes of taints.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("taint", self.taint, read_tainting, lambda act: act.node)
+
+    @property
+    def deletions(self) -> tuple[Deletion, ...]:
+        """The deleted nodes and pods.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("delete", self.delete, read_deletion, lambda act: act)
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """The scaled controllers.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("scale", self.scale, read_scaling, lambda act: act.workload)
+
+    @property
+    def acts(self) -> list[str]:
+        """The acts in words; a drain has words of its own."""
+        return [
+            *(f"relabel {act}" for act in self.relabellings),
+            *(f"taint {act}" for act in self.taintings),
+            *(f"delete {act}" for act in self.deletions),
+            *(f"scale {act}" for act in self.scalings),
+        ]
 
     @property
     def drained_nodes(self) -> tuple[str, ...]:
@@ -97,6 +173,19 @@ def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
     if len(pods) > MOST_PODS:
         raise ConfigurationError(f"no more than {MOST_PODS} pods can be supposed")
     return tuple(pods)
+
+
+def _checked_texts(body: JsonObject, name: str) -> tuple[str, ...]:
+    texts = body.get(name) or ()
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        raise ConfigurationError(f"{name} is a list of texts")
+    if len(texts) > MAX_ACTS:
+        raise ConfigurationError(f"{name}: no more than {MAX_ACTS} acts can be supposed")
+    if any(len(each) > _MAX_ACT_CHARACTERS for each in texts):
+        raise ConfigurationError(f"{name}: an act has at most {_MAX_ACT_CHARACTERS} characters")
+    if sum(len(each.split()) for each in texts) > _MAX_WORDS_OF_ACTS:
+        raise ConfigurationError(f"{name}: no more than {_MAX_WORDS_OF_ACTS} labels or taints")
+    return tuple(texts)
 
 
 def _checked_drain(body: JsonObject) -> str | Sequence[str]:
@@ -213,11 +302,29 @@ class PodThatStays(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedPod(PortAnswer):
+    """A pod that an act other than a drain ends."""
+
+    pod: str
+    node: str | None = None
+    """The node that it leaves; absent: it had none."""
+    reason: str
+    after_seconds: int | None = None
+    """It stands the taint for so long; absent: it ends at once."""
+    made_anew: bool
+    """Its controller makes it anew, and where that one goes is decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf(PortAnswer):
     """Pods with their nodes, and pods without one with the reason."""
 
     drained: str | Sequence[str] | None = None
     """The node that was drained, or a list of several."""
+    acts: Sequence[str] | None = None
+    """The other acts that were supposed, as they are written for the command."""
+    ended: Sequence[EndedPod] | None = None
+    """Pods that these acts end."""
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None
@@ -229,10 +336,10 @@ class WhatIf(PortAnswer):
     placed: Sequence[PlacedPod]
     unplaced: Sequence[UnplacedPod]
     lost: Sequence[str] | None = None
-    """Pods that the drains end and nothing makes anew: they have no controller."""
+    """Pods that the acts end and nothing makes anew: they have no controller."""
     staying: Sequence[PodThatStays] | None = None
     """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
     not_asked: Sequence[PluginLeftOut] | None = None
     """What has a say in where these pods go, and is not asked here: extenders, Permit."""
     daemon_sets: Sequence[str] | None = None
-    """NAMESPACE/NAME of the DaemonSets whose pods are on the nodes that are supposed."""
+    """NAMESPACE/NAME of the DaemonSets whose pods come to nodes that are supposed."""
