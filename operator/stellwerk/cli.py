@@ -8,6 +8,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -231,6 +232,9 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **{**options, "allow_abbrev": False})
         for action in (None, "store"):
             self.register("action", action, _Once)
+        # A value like -1s or -inf: argparse would take it for an option, and would not say which
+        # numbers the option before it takes.
+        self._negative_number_matcher = re.compile(r"-(?:\.?[0-9]|inf)")
 
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -19,6 +19,7 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import admitted, counted, settled
+from stellwerk.models.number_options import PositiveNumber
 from stellwerk.models.untrusted_text import printable
 from stellwerk.models.yaml_file import read_objects
 from stellwerk_simulation import defrag_command
@@ -36,7 +37,8 @@ _SECONDS: Final = 20
 _NAMED: Final = 3
 _DECIMALS: Final = 6
 _PROFILE_KIND: Final = "SchedulerProfile"
-_MOST_SECONDS: Final = 3600.0
+_MAX_SECONDS: Final = 3600.0
+"""The longest search for a fit: after an hour a better plan is no longer worth the wait."""
 LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
@@ -73,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
     fit.add_argument(
         "--seconds",
         metavar="SECONDS",
-        type=_seconds,
+        type=PositiveNumber(_MAX_SECONDS),
         default=float(_SECONDS),
         help=f"for the whole search, after which the best plan counts (default: {_SECONDS})",
     )
@@ -237,18 +239,6 @@ def _shapes(path: Path) -> Sequence["TraceNode"]:
         message = f"{path}, {free[0]}: no hourly price, where other shapes have one"
         raise ConfigurationError(message)
     return shapes
-
-
-def _seconds(text: str) -> float:
-    """A number above 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _MOST_SECONDS:
-        message = f"{text!r} is not a number above 0 and up to {_MOST_SECONDS:.0f}"
-        raise argparse.ArgumentTypeError(message)
-    return seconds
 
 
 def _answer(

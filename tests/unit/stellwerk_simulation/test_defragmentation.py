@@ -246,7 +246,6 @@ def test_the_plan_as_a_table(plans: Plans, capsys: pytest.CaptureFixture[str]) -
     [
         pytest.param(("--free", "disks=1"), "expected nodes=N or gpus=N", id="an unknown goal"),
         pytest.param(("--free", "nodes=0"), "expected nodes=N or gpus=N", id="nothing to free"),
-        pytest.param(("--free", "nodes=1", "--most-moves", "0"), "at least 1", id="no moves"),
         pytest.param(("--free", "nodes=1", "--apply"), "and not of a file", id="no cluster"),
         pytest.param(("--free", "nodes=3"), "of 2 nodes 0 are empty", id="too few nodes"),
         pytest.param(("--free", "gpus=1"), f"no node offers {DEVICES}", id="no GPUs"),
