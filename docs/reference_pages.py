@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from stellwerk.framework.interface import Plugin
 
 _STATUSES: Final = (
-    "The exit status is 0 where the question was answered, 1 where the answer is no or "
-    "something failed, 2 for a mistake in arguments, files or kubeconfig, and 3 where the "
-    "cluster or the operator does not answer."
+    "The exit status is 0 if the question was answered; 1 if a name is not there, or something was "
+    "refused or failed, and with `--exit-code` also if the answer is no; 2 for a mistake in "
+    "arguments, files or kubeconfig; and 3 if the cluster or the operator does not answer."
 )
 PROFILE_EXAMPLES: Final = Path(__file__).parent / "reference" / "profile-examples.yaml"
 _LONGEST_EXAMPLE: Final = 60

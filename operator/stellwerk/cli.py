@@ -42,7 +42,13 @@ from stellwerk.commands import (
     version,
     what_if,
 )
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    SchedulerError,
+    Unavailable,
+    UnreachableError,
+)
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import misspelt, suggestion
 from stellwerk.models.untrusted_text import PrintableText, shown
@@ -193,9 +199,15 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def status_of(error: SchedulerError) -> int:
     """The exit status of a command that ends with an error."""
-    if isinstance(error, ConfigurationError):
-        return USAGE_ERROR
-    return UNREACHABLE if isinstance(error, UnreachableError) else 1
+    match error:
+        case ConfigurationError():
+            return USAGE_ERROR
+        case AccessRefusedError():
+            return 1
+        case UnreachableError() | Unavailable(status=None):
+            return UNREACHABLE
+        case _:
+            return 1
 
 
 def _end_output() -> None:

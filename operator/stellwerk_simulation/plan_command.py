@@ -79,6 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
         default=float(_SECONDS),
         help=f"for the whole search, after which the best plan counts (default: {_SECONDS})",
     )
+    fit.add_argument(
+        "--exit-code", action="store_true", help="end with status 1 if a pod gets no node"
+    )
     add_output(fit)
     text = defrag_command.HELP
     defrag = kinds.add_parser(
@@ -101,7 +104,8 @@ def run(
     `show` prints an answer for programs.
 
     Raises:
-        ConfigurationError: a file cannot be used, or there is no plan.
+        ConfigurationError: a file cannot be used.
+        SchedulerError: no plan was decided in time.
     """
     if options.plan == defrag_command.NAME:
         return defrag_command.run(options, live, carry_out, show)
@@ -129,11 +133,12 @@ def run(
         plan = fit(pods, shapes, profile, options.seconds, around)
     release = release_of(profile)
     if options.output in TABLES:
-        print(_as_text(plan, shapes, left_out))
+        print(_as_text(plan, shapes, left_out), flush=True)
     else:
         show(_answer(plan, shapes, left_out, release), options.output, plan.homeless)
     print(f"stellwerk: {decided_as([release])}", file=sys.stderr)
-    return 0
+    is_no = bool(plan.homeless or plan.unplanned)
+    return 1 if is_no and options.exit_code else 0
 
 
 def _objects(options: argparse.Namespace, live: LiveObjects) -> Sequence[JsonObject]:
@@ -289,7 +294,7 @@ def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
         f"{placed} placed on them in a simulation, which counts no free room of the nodes there are"
     )
     least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
-    text = [aligned(lines), f"{shown}; {least}"]
+    text = [aligned(lines), f"{shown}; {least}"] if plan.placed else []
     empty, beside = "no shape even if it is empty", "found no node beside the others"
     for pods_left, one_fate, fate in (
         (plan.homeless, f"fits {empty}", f"fit {empty}"),

@@ -45,7 +45,7 @@ def test_incidents_reach_a_served_cluster(
     asyncio.run(served())
     told = capsys.readouterr()
     assert 'nodes "node-9" not found' in told.err
-    assert command("restore", "node-2") == 2
+    assert command("restore", "node-2") == 3
     assert "no cluster answers" in capsys.readouterr().err
 
 
