@@ -21,7 +21,7 @@ from stellwerk.models.compatibility import (
     compatibility_beside,
     release_named,
 )
-from stellwerk.models.number_options import Duration, Port, Size
+from stellwerk.models.number_options import DurationSeconds, PortNumber, Size
 
 if TYPE_CHECKING:
     from stellwerk.journal.writer import JournalOptions
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from stellwerk_cluster.kubeconfig import KubeconfigFile
 
 
-seconds: Final = Duration()
+seconds: Final = DurationSeconds()
 """The type of durations, which are longer than 0."""
-seconds_or_none: Final = Duration(or_zero=True)
+seconds_or_none: Final = DurationSeconds(or_zero=True)
 """The type of durations that may be 0."""
 size: Final = Size()
 """The type of sizes of files."""
-port_number: Final = Port()
+port_number: Final = PortNumber()
 """The type of ports; 0 stands for a free one."""
 
 

@@ -119,7 +119,7 @@ class PositiveNumber(NumberOption):
 
 
 @dataclass(frozen=True, slots=True)
-class Duration(NumberOption):
+class DurationSeconds(NumberOption):
     """Seconds, as a number or as Go writes them (90s, 1m30s); `or_zero`: 0 is one, too."""
 
     or_zero: bool = False
@@ -172,7 +172,7 @@ class Size(NumberOption):
 
 
 @dataclass(frozen=True, slots=True)
-class Port(NumberOption):
+class PortNumber(NumberOption):
     """A port of this machine; 0 stands for a free one."""
 
     @property

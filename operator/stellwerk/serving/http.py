@@ -20,7 +20,7 @@ from stellwerk.client.reviews import ANONYMOUS
 from stellwerk.errors import ConfigurationError, in_words
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.metrics import HealthcheckMetrics
-from stellwerk.models.number_options import Port, shortened
+from stellwerk.models.number_options import PortNumber, shortened
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     try:
-        number = Port()(port)
+        number = PortNumber()(port)
     except ArgumentTypeError as error:
         raise ConfigurationError(
             f'"{shortened(address)}" is not an address: expected host:port, and {error}'

@@ -5,9 +5,9 @@ import argparse
 import pytest
 
 from stellwerk.models.number_options import (
-    Duration,
+    DurationSeconds,
     NumberOption,
-    Port,
+    PortNumber,
     PositiveNumber,
     Size,
     WholeNumber,
@@ -21,13 +21,13 @@ from stellwerk.models.number_options import (
         pytest.param(WholeNumber(-3, 3), "3", 3, id="the most"),
         pytest.param(PositiveNumber(10), "1e-3", 0.001, id="a small number"),
         pytest.param(PositiveNumber(100, percent=True), "20%", 0.2, id="a percentage"),
-        pytest.param(Duration(), "1m30s", 90.0, id="a duration"),
-        pytest.param(Duration(), "87600h", 315_360_000.0, id="the longest duration"),
-        pytest.param(Duration(or_zero=True), "0", 0.0, id="no duration"),
+        pytest.param(DurationSeconds(), "1m30s", 90.0, id="a duration"),
+        pytest.param(DurationSeconds(), "87600h", 315_360_000.0, id="the longest duration"),
+        pytest.param(DurationSeconds(or_zero=True), "0", 0.0, id="no duration"),
         pytest.param(Size(), "64Ki", 65_536, id="the smallest size"),
         pytest.param(Size(), "1Ei", 1 << 60, id="the largest size"),
-        pytest.param(Port(), "0", 0, id="a free port"),
-        pytest.param(Port(), "65535", 65535, id="the last port"),
+        pytest.param(PortNumber(), "0", 0, id="a free port"),
+        pytest.param(PortNumber(), "65535", 65535, id="the last port"),
     ],
 )
 def test_numbers_of_the_range_are_taken(kind: NumberOption, text: str, number: float) -> None:
@@ -56,7 +56,7 @@ def test_numbers_of_the_range_are_taken(kind: NumberOption, text: str, number: f
             id="no number",
         ),
         pytest.param(
-            Duration(),
+            DurationSeconds(),
             "87600h1s",
             "'87600h1s' is not a duration like 90s or 5m, longer than 0 and up to 87600h",
             id="too long",
@@ -64,7 +64,7 @@ def test_numbers_of_the_range_are_taken(kind: NumberOption, text: str, number: f
         pytest.param(
             Size(), "63Ki", "'63Ki' is not a size like 256Mi, from 64Ki to 1Ei", id="too small"
         ),
-        pytest.param(Port(), "65536", "'65536' is not a port from 0 to 65535", id="no port"),
+        pytest.param(PortNumber(), "65536", "'65536' is not a port from 0 to 65535", id="no port"),
     ],
 )
 def test_a_refusal_names_the_range(kind: NumberOption, text: str, message: str) -> None:
