@@ -192,6 +192,7 @@ def exit_codes() -> Iterator[str]:
     ]
     rows.append(("130", "Interrupted by Ctrl-C.", "`KeyboardInterrupt`"))
     yield from _table(("status", "means", "errors"), rows)
+    yield "`Unavailable` ends with 3 if no HTTP answer came at all.\n"
     yield "With `--exit-code`, 1 is an answer, too; the help of the command says which.\n"
 
 
