@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from stellwerk.framework.interface import Plugin
 
 _STATUSES: Final = (
-    "The exit status is 0 where the question was answered, 1 where the answer is no or "
-    "something failed, 2 for a mistake in arguments, files or kubeconfig, and 3 where the "
-    "cluster or the operator does not answer."
+    "The exit status is 0 if the question was answered; 1 if a name is not there, or something was "
+    "refused or failed, and with `--exit-code` also if the answer is no; 2 for a mistake in "
+    "arguments, files or kubeconfig; and 3 if the cluster or the operator does not answer."
 )
 PROFILE_EXAMPLES: Final = Path(__file__).parent / "reference" / "profile-examples.yaml"
 _LONGEST_EXAMPLE: Final = 60
@@ -192,6 +192,7 @@ def exit_codes() -> Iterator[str]:
     ]
     rows.append(("130", "Interrupted by Ctrl-C.", "`KeyboardInterrupt`"))
     yield from _table(("status", "means", "errors"), rows)
+    yield "`Unavailable` ends with 3 if no HTTP answer came at all.\n"
     yield "With `--exit-code`, 1 is an answer, too; the help of the command says which.\n"
 
 

@@ -8,6 +8,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -41,7 +42,13 @@ from stellwerk.commands import (
     version,
     what_if,
 )
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    SchedulerError,
+    Unavailable,
+    UnreachableError,
+)
 from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import misspelt, suggestion
 from stellwerk.models.untrusted_text import PrintableText, shown
@@ -192,9 +199,15 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def status_of(error: SchedulerError) -> int:
     """The exit status of a command that ends with an error."""
-    if isinstance(error, ConfigurationError):
-        return USAGE_ERROR
-    return UNREACHABLE if isinstance(error, UnreachableError) else 1
+    match error:
+        case ConfigurationError():
+            return USAGE_ERROR
+        case AccessRefusedError():
+            return 1
+        case UnreachableError() | Unavailable(status=None):
+            return UNREACHABLE
+        case _:
+            return 1
 
 
 def _end_output() -> None:
@@ -231,6 +244,9 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **{**options, "allow_abbrev": False})
         for action in (None, "store"):
             self.register("action", action, _Once)
+        # A value like -1s or -inf: argparse would take it for an option, and would not say which
+        # numbers the option before it takes.
+        self._negative_number_matcher = re.compile(r"-(?:\.?[0-9]|inf)")
 
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -29,8 +29,19 @@ class ConfigurationError(SchedulerError):
     """A mistake at start-up that the user can put right; the command line exits with 2."""
 
 
+class AbsentError(SchedulerError):
+    """A name that the cluster, the operator or a recording does not have; commands exit with 1."""
+
+
 class UnreachableError(SchedulerError):
     """A server that does not answer, or is not the one it should be; commands exit with 3."""
+
+
+class AccessRefusedError(UnreachableError):
+    """A server that answers and refuses these credentials; commands exit with 1.
+
+    `stellwerk run` waits for it as for one that does not answer: rights may be granted meanwhile.
+    """
 
 
 def cannot_listen(address: str, error: OSError) -> ConfigurationError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.models.yaml_file import parse_yaml, read_small_file
 from stellwerk_cluster.identity.assembly import ADMIN
 from stellwerk_cluster.kubeconfig import CONTEXT
@@ -30,7 +30,8 @@ def annotate(kubeconfig: Path, path: str, key: str, value: str | None) -> None:
     """Patch one annotation.
 
     Raises:
-        ConfigurationError: the kubeconfig leads nowhere.
+        ConfigurationError: the kubeconfig cannot be read.
+        UnreachableError: no cluster answers where it leads.
         SchedulerError: the cluster refuses.
     """
     url, token, context = _access(kubeconfig)
@@ -49,7 +50,7 @@ def annotate(kubeconfig: Path, path: str, key: str, value: str | None) -> None:
         message = _message(error)
         raise SchedulerError(f"cannot change {path}: {message}") from error
     except OSError as error:
-        raise ConfigurationError(f"{kubeconfig}: no cluster answers at {url}: {error}") from error
+        raise UnreachableError(f"{kubeconfig}: no cluster answers at {url}: {error}") from error
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -323,7 +323,7 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     if nodes.removeprefix("-").isdigit():
         raise ConfigurationError(f"--nodes {nodes}: a number from 0 to {_LARGEST_CLUSTER}")
     file = Path(nodes)
-    if not file.exists():
+    if not file.exists() or file.is_dir():
         raise ConfigurationError(
             f"--nodes {nodes}: neither a number from 0 to {_LARGEST_CLUSTER} nor a file"
         )

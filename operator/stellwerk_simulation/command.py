@@ -6,7 +6,6 @@ be written.
 """
 
 import argparse
-import math
 import os
 import shlex
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.compatibility import decided_as
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.number_options import PositiveNumber, WholeNumber
 from stellwerk_simulation.defrag_command import TABLES, AddOutput, ShowAnswer
 
 if TYPE_CHECKING:
@@ -27,8 +27,14 @@ if TYPE_CHECKING:
     from stellwerk_simulation.sweep_results import SweepResults
     from stellwerk_simulation.trace import TracePod
 
-_MOST_SHARE: Final = 10.0
-_MOST_SEED: Final = 2**31 - 2
+_SHARE: Final = PositiveNumber(10, "1.3")
+"""The type of `--inflate`: ten times all GPUs would queue for days."""
+_SEED: Final = WholeNumber(1, 2**31 - 2)
+"""The type of seeds: those that the published experiment's generator takes."""
+_PLAN_TIME: Final = WholeNumber(1, 1024)
+"""The type of `--plan-seconds`, in seconds of virtual time."""
+_JOBS: Final = WholeNumber(1, 1024)
+"""The type of `--jobs`: each is a process of its own."""
 _DEFAULT_SEED: Final = 42
 _PLAN_SECONDS: Final = 30
 _CURVE_KINDS: Final = (".csv", ".json")
@@ -103,14 +109,14 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inflate",
         metavar="SHARE",
-        type=_share,
+        type=_SHARE,
         help="shuffle the pods, and cut or fill up the list until it asks for this share of all "
         "GPUs, as the published experiment does: 1.3 (default: the list as it is)",
     )
     parser.add_argument(
         "--seed",
         metavar="NUMBER",
-        type=_seed,
+        type=_SEED,
         action="append",
         help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
     )
@@ -131,7 +137,7 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan-seconds",
         metavar="SECONDS",
-        type=_jobs,
+        type=_PLAN_TIME,
         default=_PLAN_SECONDS,
         help="virtual time until a plan that a plugin asked for is there; pods arrive one second "
         f"apart (default: {_PLAN_SECONDS})",
@@ -139,7 +145,7 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         metavar="NUMBER",
-        type=_jobs,
+        type=_JOBS,
         default=os.cpu_count() or 1,
         help="how many runs go on at once, each in a process (default: one per core)",
     )
@@ -496,31 +502,3 @@ def _is_own(path: Path) -> bool:
     except OSError:
         return False
     return begins in {beginning, b""}
-
-
-def _share(text: str) -> float:
-    """A number above 0."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= _MOST_SHARE:
-        message = f"{text!r} is not a number above 0 and up to {_MOST_SHARE:.0f}, such as 1.3"
-        raise argparse.ArgumentTypeError(message)
-    return share
-
-
-def _seed(text: str) -> int:
-    return _number(text, _MOST_SEED)
-
-
-def _jobs(text: str) -> int:
-    return _number(text, 1024)
-
-
-def _number(text: str, most: int) -> int:
-    """A whole number from 1 on."""
-    number = int(text) if text.isdecimal() and len(text) <= len(str(most)) else 0
-    if not 1 <= number <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
-    return number

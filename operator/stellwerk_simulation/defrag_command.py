@@ -15,6 +15,7 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.compatibility import decided_as
 from stellwerk.models.gpu import DEVICES
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.number_options import PositiveNumber, WholeNumber, shortened
 from stellwerk.models.untrusted_text import printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ HELP: Final = "which few pods to move so that whole nodes or GPUs become free"
 _MOST_MOVES: Final = 10
 _HIGHEST_OF_USERS: Final = 1_000_000_000
 _WAIT_SECONDS: Final = 300
-_MOST_NUMBER: Final = 10_000
+_MAX_NUMBER: Final = 10_000
+"""The largest number of nodes or GPUs to free, and of moves: a plan of more is never found."""
+_MAX_WAIT_SECONDS: Final = 86_400.0
+"""The longest wait for the new node of an evicted pod, a day."""
+_PRIORITY: Final = WholeNumber(-(2**31), 2**31 - 1)
+"""The type of priorities: the API server's int32."""
 _GOAL: Final = re.compile(r"(nodes|gpus)=([0-9]{1,5})")
 CarryOut: TypeAlias = Callable[[argparse.Namespace, "DefragPlan"], int]
 """Carries a plan out on the cluster of the options and says what happens; the exit status."""
@@ -80,14 +86,14 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
     parser.add_argument(
         "--most-moves",
         metavar="N",
-        type=int,
+        type=WholeNumber(1, _MAX_NUMBER),
         default=_MOST_MOVES,
         help=f"no more than so many pods (default: {_MOST_MOVES})",
     )
     parser.add_argument(
         "--max-priority",
         metavar="N",
-        type=int,
+        type=_PRIORITY,
         default=_HIGHEST_OF_USERS,
         help="pods above it stay (default: the highest that users give)",
     )
@@ -131,7 +137,7 @@ def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait-seconds",
         metavar="SECONDS",
-        type=float,
+        type=PositiveNumber(_MAX_WAIT_SECONDS),
         default=float(_WAIT_SECONDS),
         help=f"until an evicted pod has a node again (default: {_WAIT_SECONDS})",
     )
@@ -184,11 +190,9 @@ def _goal(options: argparse.Namespace) -> "Goal":
 
     matched = _GOAL.fullmatch(options.free)
     number = int(matched[2]) if matched else 0
-    if matched is None or not 0 < number <= _MOST_NUMBER:
-        message = f"--free {options.free}: expected nodes=N or gpus=N, N from 1 to {_MOST_NUMBER}"
-        raise ConfigurationError(message)
-    if options.most_moves < 1:
-        raise ConfigurationError("--most-moves is at least 1")
+    if matched is None or not 0 < number <= _MAX_NUMBER:
+        expected = f"expected nodes=N or gpus=N, N from 1 to {_MAX_NUMBER}"
+        raise ConfigurationError(f"--free {shortened(options.free)}: {expected}")
     return Goal(matched[1], number, options.gpu_resource)
 
 

@@ -157,10 +157,11 @@ class Defragmentation:
         """The moves.
 
         Raises:
-            ConfigurationError: the goal is out of reach whatever moves.
+            ConfigurationError: no node offers the resource of the goal.
             PluginFailure: a plugin raised.
         """
-        self._check_reach()
+        if why := self._out_of_reach():
+            return replace(self._as_plan((), (), ()), nothing_found=why)
         if self._goal.kind == GPUS and (free := self._with_idle_gpus(self._placement)):
             return self._as_plan(free[:1], (), ())
         number = self._goal.number if self._goal.kind == NODES else 1
@@ -179,26 +180,26 @@ class Defragmentation:
     ) -> DefragPlan:
         return DefragPlan(frees, cordons, moves, self._held(), self._placement.waiting)
 
-    def _check_reach(self) -> None:
-        """Refuse what no moves could reach.
+    def _out_of_reach(self) -> str:
+        """The reason why no moves could reach the goal; empty: they might.
 
         Raises:
-            ConfigurationError: there are too few nodes, or no node has so many GPUs.
+            ConfigurationError: no node offers the resource.
         """
         nodes, goal = list(self._placement.world.cache.nodes()), self._goal
         if goal.kind == NODES and goal.number > len(nodes) - self._empty:
             there = f"of {len(nodes)} nodes {self._empty} are empty"
-            raise ConfigurationError(f"--free {goal}: {there}, so there are too few others")
+            return f"no plan for {goal}: {there}, so there are too few others"
         if goal.kind == NODES:
-            return
+            return ""
         most = max((node.allocatable.get(goal.resource, 0) for node in nodes), default=0)
         if not most:
             offered = {name for node in nodes for name in node.allocatable if "/" in name}
             near = suggestion(goal.resource, offered)
             raise ConfigurationError(f"--gpu-resource: no node offers {goal.resource}{near}")
         if goal.number > most:
-            message = f"no node has so many {goal.resource}, the most is {most}"
-            raise ConfigurationError(f"--free {goal}: {message}")
+            return f"no plan for {goal}: no node has so many {goal.resource}, the most is {most}"
+        return ""
 
     # --- what to begin with -----------------------------------------------------------------------
 

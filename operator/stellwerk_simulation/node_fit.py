@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from stellwerk.clock import Clock, SystemClock
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.framework.diagnosis import reason_counts
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
@@ -111,7 +111,7 @@ def fit(
     """The cheapest nodes found in some seconds that hold the pods under a profile.
 
     Raises:
-        ConfigurationError: no shape takes any of the pods, or no plan was decided in time.
+        SchedulerError: no plan was decided in time.
     """
     around = surroundings or Surroundings()
     shapes = [_named(shape, shape.name) for shape in shapes]
@@ -119,9 +119,8 @@ def fit(
     search = _Search(shapes, profile, around, seconds, clock or SystemClock())
     kinds, homeless = search.kinds(pods)
     if not kinds:
-        pod, reason = next(iter(homeless.items()))
-        message = "no shape takes any of the pods, even if it is empty"
-        raise ConfigurationError(f"{message}: {pod}: {reason}")
+        nothing = nothing_to_do(shapes)
+        return replace(nothing, homeless=homeless, assumed=[*assumed, *search.assumed])
     counts, unplanned, bound = search.run([pod for pod in pods if pod.name not in homeless])
     placed = len(pods) - len(homeless) - len(unplanned)
     cost = search.cost(counts)
@@ -299,7 +298,7 @@ class _Search:
         """The cheapest counts that were decided, the pods without a node there, and the bound.
 
         Raises:
-            ConfigurationError: nothing was decided in time.
+            SchedulerError: nothing was decided in time.
         """
         made = {pod.name: self._maker.pod(pod) for pod in pods}
         # As the queue pops them; what comes first is not preempted then.
@@ -314,7 +313,7 @@ class _Search:
         best = self._best
         if best is None:
             message = f"no plan for {len(pods)} pods was decided in {self._seconds:g} s"
-            raise ConfigurationError(f"{message}; --seconds gives the search more time")
+            raise SchedulerError(f"{message}; --seconds gives the search more time")
         if late:
             self.assumed.append(
                 f"the search ended after {self._seconds:g} s: there may be a cheaper plan"

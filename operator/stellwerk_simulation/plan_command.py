@@ -20,6 +20,7 @@ from stellwerk.models.compatibility import decided_as
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import admitted, counted, settled
+from stellwerk.models.number_options import PositiveNumber
 from stellwerk.models.untrusted_text import printable
 from stellwerk.models.yaml_file import read_objects
 from stellwerk_simulation import defrag_command
@@ -37,7 +38,8 @@ _SECONDS: Final = 20
 _NAMED: Final = 3
 _DECIMALS: Final = 6
 _PROFILE_KIND: Final = "SchedulerProfile"
-_MOST_SECONDS: Final = 3600.0
+_MAX_SECONDS: Final = 3600.0
+"""The longest search for a fit: after an hour a better plan is no longer worth the wait."""
 LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]]
 
 
@@ -74,9 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
     fit.add_argument(
         "--seconds",
         metavar="SECONDS",
-        type=_seconds,
+        type=PositiveNumber(_MAX_SECONDS),
         default=float(_SECONDS),
         help=f"for the whole search, after which the best plan counts (default: {_SECONDS})",
+    )
+    fit.add_argument(
+        "--exit-code", action="store_true", help="end with status 1 if a pod gets no node"
     )
     add_output(fit)
     text = defrag_command.HELP
@@ -100,7 +105,8 @@ def run(
     `show` prints an answer for programs.
 
     Raises:
-        ConfigurationError: a file cannot be used, or there is no plan.
+        ConfigurationError: a file cannot be used.
+        SchedulerError: no plan was decided in time.
     """
     if options.plan == defrag_command.NAME:
         return defrag_command.run(options, live, carry_out, show)
@@ -127,11 +133,12 @@ def run(
         plan = fit(pods, shapes, profile, options.seconds, around)
     release = release_of(profile)
     if options.output in TABLES:
-        print(_as_text(plan, shapes, left_out))
+        print(_as_text(plan, shapes, left_out), flush=True)
     else:
         show(_answer(plan, shapes, left_out, release), options.output, plan.homeless)
     print(f"stellwerk: {decided_as([release])}", file=sys.stderr)
-    return 0
+    is_no = bool(plan.homeless or plan.unplanned)
+    return 1 if is_no and options.exit_code else 0
 
 
 def _objects(options: argparse.Namespace, live: LiveObjects) -> Sequence[JsonObject]:
@@ -239,18 +246,6 @@ def _shapes(path: Path) -> Sequence["TraceNode"]:
     return shapes
 
 
-def _seconds(text: str) -> float:
-    """A number above 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _MOST_SECONDS:
-        message = f"{text!r} is not a number above 0 and up to {_MOST_SECONDS:.0f}"
-        raise argparse.ArgumentTypeError(message)
-    return seconds
-
-
 def _answer(
     plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str], release: str
 ) -> "FitAnswer":
@@ -299,7 +294,7 @@ def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
         f"{placed} placed on them in a simulation, which counts no free room of the nodes there are"
     )
     least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
-    text = [aligned(lines), f"{shown}; {least}"]
+    text = [aligned(lines), f"{shown}; {least}"] if plan.placed else []
     empty, beside = "no shape even if it is empty", "found no node beside the others"
     for pods_left, one_fate, fate in (
         (plan.homeless, f"fits {empty}", f"fit {empty}"),

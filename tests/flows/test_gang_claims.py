@@ -20,17 +20,21 @@ from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, 
 
 EXAMPLE = ROOT / "docs" / "examples" / "gang-shared-claim.yaml"
 RESOURCE_CLAIMS = "resourceclaims.resource.k8s.io"
+ZONE = "topology.kubernetes.io/zone"
 Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
 
 
 def play(story: Story, *cores: int) -> None:
-    """Tell a story where each node has GPUs and so many cores."""
+    """Tell a story where each node has GPUs and so many cores, in a zone of its own."""
 
     async def flow(clock: VirtualClock) -> None:
         kubelet = KubeletOptions(devices=(read_description("gpus"),))
         gates = GANGS | {CLAIMS}
         options = ClusterOptions(seed=1, heartbeats=False, kubelet=kubelet, feature_gates=gates)
-        nodes = [make_node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cores)]
+        nodes = [
+            make_node(f"n{number}", cpu=str(cpu), labels={ZONE: f"zone-{number}"})
+            for number, cpu in enumerate(cores)
+        ]
         async with open_virtual_cluster(clock, nodes, options) as world:
             world.patch(PLURAL, "default-scheduler", {"spec": {"gangScheduling": True}}, GROUP)
             await story(world)

@@ -14,7 +14,7 @@ import yaml
 
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.cases.profile_manifests import ProfileManifests
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import AbsentError, ConfigurationError
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
@@ -43,6 +43,10 @@ _MOST_PODS: Final = 1000
 
 Read: TypeAlias = Callable[[Sequence[JsonObject]], Sequence[JsonObject]]
 """Makes of the objects in a file those that an API server would have of them."""
+
+
+class NoPendingPodError(ConfigurationError):
+    """Objects of a cluster whose pods all have a node: there is nothing to decide."""
 
 
 def read_cases(
@@ -128,7 +132,9 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
     """A case for each pod to decide among the objects, and lists of objects, of a cluster.
 
     Raises:
-        ConfigurationError: something is no object, or there is no pod to decide.
+        ConfigurationError: something is no object.
+        AbsentError: there is no pod of this name.
+        NoPendingPodError: no pod is named, and every one has a node.
     """
     objects = read(list(chain.from_iterable(map(_objects_of, documents))))
     fields: dict[str, list[Json]] = {}
@@ -147,7 +153,9 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
             pods += pods_of(obj, "default", _MOST_PODS, nodes)[:_MOST_PODS]
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
-        raise ConfigurationError(f"pod {pod_key} is not there" if pod_key else "no pod is pending")
+        if pod_key:
+            raise AbsentError(f"pod {pod_key} is not there")
+        raise NoPendingPodError("no pod is pending")
     for pod in wanted:
         yield {
             "id": _key(pod),

@@ -15,7 +15,7 @@ import yaml
 from stellwerk.cases.case_files import Read, cases_of, read_cases
 from stellwerk.cases.decide import CaseError, decide
 from stellwerk.cases.plugin_cases import decide_plugin_case, is_plugin_case
-from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk.models.answers.answer import codec
 from stellwerk.models.answers.pod import DevicesOfPod
 from stellwerk.models.compatibility import AS_RECORDED, Compatibility
@@ -44,6 +44,7 @@ def decide_lines(
 
     Raises:
         ConfigurationError: the file cannot be read, or a line is no case; names line and field.
+        AbsentError: the file has no pod of this name.
     """
     place, are_objects = "standard input" if path == "-" else path, False
 
@@ -64,6 +65,8 @@ def decide_lines(
                 )
         except _PlacedError:
             raise
+        except AbsentError as error:
+            raise AbsentError(f"{place}, {error}") from error
         except ConfigurationError as error:
             if str(error).startswith(f"{place}: "):
                 raise
@@ -82,7 +85,9 @@ def decide_objects(
     """Decide for the pending pods, or for one pod, among the objects of a cluster.
 
     Raises:
-        ConfigurationError: there is no such pod, or an object is malformed.
+        ConfigurationError: an object is malformed.
+        AbsentError: there is no pod of this name.
+        NoPendingPodError: no pod is named, and every one has a node.
     """
     for case in cases_of(objects, pod_key):
         _decide(case, place, form=form, compatibility=compatibility)

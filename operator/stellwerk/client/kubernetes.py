@@ -21,6 +21,7 @@ from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import (
+    AccessRefusedError,
     ApiError,
     Conflict,
     NotFound,
@@ -116,13 +117,15 @@ class KubernetesClient(ClusterClient, EventSink):
         """Return the server's version, as `server_version` says it.
 
         Raises:
-            UnreachableError: no API server answers there, or it does not know us.
+            UnreachableError: no API server answers there.
+            AccessRefusedError: it does not know us, or refuses to tell its version.
         """
         try:
             version = await self._transport.send(ApiRequest("GET", "/version"), attempts=1)
         except ApiError as error:
             cause = f"{error.status or error.reason} {error.message}".rstrip()
-            raise UnreachableError(
+            refused = error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+            raise (AccessRefusedError if refused else UnreachableError)(
                 f"no usable Kubernetes API at {self._transport.server}: {cause}"
             ) from error
         return server_version(version)

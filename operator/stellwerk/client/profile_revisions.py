@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stellwerk.client.promotion import replace_profile
-from stellwerk.errors import ConfigurationError, Conflict, NotFound
+from stellwerk.errors import AbsentError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.models.json_values import JsonObject
@@ -42,7 +42,7 @@ class History:
         After an edit that was refused that is the revision which is in use.
 
         Raises:
-            ConfigurationError: there is none.
+            AbsentError: there is none.
         """
         name = self.profile["metadata"]["name"]
         kept = ", ".join(str(each.number) for each in self.revisions) or "none"
@@ -50,16 +50,14 @@ class History:
             for each in reversed(self.revisions):
                 if not self.is_present(each):
                     return each
-            raise ConfigurationError(
+            raise AbsentError(
                 f"SchedulerProfile {name} has no other accepted spec; kept are: {kept}"
             )
         # Of two with one number, which no operator has made, the first is as good as the other.
         for each in self.revisions:
             if each.number == number:
                 return each
-        raise ConfigurationError(
-            f"SchedulerProfile {name} has no revision {number}; kept are: {kept}"
-        )
+        raise AbsentError(f"SchedulerProfile {name} has no revision {number}; kept are: {kept}")
 
     def is_present(self, revision: Revision) -> bool:
         """Whether the profile has the spec of a revision."""
@@ -100,13 +98,13 @@ async def read_history(client: ClusterClient, namespace: str, name: str) -> Hist
     """Read the revisions that the operator kept of a profile in a namespace.
 
     Raises:
-        ConfigurationError: there is no such profile.
+        AbsentError: there is no such profile.
         ApiError: the API server refuses.
     """
     try:
         profile = await client.get(_path(name))
     except NotFound as error:
-        raise ConfigurationError(f"there is no SchedulerProfile {name}") from error
+        raise AbsentError(f"there is no SchedulerProfile {name}") from error
     uid = str(profile["metadata"].get("uid", ""))
     objects, _ = await client.list(f"{revisions_path(namespace)}?{selection(uid)}")
     return History(profile, revisions_by_profile(objects).get(uid, []))
@@ -116,12 +114,12 @@ def prepare_rollback(history: History, number: int | None, check: Check) -> Roll
     """Return what going back to a revision would write.
 
     Raises:
-        ConfigurationError: there is no such revision, or its spec is not kept.
+        AbsentError: there is no such revision, or its spec is not kept.
         ProfileError: the spec cannot be used any more, or was made up by another client.
     """
     revision = history.numbered(number)
     if revision.spec is None:
-        raise ConfigurationError(f"the spec of revision {revision.number} is not kept")
+        raise AbsentError(f"the spec of revision {revision.number} is not kept")
     before = history.profile
     wanted: dict[str, Any] = {k: v for k, v in revision.spec.items() if k != "schedulerName"}
     if "schedulerName" in before["spec"]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import orjson
 
-from stellwerk.errors import ConfigurationError, Conflict, NotFound
+from stellwerk.errors import AbsentError, Conflict, NotFound, SchedulerError
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
@@ -43,7 +43,8 @@ async def prepare_promotion(client: ClusterClient, name: str) -> Promotion:
     """Read a shadow and the profile that it shadows, and return what promoting would write.
 
     Raises:
-        ConfigurationError: there is no such profile, it shadows none, or what is left of an
+        AbsentError: there is no such profile.
+        SchedulerError: it shadows none, or what is left of an
             interrupted promotion cannot be read.
         ApiError: the API server refuses.
     """
@@ -52,7 +53,7 @@ async def prepare_promotion(client: ClusterClient, name: str) -> Promotion:
     if begun is None:
         active_name = shadow["spec"].get("shadowOf")
         if not active_name:
-            raise ConfigurationError(f"SchedulerProfile {name} has no spec.shadowOf")
+            raise SchedulerError(f"SchedulerProfile {name} has no spec.shadowOf")
         active = await _profile(client, active_name)
         former = active["spec"]
     else:
@@ -137,7 +138,7 @@ def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
     """The rest of an interrupted promotion.
 
     Raises:
-        ConfigurationError: it is not what a promotion of this shadow writes.
+        SchedulerError: it is not what a promotion of this shadow writes.
     """
     try:
         plan = orjson.loads(text)
@@ -152,8 +153,8 @@ def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
     raise _damaged(shadow["metadata"]["name"])
 
 
-def _damaged(name: str) -> ConfigurationError:
-    return ConfigurationError(
+def _damaged(name: str) -> SchedulerError:
+    return SchedulerError(
         f"the annotation {PROMOTION_ANNOTATION} of SchedulerProfile {name} is not what a promotion "
         "writes; without it, promoting begins anew"
     )
@@ -163,7 +164,7 @@ async def _profile(client: ClusterClient, name: str) -> JsonObject:
     try:
         return await client.get(_path(name))
     except NotFound as error:
-        raise ConfigurationError(f"there is no SchedulerProfile {name}") from error
+        raise AbsentError(f"there is no SchedulerProfile {name}") from error
 
 
 def _annotation_set(obj: JsonObject, text: str | None) -> JsonObject:

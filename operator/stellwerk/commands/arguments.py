@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and what they mean: durations, shares, truth.
+"""Arguments that several commands share, and what they mean: durations, files, truth.
 
 The modules of commands use it as types of arguments. Invariant: what is malformed is an
 ArgumentTypeError of one line.
@@ -21,8 +21,7 @@ from stellwerk.models.compatibility import (
     compatibility_beside,
     release_named,
 )
-from stellwerk.models.name_syntax import parse_duration
-from stellwerk.models.quantity import whole_units
+from stellwerk.models.number_options import DurationSeconds, PortNumber, Size
 
 if TYPE_CHECKING:
     from stellwerk.journal.writer import JournalOptions
@@ -30,59 +29,14 @@ if TYPE_CHECKING:
     from stellwerk_cluster.kubeconfig import KubeconfigFile
 
 
-_LAST_PORT: Final = 65535
-
-
-def share(text: str) -> float:
-    """A percentage above 0, as a share."""
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        percent = 0.0
-    if not 0 < percent <= 100:  # noqa: PLR2004 percent
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage above 0 and up to 100")
-    return percent / 100
-
-
-def seconds(text: str) -> float:
-    """A duration longer than 0: in seconds, or as Go writes them (90s, 1m30s)."""
-    try:
-        value = float(text) if text[-1:].isdecimal() else parse_duration(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 90s or 5m") from None
-    if value <= 0:
-        raise argparse.ArgumentTypeError("a duration must be longer than 0")
-    return value
-
-
-def seconds_or_none(text: str) -> float:
-    """The same, or 0."""
-    return 0.0 if text in {"0", "0s"} else seconds(text)
-
-
-def size(text: str) -> int:
-    """Bytes, as a Kubernetes quantity: 256Mi."""
-    try:
-        value = whole_units(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 256Mi") from None
-    if value < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than 64Ki")
-    return value
-
-
-def port_number(text: str) -> int:
-    """A port; 0: a free one."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= _LAST_PORT):  # noqa: PLR2004 digits
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_LAST_PORT}")
-    return int(text)
-
-
-def at_least_one(text: str) -> int:
-    """A whole number above 0."""
-    if not (text.isascii() and text.isdecimal() and int(text[:9]) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text[:9])
+seconds: Final = DurationSeconds()
+"""The type of durations, which are longer than 0."""
+seconds_or_none: Final = DurationSeconds(or_zero=True)
+"""The type of durations that may be 0."""
+size: Final = Size()
+"""The type of sizes of files."""
+port_number: Final = PortNumber()
+"""The type of ports; 0 stands for a free one."""
 
 
 def operator_name(text: str) -> str:

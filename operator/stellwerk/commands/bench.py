@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from stellwerk.commands.arguments import at_least_one, check_embedded_cluster, seconds
+from stellwerk.commands.arguments import check_embedded_cluster, seconds
 from stellwerk.commands.confirmation import is_confirmed
 from stellwerk.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk.errors import ApiError, ConfigurationError, NotFound, SchedulerError
+from stellwerk.models.number_options import WholeNumber
 from stellwerk.waiting_line import waiting_for
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ _HARMLESS_PROVIDERS: Final = ("kind://", "k3s://")
 _UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 _PODS_PER_NODE: Final = 10
 """So many of every workload fit on a node that takes more than one."""
+MAX_PODS: Final = 1_000_000
+"""The largest number of nodes, of pods, and of pods a second: more than a cluster holds."""
 _CREATORS: Final = 32
 _POLL_SECONDS: Final = 0.2
 _START_SECONDS: Final = 60.0
@@ -94,14 +97,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, count in (("nodes", 200), ("pods", 1000)):
         parser.add_argument(
             f"--{name}",
-            type=at_least_one,
+            type=WholeNumber(1, MAX_PODS),
             default=count,
             metavar="NUMBER",
             help=f"how many {name} of a workload (default: {count})",
         )
     parser.add_argument(
         "--rate",
-        type=at_least_one,
+        type=WholeNumber(1, MAX_PODS),
         metavar="PODS",
         help="create so many pods a second (default: all at once)",
     )

@@ -15,8 +15,8 @@ from stellwerk.commands.arguments import (
     check_embedded_cluster,
     kubeconfig_file,
 )
-from stellwerk.errors import ConfigurationError
 from stellwerk.garbage import collect_seldom
+from stellwerk.models.number_options import WholeNumber
 
 HELP: Final = "serve an embedded cluster on this machine"
 EXAMPLES: Final = (
@@ -35,7 +35,8 @@ _TEXTS: Final = {
     "cut-off": "cut a node off: its lease runs out, its containers run on",
     "restore": "let a node that failed or was cut off be heard of again",
 }
-_EXIT_CODES: Final = 256
+_EXIT_CODE: Final = WholeNumber(0, 255)
+"""The exit codes that a process can have."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +126,7 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
     pod = commands.add_parser("pod", help="let the containers of a running pod end")
     pod.add_argument("pod", help="name of the pod")
     pod.add_argument("-n", "--namespace", default="default", help="(default: %(default)s)")
-    pod.add_argument("--exit-code", type=int, default=1, help="(default: %(default)s)")
+    pod.add_argument("--exit-code", type=_EXIT_CODE, default=1, help="(default: %(default)s)")
     pod.set_defaults(command=_end_pod)
 
 
@@ -140,8 +141,6 @@ def _change_machine(options: argparse.Namespace) -> int:
 
 
 def _end_pod(options: argparse.Namespace) -> int:
-    if not 0 <= options.exit_code < _EXIT_CODES:
-        raise ConfigurationError(f"--exit-code {options.exit_code}: not between 0 and 255")
     check_embedded_cluster()
     from stellwerk_cluster.annotation_client import annotate  # noqa: PLC0415  (it loads TLS)
 

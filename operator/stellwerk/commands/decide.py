@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Decide, and print a result for each case."""
-    from stellwerk.cases.case_files import USED  # noqa: PLC0415 the scheduler
+    from stellwerk.cases.case_files import USED, NoPendingPodError  # noqa: PLC0415 the scheduler
     from stellwerk.cases.command import decide_lines, decide_objects  # noqa: PLC0415 as above
     from stellwerk.commands.manifests import say_unused  # noqa: PLC0415 as above
     from stellwerk.models.manifests import admitted, settled  # noqa: PLC0415 as above
@@ -96,13 +96,17 @@ def run(options: argparse.Namespace) -> int:
         live = read_live_objects(options.kubeconfig, options.context)
         objects, server_version = live, live.server_version
         source = options.kubeconfig or "the cluster"
-    return decide_objects(
-        settled(objects),
-        source,
-        form=form,
-        pod_key=pod,
-        compatibility=_chosen(options, server_version),
-    )
+    compatibility = _chosen(options, server_version)
+    try:
+        return decide_objects(
+            settled(objects), source, form=form, pod_key=pod, compatibility=compatibility
+        )
+    except NoPendingPodError as error:
+        if files:
+            raise
+        # Of a cluster it is an answer; a file without one is the wrong file.
+        sys.stderr.write(f"stellwerk: {error}\n")
+        return 0
 
 
 def _chosen(

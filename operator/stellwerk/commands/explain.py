@@ -106,11 +106,12 @@ def run(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     kind, name = _kind_and_name(options.what)
+    address = port_address(options)
     if kind in {"node", "device"}:
         namespace = ""
     else:
         namespace, name = split_name(options, name)
-    is_no = asyncio.run(_explain(port_address(options), kind, namespace, name, options))
+    is_no = asyncio.run(_explain(address, kind, namespace, name, options))
     return 1 if is_no and options.exit_code else 0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.commands.arguments import seconds
 from stellwerk.commands.confirmation import add_write_arguments, is_confirmed
-from stellwerk.commands.port_arguments import add_access_arguments, operator_namespace, split_name
+from stellwerk.commands.port_arguments import add_access_arguments, operator_namespace
 from stellwerk.errors import ConfigurationError, Conflict, NotFound, SchedulerError
 
 if TYPE_CHECKING:
@@ -52,15 +52,23 @@ def run(options: argparse.Namespace) -> int:
     """Scale to 0, wait until the pods are gone, and say what became of the lease."""
     from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
 
+    namespace, slash, name = options.deployment.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        raise ConfigurationError(f"--deployment {options.deployment}: expected NAMESPACE/NAME")
+    named = namespace or operator_namespace(), name
     return asyncio.run(
-        with_client(options.kubeconfig, options.context, lambda client: leave(client, options))
+        with_client(
+            options.kubeconfig, options.context, lambda client: leave(client, named, options)
+        )
     )
 
 
-async def leave(client: "KubernetesClient", options: argparse.Namespace) -> int:
+async def leave(
+    client: "KubernetesClient", deployment_name: tuple[str, str], options: argparse.Namespace
+) -> int:
     """End the pods of a Deployment, and release the lease where one of them has left it behind.
 
-    Returns the exit status.
+    `deployment_name`: its namespace and its name. Returns the exit status.
 
     Raises:
         ApiError: a right is missing, or the API server refused.
@@ -68,7 +76,7 @@ async def leave(client: "KubernetesClient", options: argparse.Namespace) -> int:
         SchedulerError: pods are still there after the time; the lease was not touched then, for
             its holder may still decide.
     """
-    namespace, name = split_name(options, options.deployment)
+    namespace, name = deployment_name
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
     try:
         deployment = await client.get(path)

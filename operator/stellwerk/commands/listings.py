@@ -101,6 +101,7 @@ class ListCommand:
         """
         import asyncio  # noqa: PLC0415
 
+        address = port_address(options)
         everywhere = not self.namespaced or options.all_namespaces
         namespace = None if everywhere else namespace_of(options)
         selector = options.selector if self.labelled else None
@@ -115,7 +116,7 @@ class ListCommand:
             return False
 
         wanted = None if namespace is selector is None else is_wanted
-        answer = asyncio.run(self._show(port_address(options), wanted, options))
+        answer = asyncio.run(self._show(address, wanted, options))
         is_empty = not answer["items"] and not answer.get("unserved")
         if elsewhere and is_empty and options.output in {"table", "wide"}:
             _say_elsewhere(str(namespace), sorted(elsewhere))

@@ -7,8 +7,10 @@ import argparse
 import os
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.number_options import MAX_PORT, shortened
 
 IN_PLACE: Final = ("kube-system", "kube-scheduler")
 """The lease of an operator in kube-scheduler's place, which kube-scheduler holds otherwise."""
@@ -114,6 +116,14 @@ def port_address(options: argparse.Namespace) -> PortAddress:
     if options.url and not options.url.startswith(("http://", "https://")):
         raise ConfigurationError(
             f"--url {options.url}: expected http://HOST:PORT or https://HOST:PORT"
+        )
+    try:
+        has_port = urlsplit(options.url).port != 0
+    except ValueError:  # the port is no number, or too large
+        has_port = False
+    if not has_port:
+        raise ConfigurationError(
+            f"--url {shortened(options.url)}: PORT is a whole number from 1 to {MAX_PORT}"
         )
     lease = options.lease or f"{operator_namespace()}/stellwerk"
     namespace, slash, name = lease.partition("/")

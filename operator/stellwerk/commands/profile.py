@@ -13,6 +13,7 @@ from stellwerk.commands.port_arguments import (
     add_output_arguments,
     operator_namespace,
 )
+from stellwerk.models.number_options import WholeNumber
 from stellwerk.models.untrusted_text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ EXAMPLES: Final = (
 )
 
 
+_MAX_REVISION: Final = 1_000_000_000
+"""The largest number of a revision. They are counted from 1, and one a second makes 32 years."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the act and the profile."""
     acts = parser.add_subparsers(title="what to do", required=True, metavar="ACTION", dest="act")
@@ -35,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     back.add_argument(
         "--to",
         metavar="REVISION",
-        type=int,
+        type=WholeNumber(1, _MAX_REVISION),
         help="as `history` numbers it (default: the newest that is not the present spec)",
     )
     add_write_arguments(back)

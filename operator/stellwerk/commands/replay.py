@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from stellwerk.commands.tables import POD, console, print_outcomes, show_answer, show_written
-from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchEvent
 from stellwerk.journal.reader import Journal, open_journal
@@ -273,7 +273,7 @@ async def _explain(file: Path, key: str, form: str) -> int:
     if not attempts:
         explanation = _before_binding(open_journal(file), wanted)
         if explanation is None:
-            raise ConfigurationError(f"--until {key}: {file} holds no decision for this pod")
+            raise AbsentError(f"--until {key}: {file} holds no decision for this pod")
     else:
         replayed = _run(open_journal(file), (wanted, attempts))
         explanation = replayed.explain(namespace or "default", name)

@@ -12,17 +12,16 @@ from stellwerk.commands.arguments import (
     absolute,
     add_journal_arguments,
     add_scheduler_gates,
-    at_least_one,
     journal_options,
     operator_name,
     seconds,
     seconds_or_none,
-    share,
     truth,
     url_prefix,
 )
 from stellwerk.errors import ConfigurationError
 from stellwerk.garbage import collect_seldom
+from stellwerk.models.number_options import PositiveNumber, WholeNumber
 
 if TYPE_CHECKING:
     from stellwerk.serving.port import PortOptions
@@ -32,6 +31,12 @@ EXAMPLES: Final = (
     "run --kubeconfig ~/.kube/config --plain-http",
     "run --leader-elect --leader-elect-resource-name stellwerk",
 )
+
+
+_MAX_AT_ONCE: Final = 1_000_000
+"""The largest number of connections or requests at once: more than a process has descriptors."""
+_MAX_COMPLEXITY: Final = 1_000_000_000
+"""The largest limit of a pod's complexity: beyond every pod that the API server takes (1.5 MiB)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +137,7 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--max-{name}",
             metavar="NUMBER",
-            type=at_least_one,
+            type=WholeNumber(1, _MAX_AT_ONCE),
             default=default,
             help=f"{text} (default: %(default)s)",
         )
@@ -140,12 +145,16 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
 
 def _port_options(options: argparse.Namespace) -> "PortOptions":
     from stellwerk.serving.certificates import CertificateFiles  # noqa: PLC0415
-    from stellwerk.serving.http import LIMITS  # noqa: PLC0415
+    from stellwerk.serving.http import LIMITS, parse_address  # noqa: PLC0415
     from stellwerk.serving.port import PortOptions  # noqa: PLC0415
 
     pair = (options.tls_cert_file, options.tls_private_key_file)
     if (pair[0] is None) != (pair[1] is None):
         raise ConfigurationError("--tls-cert-file and --tls-private-key-file go together")
+    try:
+        parse_address(options.bind_address)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--bind-address: {error}") from error
     return PortOptions(
         bind_address=options.bind_address,
         certificate=None if pair[0] is None else CertificateFiles(*pair),
@@ -175,7 +184,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--foreign-time-share",
         metavar="PERCENT",
-        type=share,
+        type=PositiveNumber(100, percent=True),
         default=0.2,
         help="plugins from other packages and extenders of one profile may take this much of the "
         "scheduler's time while other profiles serve; 100 turns the limit off (default: 20)",
@@ -183,7 +192,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-pod-complexity",
         metavar="NUMBER",
-        type=int,
+        type=WholeNumber(1, _MAX_COMPLEXITY),
         default=2000,
         help="pending pods with more terms, expressions, values, constraints, tolerations and the "
         "like are not scheduled; pod affinity terms and spread constraints count ten each "

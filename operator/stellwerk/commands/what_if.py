@@ -18,10 +18,14 @@ from stellwerk.commands.port_arguments import (
 )
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.act_syntax import MAX_REPLICAS
+from stellwerk.models.number_options import WholeNumber
 
 ACTS: Final = ("relabel", "taint", "delete", "scale")
 """Options, and fields of the question, that are written as for kubectl."""
-_MOST: Final = 10**9
+MAX_COUNT: Final = 1000
+"""The largest number of each added node: the operator takes no more nodes in one question."""
+_MAX_LAST: Final = 1_000_000_000
+"""The largest number of recorded decisions: more than a recording holds."""
 HELP: Final = "say what would happen with other nodes, another pod or another profile"
 EXAMPLES: Final = (
     "what-if --drain node-1",
@@ -62,7 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Node manifests (- reads standard input); may be repeated",
     )
     parser.add_argument(
-        "--count", type=_count, default=1, help="so many of each added node (default: 1)"
+        "--count",
+        type=WholeNumber(1, MAX_COUNT),
+        default=1,
+        help="so many of each added node (default: 1)",
     )
     parser.add_argument(
         "--drain",
@@ -82,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last",
         metavar="NUMBER",
-        type=_count,
+        type=WholeNumber(1, _MAX_LAST),
         help="how many recorded decisions to compare (default: 1000)",
     )
     add_output_arguments(parser)
@@ -157,10 +164,3 @@ def _of_recording(options: argparse.Namespace) -> int:
     from stellwerk.commands.what_if_recorded import what_if_recorded  # noqa: PLC0415 the whole operator
 
     return what_if_recorded(options)
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isdecimal() and len(text) < len(str(_MOST)) else 0
-    if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return number

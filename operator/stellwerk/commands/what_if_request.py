@@ -4,19 +4,20 @@
 """
 
 import argparse
+import asyncio
 import re
-import subprocess
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import yaml
 
+from stellwerk.client.kubernetes import pod_path
+from stellwerk.commands.cluster_client import with_client
 from stellwerk.commands.manifests import pods_of, read_manifests
 from stellwerk.commands.port_arguments import namespace_of, split_name
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import AbsentError, ConfigurationError, NotFound
 from stellwerk.models.act_syntax import (
     read_acts,
     read_deletion,
@@ -29,6 +30,13 @@ from stellwerk.models.manifests import check_fields
 from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.yaml_file import parse_yaml
 
+if TYPE_CHECKING:
+    from stellwerk.client.kubernetes import KubernetesClient
+
+_POD: Final = "pod/"
+"""The prefix of a live pod's name, as kubectl prints it."""
+_FILES: Final = (".yaml", ".yml", ".json")
+"""The endings of names that stand for files, unless they have the prefix of a pod."""
 _STEP: Final = re.compile(
     r"""
     (?:^|\.) (?P<name> (?: \\. | [^.\[\]\\] )+ )   # .field, in which \\. is a dot of the name
@@ -153,7 +161,7 @@ def _keys(path: str) -> list[str]:
 
 
 def _pods(options: argparse.Namespace, name: str) -> list[JsonObject]:
-    """The pods of a file's manifests, or a live one as kubectl gets it."""
+    """The pods of a file's manifests, or a live one."""
     if name == "-" or Path(name).is_file():
         found = read_manifests("--pod", name, POD_KINDS)
         return pods_of("--pod", found, namespace_of(options))
@@ -161,22 +169,15 @@ def _pods(options: argparse.Namespace, name: str) -> list[JsonObject]:
 
 
 def _live_pod(options: argparse.Namespace, name: str) -> JsonObject:
-    namespace, pod_name = split_name(options, name.removeprefix("pod/"))
-    command = ["kubectl", "get", "pod", pod_name, "-n", namespace, "-o", "json"]
-    command += [f"--kubeconfig={options.kubeconfig}"] if options.kubeconfig else []
-    command += [f"--context={options.context}"] if options.context else []
-    try:
-        got = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 no shell, and arguments of the user's own
-    except OSError as error:
-        message = f"--pod {name}: no such file, and no kubectl to ask for a live pod"
-        raise ConfigurationError(message) from error
-    if got.returncode:
-        # kubectl logs its retries before the line that says what is wrong.
-        said = got.stderr.decode(errors="replace").strip().splitlines()
-        reason = said[-1] if said else f"kubectl ended with {got.returncode}"
-        raise ConfigurationError(f"--pod {name}: {reason}")
-    try:
-        pod: JsonObject = orjson.loads(got.stdout)
-    except orjson.JSONDecodeError as error:
-        raise ConfigurationError(f"--pod {name}: kubectl's answer is no JSON: {error}") from error
-    return pod
+    if name.endswith(_FILES) and not name.startswith(_POD):
+        raise ConfigurationError(f"--pod {name}: no such file")
+    namespace, pod_name = split_name(options, name.removeprefix(_POD))
+
+    async def read(client: "KubernetesClient") -> JsonObject:
+        try:
+            return await client.get(pod_path(namespace, pod_name))
+        except NotFound as error:
+            said = f"there is no pod {namespace}/{pod_name}, and no such file"
+            raise AbsentError(f"--pod {name}: {said}") from error
+
+    return asyncio.run(with_client(options.kubeconfig, options.context, read))

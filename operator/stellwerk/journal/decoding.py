@@ -141,10 +141,6 @@ def _is_map(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
-def _is_counts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_count, value.values()))
-
-
 def _each(check: _Check) -> _Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from argparse import ArgumentTypeError
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from stellwerk.client.reviews import ANONYMOUS
 from stellwerk.errors import ConfigurationError, in_words
 from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.metrics import HealthcheckMetrics
+from stellwerk.models.number_options import PortNumber, shortened
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
 
 if TYPE_CHECKING:
@@ -213,13 +215,19 @@ def parse_address(address: str) -> tuple[str, int]:
         ConfigurationError: it is none of these.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
-        raise ConfigurationError(f'"{address}" is not an address: expected host:port')
+    try:
+        number = PortNumber()(port)
+    except ArgumentTypeError as error:
+        raise ConfigurationError(
+            f'"{shortened(address)}" is not an address: expected host:port, and {error}'
+        ) from error
+    if not colon:
+        raise ConfigurationError(f'"{shortened(address)}" is not an address: expected host:port')
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ConfigurationError(f'"{address}" is not an address: expected [host]:port')
-    return host or "0.0.0.0", int(port)  # noqa: S104 - asked for in so many words
+    return host or "0.0.0.0", number  # noqa: S104 - asked for in so many words
 
 
 def is_loopback(host: str) -> bool:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
 _JSON_TYPES: Final = {bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
-_OBJECTS: Final = ("metadata", "target", "deleteOptions", "preconditions", "spec")
 _LONGEST_MANAGER: Final = 128
 _SHOWN_BYTES: Final = 200
 _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")

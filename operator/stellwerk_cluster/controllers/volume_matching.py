@@ -91,10 +91,17 @@ def claim_reference(claim: JsonObject) -> JsonObject:
     }
 
 
+_OF_MANY_NODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+"""The access modes of volumes that several nodes may use at once."""
+
+
 def provisioned_volume(
     claim: JsonObject, storage_class: JsonObject, node: JsonObject | None
 ) -> JsonObject:
-    """A volume as the provisioner of a class would make it, in the zone of the chosen node."""
+    """A volume as the provisioner of a class would make it.
+
+    It is in the zone of the chosen node, unless many nodes may use it.
+    """
     name, spec = f"pvc-{claim['metadata']['uid']}", claim["spec"]
     provisioner = storage_class["provisioner"]
     driver = provisioner.rpartition("/")[2] or provisioner
@@ -112,7 +119,9 @@ def provisioned_volume(
     }
     if storage_class.get("mountOptions"):
         volume["spec"]["mountOptions"] = storage_class["mountOptions"]
-    terms = _topology(storage_class, node)
+    # Volumes that many nodes may use are file systems on a network, which every zone reaches.
+    is_shared = not _OF_MANY_NODES.isdisjoint(spec["accessModes"])
+    terms = _topology(storage_class, None if is_shared else node)
     if terms:
         volume["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     return volume

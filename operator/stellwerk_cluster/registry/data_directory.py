@@ -334,7 +334,6 @@ def _sync_directory(path: Path) -> None:
 
 
 FORMAT: Final = "stellwerk-cluster/1"
-_CHECKSUM_LETTERS: Final = 8
 
 
 class DamagedFileError(ConfigurationError):

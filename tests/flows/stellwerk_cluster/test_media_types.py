@@ -311,6 +311,30 @@ def test_openapi_2_says_in_protobuf_what_it_says_in_json(url: str) -> None:
     assert {each.name for each in message.paths.path} == set(document["paths"])
 
 
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        pytest.param("/openapi/v2", ("definitions",), id="of version 2"),
+        pytest.param(
+            "/openapi/v3/apis/apiextensions.k8s.io/v1", ("components", "schemas"), id="of version 3"
+        ),
+    ],
+)
+def test_openapi_lets_kubectl_write_any_value_into_a_schema(
+    url: str, path: str, part: tuple[str, ...]
+) -> None:
+    """Kubectl checks the items of a List by itself, with these types."""
+    described = json.loads(send(url, "GET", path)[1])
+    for name in part:
+        described = described[name]
+    [schema] = [each for name, each in described.items() if name.endswith("JSONSchemaProps")]
+    fields = schema["properties"]
+    for name in ("default", "example", "additionalProperties", "items"):
+        assert "type" not in fields[name], name
+    assert fields["enum"]["type"] == "array"
+    assert "type" not in fields["enum"]["items"]
+
+
 @pytest.mark.parametrize("subresource", ["attach", "exec", "log", "portforward"])
 def test_what_needs_a_process_says_that_there_is_none(url: str, subresource: str) -> None:
     body = json.dumps(pod("hollow")).encode()

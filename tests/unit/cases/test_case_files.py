@@ -8,7 +8,7 @@ import yaml
 
 from stellwerk.cases.case_files import read_cases
 from stellwerk.cases.decide import decide
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import AbsentError, ConfigurationError
 from tests.support.builders import make_node, make_pod
 
 OBJECTS: list[dict[str, Any]] = [
@@ -76,7 +76,7 @@ def test_anything_else_is_refused(text: str, message: str) -> None:
 
 
 def test_an_unknown_pod_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="default/none is not there"):
+    with pytest.raises(AbsentError, match="default/none is not there"):
         cases(json.dumps(LIST), "default/none")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.client.profile_revisions import prepare_rollback, read_history, roll_back
-from stellwerk.errors import ConfigurationError, Conflict, ProfileError
+from stellwerk.errors import AbsentError, Conflict, ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import load_profile
 from stellwerk.models.profile_revision import Acceptance, revision_object, revisions_path
@@ -78,7 +78,7 @@ async def test_going_back_twice_comes_to_the_first_spec_again() -> None:
 
 
 async def test_a_history_of_the_present_spec_alone_is_no_way_back() -> None:
-    with pytest.raises(ConfigurationError, match="no other accepted spec; kept are: 1"):
+    with pytest.raises(AbsentError, match="no other accepted spec; kept are: 1"):
         await rolled_back(kept(MemoryClient(), spec(1)), None)
 
 
@@ -99,7 +99,7 @@ async def test_what_is_in_use_is_not_written() -> None:
 async def test_a_revision_that_is_not_kept_is_named_with_those_that_are(
     number: int, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(AbsentError, match=message):
         await rolled_back(kept(MemoryClient(), spec(1), spec(2)), number)
 
 
@@ -121,7 +121,7 @@ async def test_a_spec_that_another_client_made_up_is_not_written(hostile: JsonOb
 async def test_revisions_of_another_object_of_that_name_do_not_count() -> None:
     client = kept(MemoryClient(), spec(1), spec(2))
     client.objects[PROFILE]["metadata"]["uid"] = "u2"
-    with pytest.raises(ConfigurationError, match="no other accepted spec; kept are: none"):
+    with pytest.raises(AbsentError, match="no other accepted spec; kept are: none"):
         await rolled_back(client, None)
 
 
@@ -134,5 +134,5 @@ async def test_an_edit_in_between_is_not_overwritten() -> None:
 
 
 async def test_a_profile_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="there is no SchedulerProfile packing"):
+    with pytest.raises(AbsentError, match="there is no SchedulerProfile packing"):
         await read_history(MemoryClient(), "stellwerk", "packing")

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from stellwerk.client.promotion import Promotion, prepare_promotion
 from stellwerk.client.promotion import promote as carry_out
-from stellwerk.errors import ApiError, ConfigurationError, Conflict
+from stellwerk.errors import ApiError, Conflict, SchedulerError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from tests.support.memory_client import MemoryClient
@@ -180,7 +180,7 @@ async def test_what_no_promotion_has_written_is_not_resumed(annotation: str) -> 
     stored = client()
     shadow = stored.objects[f"{PATH}/next"]
     shadow["metadata"]["annotations"] = {PROMOTION_ANNOTATION: annotation}
-    with pytest.raises(ConfigurationError, match="is not what a promotion writes"):
+    with pytest.raises(SchedulerError, match="is not what a promotion writes"):
         await promote(stored, "next")
     assert specs(stored) == [ACTIVE, SHADOW]
 
@@ -190,5 +190,5 @@ async def test_what_no_promotion_has_written_is_not_resumed(annotation: str) -> 
     [("packing", "has no spec.shadowOf"), ("absent", "there is no SchedulerProfile absent")],
 )
 async def test_what_shadows_nothing_is_not_promoted(name: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(SchedulerError, match=message):
         await promote(client(), name)

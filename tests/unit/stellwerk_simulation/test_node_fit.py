@@ -14,7 +14,7 @@ from typing_extensions import override
 from stellwerk.cli import main
 from stellwerk.clock import VirtualClock
 from stellwerk.commands.port_arguments import add_output_arguments
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import SchedulerError
 from stellwerk_simulation.manifests import HOURLY_PRICE, nodes_of, pods_of
 from stellwerk_simulation.node_fit import fit
 from stellwerk_simulation.plan_command import add_arguments, run
@@ -148,10 +148,6 @@ def test_a_shape_with_a_capacity_alone_offers_all_of_it(
     [
         ([shape("a", "4", "1"), make_node("b")], "b: no hourly price, where other shapes have one"),
         ([shape("a", "4", "1"), shape("a", "8", "2")], "Node a stands there twice"),
-        (
-            [shape("a", "100m", "1")],
-            "no shape takes any of the pods, even if it is empty: default/p: ",
-        ),
     ],
 )
 def test_shapes_that_cannot_be_used(
@@ -166,6 +162,25 @@ def test_shapes_that_cannot_be_used(
     error = capsys.readouterr().err
     assert problem in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [((), 0), (("--exit-code",), 1)], ids=["answered", "as a status"]
+)
+def test_pods_that_no_shape_takes_are_an_answer(
+    options: tuple[str, ...], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = written(tmp_path / "p.yaml", [make_pod("p", cpu="1")], "Pod")
+    file = written(tmp_path / "s.yaml", [shape("a", "100m", "1")], "Node")
+    command = ["plan", "fit", "--for", pods, "--shapes", file, *options]
+    assert main(command) == status
+    assert capsys.readouterr().out == (
+        "left out: 1 pod, which fits no shape even if it is empty:\n  default/p: Insufficient cpu\n"
+    )
+    assert main([*command, "-o", "json"]) == status
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["nodes"], answer["placed"], answer["cost"]) == ({}, 0, 0.0)
+    assert answer["homeless"] == {"default/p": "Insufficient cpu"}
 
 
 def test_without_the_solver_its_package_is_named(
@@ -400,7 +415,7 @@ def test_the_time_limit_holds_for_the_whole_search() -> None:
     pods = pods_of([{"kind": "Pod", **apart(f"p{number}")} for number in range(40)], "test")
     shapes = nodes_of([{"kind": "Node", **shape("n", "4", "1")}], "test")
     profile = profile_of("default", [])
-    with pytest.raises(ConfigurationError, match="no plan for 40 pods was decided in 30 s; "):
+    with pytest.raises(SchedulerError, match="no plan for 40 pods was decided in 30 s; "):
         fit(pods, shapes, profile, 30.0, clock=PassingClock())
     late = fit(pods, shapes, profile, 150.0, clock=PassingClock())
     assert late.placed + len(late.unplanned) == 40

@@ -79,7 +79,7 @@ async def examine(address: PortAddress, namespace: str, *, for_bundle: bool) -> 
         except UnreachableError as error:
             # TLS ends with an alert that names no reason.
             expired = [f"; {each.what}" for each in own if each.state == "failed"]
-            raise UnreachableError(f"{error}{''.join(expired)}") from error
+            raise type(error)(f"{error}{''.join(expired)}") from error
         survey = Survey(client, namespace, clock.now())
         installed = await checks.read_installation(survey)
         observed = Observed(server=server, installed=installed)

@@ -19,7 +19,6 @@ from stellwerk.world.gangs.group_attempt import (
 )
 from stellwerk.world.gangs.group_request import GroupRequest
 
-DEFAULT_BUDGET_SECONDS: Final = 0.05
 MAX_ORDERS: Final = 24
 
 

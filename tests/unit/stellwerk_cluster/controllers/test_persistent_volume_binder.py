@@ -135,6 +135,17 @@ def test_a_claim_that_waits_for_its_consumer_is_bound_in_the_zone_of_the_chosen_
     assert term["matchExpressions"][0]["values"] == ["zone-b"]
 
 
+@pytest.mark.parametrize("mode", ["ReadWriteMany", "ReadOnlyMany"])
+def test_a_volume_that_many_nodes_may_use_is_in_no_zone(mode: str) -> None:
+    driver = Driver()
+    storage_class(driver, volumeBindingMode="WaitForFirstConsumer")
+    claim(driver, storageClassName="fast", accessModes=[mode])
+    chosen = {"metadata": {"annotations": {SELECTED_NODE: "node-2"}}}
+    driver.patch("persistentvolumeclaims", "c", chosen)
+    (made,) = driver.api.all("persistentvolumes")
+    assert (phase(driver), made["spec"].get("nodeAffinity")) == ("Bound", None)
+
+
 def test_a_claim_of_a_class_that_comes_later_is_served_then() -> None:
     driver = Driver()
     claim(driver, storageClassName="fast")
