@@ -374,7 +374,7 @@ class SchedulingQueue:
         """Requeue the pods for which a plugin that rejected them answers Queue to a change."""
         for asked, worth in self._unschedulable_pods.ask_hints(change, max_priority):
             yield asked
-            worth.sort(key=_queued_at)
+            worth.sort(key=_queue_order)
             for entry, strategy in worth:
                 waits = entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now
                 if waits and entry.pod.uid != except_uid:
@@ -574,7 +574,7 @@ class SchedulingQueue:
             entry.consecutive_errors = 0
         else:
             entry.consecutive_errors += 1
-        entry.queued_at = now
+        entry.queued_at, entry.returned_as = now, next(self._sequence)
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod))
 
@@ -601,8 +601,10 @@ class SchedulingQueue:
             _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
 
 
-def _queued_at(each: tuple[QueuedPod, QueueingStrategy]) -> float:
-    return each[0].queued_at
+def _queue_order(each: tuple[QueuedPod, QueueingStrategy]) -> tuple[float, int]:
+    # What was returned in one moment of virtual time is not told apart by its place in the index,
+    # which an update of the pod's status changes.
+    return each[0].queued_at, each[0].returned_as
 
 
 def _everything(event: QueueEvent) -> ClusterChange:
