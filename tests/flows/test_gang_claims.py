@@ -7,18 +7,23 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
+from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from tests.flows.test_devices import NOT_READY
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, read_manifests
 
 EXAMPLE = ROOT / "docs" / "examples" / "gang-shared-claim.yaml"
+PAIR = ("pair-0", "pair-1")
+IS_LATE = 'device.driver == "late.example.com"'
 RESOURCE_CLAIMS = "resourceclaims.resource.k8s.io"
 Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
 
@@ -118,6 +123,59 @@ def test_a_group_whose_claim_is_not_made_says_what_keeps_its_pods() -> None:
         await world.until(lambda: len(nodes(world)) == 4 and None not in nodes(world))
         notes = [note for _, _, reason, note in world.notes.events if reason == "FailedScheduling"]
         assert notes == [said["message"]]
+
+    play(story, 4)
+
+
+def test_a_member_that_waits_for_the_others_names_its_group_its_node_and_since_when() -> None:
+    """One waits for its device, the other for enough of the group; none is bound meanwhile."""
+
+    async def story(world: VirtualCluster) -> None:
+        driver = {"driver": "late.example.com", "nodeName": "n0"}
+        pool = {"name": "late", "generation": 1, "resourceSliceCount": 1}
+        late = [{**NOT_READY, "name": "d"}]
+        exactly = {"deviceClassName": "late"}
+        api = "resource.k8s.io/v1"
+        device_class, device_slice, claim = (
+            {"apiVersion": api, "kind": kind, "metadata": {"name": "late"}, "spec": spec}
+            for kind, spec in (
+                ("DeviceClass", {"selectors": [{"cel": {"expression": IS_LATE}}]}),
+                ("ResourceSlice", {**driver, "pool": pool, "devices": late}),
+                ("ResourceClaim", {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}),
+            )
+        )
+        *_, group, one, two = sharing_members("1")
+        for member in (one, two):
+            del member["spec"]["volumes"]
+        one["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "late"}]
+        world.apply(device_class, device_slice, claim)
+        await asyncio.sleep(5)
+        began = rfc3339(world.clock.now())
+        world.apply(group, one, two)
+        await asyncio.sleep(60)
+        found = [finished(world.operator.explanations.pod("default", name)) for name in PAIR]
+        said = [(each.binding.point, *each.binding.waits_for, each.binding.since) for each in found]
+        assert said == [
+            (
+                "PreBind",
+                "devices of late.example.com in the resource claim default/late to be ready",
+                began,
+            ),
+            ("PreBind", 'enough members of the pod group "pair" to be ready to be bound', began),
+        ]
+        assert {each.binding.node for each in found} == {"n0"}
+        assert nodes(world) == [None, None]
+        device = {"driver": "late.example.com", "pool": "late", "device": "d"}
+        condition = {
+            "type": "example.com/ready",
+            "status": "True",
+            "reason": "Driver",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        status = {"status": {"devices": [{**device, "conditions": [condition]}]}}
+        world.patch_status("resourceclaims", "late", status, "resource.k8s.io")
+        await world.until(lambda: None not in nodes(world), seconds=2)
 
     play(story, 4)
 

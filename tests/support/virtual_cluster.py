@@ -301,6 +301,12 @@ class VirtualCluster:
             left = {name: metadata[name] for name in known if name in metadata}
             handle_event(handlers, kind, "DELETED", {"metadata": left})
 
+    def lag(self, kind: str, seconds: float) -> None:
+        """The watch of a kind is so much behind from here on."""
+        storage_name = self._storage_name(self._watched_as(kind))
+        sink, loop = self._sinks[storage_name], asyncio.get_running_loop()
+        self._sinks[storage_name] = partial(loop.call_later, seconds, sink)
+
     def restore(self, kind: str) -> None:
         """The API serves a kind, or does so again; the operator sees the objects that it has."""
         if all(each.kind != kind for each in self._watched):
