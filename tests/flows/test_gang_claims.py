@@ -8,34 +8,38 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
-from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
-from tests.flows.test_devices import NOT_READY
+from tests.flows.test_devices import NOT_READY, binding_of
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, read_manifests
 
 EXAMPLE = ROOT / "docs" / "examples" / "gang-shared-claim.yaml"
-PAIR = ("pair-0", "pair-1")
+ZONE = "topology.kubernetes.io/zone"
 IS_LATE = 'device.driver == "late.example.com"'
 RESOURCE_CLAIMS = "resourceclaims.resource.k8s.io"
 Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
 
 
-def play(story: Story, *cores: int) -> None:
-    """Tell a story where each node has GPUs and so many cores."""
+def play(story: Story, *cores: int, zones: str = "") -> None:
+    """Tell a story where each node has GPUs and so many cores, in zones of a letter each."""
 
     async def flow(clock: VirtualClock) -> None:
         kubelet = KubeletOptions(devices=(read_description("gpus"),))
         gates = GANGS | {CLAIMS}
         options = ClusterOptions(seed=1, heartbeats=False, kubelet=kubelet, feature_gates=gates)
-        nodes = [make_node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cores)]
+        nodes = [
+            make_node(f"n{number}", cpu=str(cpu), zone=zone)
+            for number, (cpu, zone) in enumerate(
+                zip(cores, zones or [""] * len(cores), strict=True)
+            )
+        ]
         async with open_virtual_cluster(clock, nodes, options) as world:
             world.patch(PLURAL, "default-scheduler", {"spec": {"gangScheduling": True}}, GROUP)
             await story(world)
@@ -153,17 +157,20 @@ def test_a_member_that_waits_for_the_others_names_its_group_its_node_and_since_w
         began = rfc3339(world.clock.now())
         world.apply(group, one, two)
         await asyncio.sleep(60)
-        found = [finished(world.operator.explanations.pod("default", name)) for name in PAIR]
-        said = [(each.binding.point, *each.binding.waits_for, each.binding.since) for each in found]
-        assert said == [
+        assert [binding_of(world, name) for name in ("pair-0", "pair-1")] == [
             (
+                "n0",
                 "PreBind",
-                "devices of late.example.com in the resource claim default/late to be ready",
+                ["devices of late.example.com in the resource claim default/late to be ready"],
                 began,
             ),
-            ("PreBind", 'enough members of the pod group "pair" to be ready to be bound', began),
+            (
+                "n0",
+                "PreBind",
+                ['enough members of the pod group "pair" to be ready to be bound'],
+                began,
+            ),
         ]
-        assert {each.binding.node for each in found} == {"n0"}
         assert nodes(world) == [None, None]
         device = {"driver": "late.example.com", "pool": "late", "device": "d"}
         condition = {
@@ -183,7 +190,7 @@ def test_a_member_that_waits_for_the_others_names_its_group_its_node_and_since_w
 # --- claims for volumes ---------------------------------------------------------------------------
 
 
-def sharing_members(cpu: str, count: int = 2, **volume: str) -> list[JsonObject]:
+def sharing_members(cpu: str, count: int = 2, **volume: Any) -> list[JsonObject]:
     """A group whose members share a claim that waits for its first consumer."""
     claim_spec = {
         "accessModes": ["ReadWriteMany"],
@@ -269,3 +276,80 @@ def test_a_group_that_shares_a_claim_and_fits_nowhere_is_not_begun() -> None:
         )
 
     play(story, 4, 4)
+
+
+def selected_node(world: VirtualCluster) -> str | None:
+    """The node for which a volume is made for the claim; None: none was chosen."""
+    claim = world.api.find("persistentvolumeclaims", "default", "data")
+    assert claim is not None
+    node: str | None = (claim["metadata"].get("annotations") or {}).get(
+        "volume.kubernetes.io/selected-node"
+    )
+    return node
+
+
+def cordon(world: VirtualCluster, name: str, *, is_on: bool = True) -> None:
+    world.patch("nodes", name, {"spec": {"unschedulable": is_on}})
+
+
+def test_a_class_that_allows_one_zone_alone_keeps_the_group_there() -> None:
+    allowed = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+
+    async def story(world: VirtualCluster) -> None:
+        cordon(world, "n2")
+        world.apply(*sharing_members("3", allowedTopologies=allowed))
+        await asyncio.sleep(30)
+        # One would fit in the zone, and the other one would not reach the volume.
+        assert nodes(world) == [None, None]
+        assert selected_node(world) is None
+        cordon(world, "n2", is_on=False)
+        await world.until(lambda: nodes(world) == ["n1", "n2"])
+
+    play(story, 4, 4, 4, zones="abb")
+
+
+def test_a_volume_out_of_the_reach_of_a_member_leaves_none_of_the_group_bound() -> None:
+    """The zone of a volume is known when it is made: for the node that the first one chose."""
+
+    async def story(world: VirtualCluster) -> None:
+        for name in ("n2", "n3"):
+            cordon(world, name)
+        world.apply(*sharing_members("3"))
+        await asyncio.sleep(60)
+        assert nodes(world) == [None, None]
+        assert len(world.operator.bindings) == 0
+        assert not world.operator.world.cache.assumed_pods
+        home = str(selected_node(world))
+        reasons = [str(world.why_pending(name)) for name in world.pods]
+        assert any("node(s) didn't match PersistentVolume's node affinity" in x for x in reasons)
+        other = {"n0": "n2", "n1": "n3"}[home]
+        cordon(world, other, is_on=False)
+        await world.until(lambda: nodes(world) == [home, other])
+
+    play(story, 4, 4, 4, 4, zones="abab")
+
+
+@pytest.mark.parametrize("zones", ["abb", "bab", "bba"])
+def test_members_that_share_a_volume_go_to_one_zone_where_its_driver_makes_volumes_of_a_zone(
+    zones: str,
+) -> None:
+    async def story(world: VirtualCluster) -> None:
+        for number in range(3):
+            world.apply(csi_node(f"n{number}", "csi.example.com", ZONE))
+        world.apply(*sharing_members("3"))
+        await world.until(lambda: None not in nodes(world))
+        assert nodes(world) == [f"n{number}" for number in range(3) if zones[number] == "b"]
+
+    play(story, 4, 4, 4, zones=zones)
+
+
+def csi_node(name: str, driver: str, *keys: str) -> JsonObject:
+    """What a driver's registration says of a node: the labels by which its volumes are reached."""
+    drivers = [{"name": driver, "nodeID": name, "topologyKeys": list(keys)}]
+    metadata = {"name": name}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": metadata,
+        "spec": {"drivers": drivers},
+    }

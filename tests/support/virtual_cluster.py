@@ -305,7 +305,11 @@ class VirtualCluster:
         """The watch of a kind is so much behind from here on."""
         storage_name = self._storage_name(self._watched_as(kind))
         sink, loop = self._sinks[storage_name], asyncio.get_running_loop()
-        self._sinks[storage_name] = partial(loop.call_later, seconds, sink)
+
+        def later(event_type: str | None, obj: JsonObject) -> None:
+            loop.call_later(seconds, sink, event_type, obj)
+
+        self._sinks[storage_name] = later
 
     def restore(self, kind: str) -> None:
         """The API serves a kind, or does so again; the operator sees the objects that it has."""
