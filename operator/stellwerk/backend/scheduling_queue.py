@@ -534,21 +534,32 @@ class SchedulingQueue:
 
     def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
         entry.sorted_at = sorted_at
-        entry.sort_key = self._policy.sort_key(entry.pod, entry.sorted_at)
+        if entry.returned_as:
+            entry.sort_key = self._sort_key(entry)
+        else:
+            entry.sort_key = self._policy.sort_key(entry.pod, sorted_at)
         entry.sequence = next(self._sequence)
         self._push(ActiveItem(entry.sort_key, entry.sequence, entry))
 
     def _push_backoff(self, entry: QueuedPod) -> None:
         entry.sorted_at = entry.queued_at
-        entry.sort_key = self._policy.sort_key(entry.pod, entry.sorted_at)
+        entry.sort_key = self._sort_key(entry)
         entry.sequence = next(self._sequence)
         self._backoff_q.push(entry, self._counts[entry.place])
+
+    def _sort_key(self, entry: QueuedPod) -> tuple[float, ...]:
+        """The key of QueueSort; of equal pods that were tried, the one that waits longest is first.
+
+        Which of them a change moves first hangs on what else has happened to them.
+        """
+        key = self._policy.sort_key(entry.pod, entry.sorted_at)
+        return (*key, entry.returned_as) if entry.returned_as else key
 
     # --- updates of a pod in a queue ------------------------------------------------------------
 
     def _update_order(self, entry: QueuedPod) -> None:
         """Sort an entry of activeQ or backoffQ anew if its key changed; its old item is stale."""
-        if self._policy.sort_key(entry.pod, entry.sorted_at) == entry.sort_key:
+        if self._sort_key(entry) == entry.sort_key:
             return
         if entry.place is Place.ACTIVE:
             self._push_active(entry, entry.sorted_at)

@@ -484,6 +484,19 @@ def test_a_status_update_leaves_the_order_of_pods_rejected_in_one_moment(
     assert driver.drain() == ["a", "b"]
 
 
+@pytest.mark.parametrize("seconds", [0, 2], ids=["through backoffQ", "straight to activeQ"])
+def test_pods_that_different_plugins_rejected_in_one_moment_are_tried_in_that_order(
+    driver: QueueDriver, seconds: int
+) -> None:
+    driver.policy.registered = {**FIT, "Other": FIT["Fit"]}
+    driver.queue.delete(driver.reject(pod_info("known"), "Fit").pod.uid)
+    driver.reject(pod_info("a"), "Other")
+    driver.reject(pod_info("b"), "Fit")
+    driver.advance(seconds)
+    driver.change(NODE_ADDED)
+    assert driver.drain() == ["a", "b"]
+
+
 def test_a_pod_rejected_by_an_extender_is_requeued_by_its_own_status(driver: QueueDriver) -> None:
     entry = driver.reject(pod_info("a"), "Extender")
     driver.queue.update(_with_condition(pod_info("a")), driver.now)
