@@ -19,6 +19,7 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock, VirtualClock
+from stellwerk.framework.interface import APICall
 from stellwerk.framework.services import ClusterClient, NumberSources
 from stellwerk.framework.worker import PendingResult, Worker
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
@@ -100,11 +101,13 @@ def make_world(  # noqa: PLR0913 - what a World begins with, and what is special
     sources: Callable[[World], NumberSources] | None = None,
     *,
     client: ClusterClient | None = None,
+    write_later: Callable[[APICall], None] | None = None,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
 
     `cluster_objects`: what else there is; `plan_seconds`: how long the work of plugins takes there;
-    `sources` makes what reads numbers for plugins; `client`: what they write to, if to anything.
+    `sources` makes what reads numbers for plugins; `client`: what they write to, if to anything;
+    `write_later` has happen what they do not wait for.
 
     Raises:
         ConfigurationError: one of these objects is wrong.
@@ -142,6 +145,8 @@ def make_world(  # noqa: PLR0913 - what a World begins with, and what is special
         compatibility=profile.auto,
         sources=None if sources is None else sources(world),
         client=client,
+        preempting=world.preempting,
+        write_later=write_later,
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()

@@ -8,6 +8,7 @@ recording only arrivals, ends and the cluster's other objects count, none of its
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Final
@@ -176,6 +177,7 @@ class Rerun(Pods):
         self._placed: dict[str, JsonObject] = {}
         self._arrived: dict[str, float] = {}
         self._evicted: set[str] = set()
+        self._versions = count(1)
         self._use = _NodesInUse()
         self.outcomes = Outcomes()
 
@@ -346,7 +348,9 @@ class Rerun(Pods):
         """It waits in the queue."""
 
     def _show(self, uid: str, obj: JsonObject) -> None:
-        self._pending[uid] = obj
+        """Show a pod that waits, under the next version: without one it would be no news."""
+        metadata = {**obj["metadata"], "resourceVersion": f"rerun {next(self._versions)}"}
+        self._pending[uid] = obj = {**obj, "metadata": metadata}
         self._handlers.on_pod("MODIFIED", obj)
 
 

@@ -17,6 +17,7 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.interface import APICall
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
@@ -79,6 +80,7 @@ class Simulation(Pods):
             self._options.plan_seconds,
             self._make_usages,
             client=self._claims,
+            write_later=self._write_later,
         )
         self._claims.objects = self._world.objects
         self._cluster = InstantCluster(self._world, self, self._claims)
@@ -100,6 +102,10 @@ class Simulation(Pods):
         self._metrics = RunMetrics(
             arrivals.nodes, self._world.cache, TypicalPods(typical), profile.name, seed
         )
+
+    def _write_later(self, api_call: APICall) -> None:
+        """Have happen what a plugin does not wait for."""
+        self._cluster.write(api_call)
 
     @property
     def world(self) -> World:

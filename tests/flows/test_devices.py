@@ -12,6 +12,8 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Forbidden
+from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import schedule_one, time_slice
 from stellwerk_cluster.apimachinery.objects import timestamp
@@ -33,6 +35,12 @@ CLASS: JsonObject = {
     "kind": "DeviceClass",
     "metadata": {"name": "gpu"},
     "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+
+NOT_READY: JsonObject = {
+    "name": "gpu-0",
+    "bindingConditions": ["example.com/ready"],
+    "bindingFailureConditions": ["example.com/failed"],
 }
 
 Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
@@ -304,6 +312,79 @@ def test_a_pod_waits_for_the_binding_conditions_of_its_device() -> None:
         report(world, "c", "example.com/ready")
         await world.until(lambda: world.node_of("p") == "node-a", seconds=1)
         assert waits(world) == {"success": 1}
+
+    play(story)
+
+
+def binding_of(world: VirtualCluster, name: str) -> tuple[str, str, list[str], str]:
+    """(node, point, what is waited for, since when), as explain says it of a binding."""
+    found = world.operator.explanations.pod("default", name)
+    assert found is not None
+    binding = finished(found).binding
+    assert binding is not None
+    return binding.node, binding.point, list(binding.waits_for), binding.since
+
+
+def test_a_pod_that_waits_for_its_device_says_for_which_on_which_node_and_since_when() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-a", NOT_READY), claim_object("c"))
+        await asyncio.sleep(5)
+        began = rfc3339(world.clock.now())
+        world.apply(claiming("p", "c"))
+        await asyncio.sleep(60)
+        waits_for = f"devices of {DRIVER} in the resource claim default/c to be ready"
+        assert binding_of(world, "p") == ("node-a", "PreBind", [waits_for], began)
+        report(world, "c", "example.com/ready")
+        await world.until(lambda: world.node_of("p") == "node-a", seconds=1)
+
+    play(story)
+
+
+def test_a_pod_that_waits_for_a_device_of_an_extended_resource_names_the_claim_made_for_it() -> (
+    None
+):
+    async def story(world: VirtualCluster) -> None:
+        backed = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "example.com/gpu"}}
+        world.apply(backed, slice_of("node-a", NOT_READY))
+        classic = claiming("p", requests={"example.com/gpu": "1"})
+        (container,) = classic["spec"]["containers"]
+        container["resources"]["limits"] = {"example.com/gpu": "1"}
+        world.apply(classic)
+        await asyncio.sleep(60)
+        (made,) = world.api.all(CLAIMS, "default")
+        name = made["metadata"]["name"]
+        waits_for = f"devices of {DRIVER} in the resource claim default/{name} to be ready"
+        assert binding_of(world, "p")[:3] == ("node-a", "PreBind", [waits_for])
+        report(world, name, "example.com/ready")
+        await world.until(lambda: world.node_of("p") == "node-a", seconds=1)
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["the watch is there", "it is behind"])
+def test_a_claim_that_is_seen_no_more_ends_the_wait_for_its_device(
+    is_behind: bool,  # noqa: FBT001
+) -> None:
+    """Also where the watch showed the allocation only after the answer that it was written."""
+
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-a", NOT_READY), claim_object("c"))
+        if is_behind:
+            world.lag("ResourceClaim", seconds=0.5)
+        world.apply(claiming("p", "c"))
+        await asyncio.sleep(30)
+        assert binding_of(world, "p")[1] == "PreBind"
+        world.withdraw("ResourceClaim")
+        world.notice("ResourceClaim")
+        await asyncio.sleep(5)
+        assert len(world.operator.bindings) == 0
+        assert not world.operator.world.cache.assumed_pods
+        assert waits(world) == {"error": 1}
+        world.restore("ResourceClaim")
+        await asyncio.sleep(30)
+        report(world, "c", "example.com/ready")
+        await world.until(lambda: world.node_of("p") == "node-a")
+        assert consumers(world, "c") == ["p"]
 
     play(story)
 

@@ -25,6 +25,7 @@ from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
+from stellwerk.framework.watch_handlers import Lack
 from stellwerk.handlers.delivery import WATCHED, WatchedKind, handle_event
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
@@ -64,6 +65,8 @@ class StoreClient(ClusterClient):
     def __init__(self, api: Api, also_granted: frozenset[Right] = frozenset()) -> None:
         self._api = api
         self._granted = granted() | also_granted
+        self.absent: set[tuple[str, str]] = set()
+        """Group and plural of kinds that the API does not serve to the operator."""
 
     @override
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
@@ -159,6 +162,8 @@ class StoreClient(ClusterClient):
         target = parse_path([part for part in path.split("/") if part], self._api.kinds)
         if target is None:
             raise StatusError(404, "NotFound", f"{path} is not served")
+        if (target.kind.group, target.kind.plural) in self.absent:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
         kind, part = target.kind, f"/{target.subresource}" if target.subresource else ""
         self._check_right(kind.group, f"{kind.plural}{part}", verb)
         return target
@@ -214,6 +219,11 @@ class VirtualCluster:
     def start_operator(self) -> None:
         """Let the operator schedule."""
         self._scheduling = asyncio.create_task(self.operator.scheduler.run(), name="scheduler")
+
+    @property
+    def is_scheduling(self) -> bool:
+        """Whether the scheduling coroutine runs."""
+        return not self._scheduling.done()
 
     async def stop_operator(self) -> None:
         """End the operator.
@@ -275,6 +285,41 @@ class VirtualCluster:
         key = ("default" if kind.namespaced else "", name)
         delete(self.api, kind, key, DeleteOptions(propagation="Background"))
 
+    def withdraw(self, kind: str) -> None:
+        """The API serves a kind no more; the operator hears of it when it looks (`notice`)."""
+        watched = self._watched_as(kind)
+        self.client.absent.add((watched.group, watched.plural))
+        del self._sinks[self._storage_name(watched)]
+
+    def notice(self, kind: str) -> None:
+        """The operator finds that a kind is served no more: its objects are gone."""
+        watched, handlers = self._watched_as(kind), self.operator.handlers
+        handlers.on_lack(kind, Lack(f"the API serves no {watched.plural} of {watched.group}"))
+        for entry in self.api.store.collection(self._storage_name(watched)).entries():
+            metadata = _loaded(entry.data)["metadata"]
+            known = ("uid", "name", "namespace", "resourceVersion")
+            left = {name: metadata[name] for name in known if name in metadata}
+            handle_event(handlers, kind, "DELETED", {"metadata": left})
+
+    def lag(self, kind: str, seconds: float) -> None:
+        """The watch of a kind is so much behind from here on."""
+        storage_name = self._storage_name(self._watched_as(kind))
+        sink, loop = self._sinks[storage_name], asyncio.get_running_loop()
+
+        def later(event_type: str | None, obj: JsonObject) -> None:
+            loop.call_later(seconds, sink, event_type, obj)
+
+        self._sinks[storage_name] = later
+
+    def restore(self, kind: str) -> None:
+        """The API serves a kind, or does so again; the operator sees the objects that it has."""
+        if all(each.kind != kind for each in self._watched):
+            self._watched += [each for each in WATCHED if each.kind == kind]
+        watched = self._watched_as(kind)
+        self.client.absent.discard((watched.group, watched.plural))
+        self._list_kind(watched)
+        self.operator.handlers.on_lack(kind, None)
+
     # --- what a user sees -----------------------------------------------------------------------
 
     @property
@@ -328,6 +373,9 @@ class VirtualCluster:
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "default") if kind.namespaced else ""
         return kind, (namespace, metadata["name"])
+
+    def _watched_as(self, kind: str) -> WatchedKind:
+        return next(each for each in self._watched if each.kind == kind)
 
     def _storage_name(self, watched: WatchedKind) -> str:
         return self.api.kinds.resource(watched.plural, watched.group).storage_name

@@ -113,6 +113,8 @@ class QueuedPod:
     activeQ, and would otherwise be asked at each flush."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
+    returned_as: int = 0
+    """The number of its last return from an attempt: the order of those of one moment."""
     sort_key: tuple[float, ...] = ()
     sorted_at: float = 0.0
     """When it counts as queued in `sort_key`: later than it was, where it gives way to others."""

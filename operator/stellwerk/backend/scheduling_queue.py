@@ -374,7 +374,7 @@ class SchedulingQueue:
         """Requeue the pods for which a plugin that rejected them answers Queue to a change."""
         for asked, worth in self._unschedulable_pods.ask_hints(change, max_priority):
             yield asked
-            worth.sort(key=_queued_at)
+            worth.sort(key=_queue_order)
             for entry, strategy in worth:
                 waits = entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now
                 if waits and entry.pod.uid != except_uid:
@@ -534,21 +534,32 @@ class SchedulingQueue:
 
     def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
         entry.sorted_at = sorted_at
-        entry.sort_key = self._policy.sort_key(entry.pod, entry.sorted_at)
+        if entry.returned_as:
+            entry.sort_key = self._sort_key(entry)
+        else:
+            entry.sort_key = self._policy.sort_key(entry.pod, sorted_at)
         entry.sequence = next(self._sequence)
         self._push(ActiveItem(entry.sort_key, entry.sequence, entry))
 
     def _push_backoff(self, entry: QueuedPod) -> None:
         entry.sorted_at = entry.queued_at
-        entry.sort_key = self._policy.sort_key(entry.pod, entry.sorted_at)
+        entry.sort_key = self._sort_key(entry)
         entry.sequence = next(self._sequence)
         self._backoff_q.push(entry, self._counts[entry.place])
+
+    def _sort_key(self, entry: QueuedPod) -> tuple[float, ...]:
+        """The key of QueueSort; of equal pods that were tried, the one that waits longest is first.
+
+        Which of them a change moves first hangs on what else has happened to them.
+        """
+        key = self._policy.sort_key(entry.pod, entry.sorted_at)
+        return (*key, entry.returned_as) if entry.returned_as else key
 
     # --- updates of a pod in a queue ------------------------------------------------------------
 
     def _update_order(self, entry: QueuedPod) -> None:
         """Sort an entry of activeQ or backoffQ anew if its key changed; its old item is stale."""
-        if self._policy.sort_key(entry.pod, entry.sorted_at) == entry.sort_key:
+        if self._sort_key(entry) == entry.sort_key:
             return
         if entry.place is Place.ACTIVE:
             self._push_active(entry, entry.sorted_at)
@@ -574,7 +585,7 @@ class SchedulingQueue:
             entry.consecutive_errors = 0
         else:
             entry.consecutive_errors += 1
-        entry.queued_at = now
+        entry.queued_at, entry.returned_as = now, next(self._sequence)
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod))
 
@@ -601,8 +612,10 @@ class SchedulingQueue:
             _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
 
 
-def _queued_at(each: tuple[QueuedPod, QueueingStrategy]) -> float:
-    return each[0].queued_at
+def _queue_order(each: tuple[QueuedPod, QueueingStrategy]) -> tuple[float, int]:
+    # What was returned in one moment of virtual time is not told apart by its place in the index,
+    # which an update of the pod's status changes.
+    return each[0].queued_at, each[0].returned_as
 
 
 def _everything(event: QueueEvent) -> ClusterChange:

@@ -65,7 +65,9 @@ def _unsettled(world: World, pod: PodInfo) -> Iterator[str]:
         claim = world.objects.get("PersistentVolumeClaim", pod.namespace, volume.claim_name)
         if volume.claim_name and (claim is None or not is_fully_bound(claim)):
             yield f"the claim {pod.namespace}/{volume.claim_name} to be bound to a volume"
-    for name in claim_names(pod):
+    generated = pod.generated_claims
+    for_extended = [generated.extended] if generated is not None and generated.extended else []
+    for name in claim_names(pod) + for_extended:
         claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name)
         if claim is None or not is_allocated(claim):
             yield f"the resource claim {pod.namespace}/{name} to be allocated"

@@ -154,7 +154,7 @@ class BindingCycle:
         else:
             status = await points.pre_bind(state, assumed, node_name)
         if status.ok and attempt.permit is not None:
-            status = await self._wait_for_group(attempt.permit, uid)
+            status = await self._wait_for_group(attempt.permit, assumed)
         if not status.ok:
             return Failure.not_bound(status)
         if flight.ok or attempt.waiting is not None or attempt.permit is not None:
@@ -262,12 +262,14 @@ class BindingCycle:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    async def _wait_for_group(self, permit: GroupPermit, uid: str) -> Status:
+    async def _wait_for_group(self, permit: GroupPermit, assumed: PodInfo) -> Status:
         """OK as soon as enough of the group is ready to be bound."""
         if permit.is_decided:
             reason = await permit.arrive()
         else:
-            self._waits(uid, "PreBind", "enough members of its pod group to be ready to be bound")
+            uid, key = assumed.uid, assumed.group
+            whose = f'the pod group "{key.name}"' if key is not None else "its pod group"
+            self._waits(uid, "PreBind", f"enough members of {whose} to be ready to be bound")
             with self.bindings.slot_released(uid):
                 reason = await permit.arrive()
         if not reason:

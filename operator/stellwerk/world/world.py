@@ -5,7 +5,8 @@ from a case, `fork` copies one. Invariant: it holds state and no way to the clus
 decision on it can be thought through without anything happening.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Self
@@ -19,6 +20,7 @@ from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.interface import APICall
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard, Unaccounted
 from stellwerk.framework.services import ClusterClient, NumberSources, PodGroups
@@ -209,12 +211,16 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     guard: PluginGuard = UNLIMITED,
     sources: NumberSources | None = None,
     client: ClusterClient | None = None,
+    preempting: AbstractSet[str] | None = None,
+    write_later: Callable[[APICall], None] | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
     `worker`: None begins no work; `compatibility`: the meaning of `compatibility: auto`; `guard`
     limits the time of plugins that do not come with Stellwerk; `sources`: None reads nothing;
-    `client`: None: what plugins write is refused.
+    `client`: None: what plugins write is refused; `preempting`: None: no pod has victims that
+    are still to be deleted;
+    `write_later`: None: what plugins do not wait for is left undone.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
@@ -228,6 +234,10 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
         services = replace(services, sources=sources)
     if client is not None:
         services = replace(services, client=client)
+    if write_later is not None:
+        services = replace(services, write_later=write_later)
+    if preempting is not None:
+        services = replace(services, preempting=preempting)
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)

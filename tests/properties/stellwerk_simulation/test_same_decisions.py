@@ -308,6 +308,29 @@ def test_groups_and_pods_with_claims(workload: Workload) -> None:
     the_same_happens(workload, in_order=False)
 
 
+def test_a_preemptor_for_which_a_group_on_two_nodes_is_evicted() -> None:
+    """Both nodes fit then: it takes the one that it is nominated to, in a rerun, too."""
+    members = [make_pod(f"p{number}", cpu="4", priorityClassName="low") for number in range(2)]
+    preemptor = make_pod("p2", cpu="4", priorityClassName="high")
+    for number, pod in enumerate((*members, preemptor)):
+        del pod["metadata"]["uid"]
+        pod["metadata"]["annotations"] = {ARRIVES: str(number)}
+    for pod in members:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "g0"}
+    group = make_group("g0", 2, disruptionMode="PodGroup")
+    del group["metadata"]["uid"]
+    profile = profile_of_user("Random", packs=True)
+    profile["spec"]["gangScheduling"] = True
+    workload = Workload(
+        [make_node("n0", cpu="4"), make_node("n1", cpu="4")],
+        [*members, preemptor],
+        [*(priority_class(name) for name in CLASSES), group],
+        profile,
+        feature_gates=GANGS,
+    )
+    the_same_happens(workload, in_order=False)
+
+
 @pytest.mark.long
 @settings(FEW, max_examples=examples(40))
 @given(groups_and_claims())

@@ -474,6 +474,29 @@ def test_a_status_update_does_not_requeue_a_rejected_pod(driver: QueueDriver) ->
     assert entry.place is Place.UNSCHEDULABLE
 
 
+def test_a_status_update_leaves_the_order_of_pods_rejected_in_one_moment(
+    driver: QueueDriver,
+) -> None:
+    driver.reject(pod_info("a", cpu="1"), "Fit")
+    driver.reject(pod_info("b", cpu="2"), "Fit")
+    driver.queue.update(_with_condition(pod_info("a", cpu="1")), driver.now)
+    driver.change(NODE_ADDED)
+    assert driver.drain() == ["a", "b"]
+
+
+@pytest.mark.parametrize("seconds", [0, 2], ids=["through backoffQ", "straight to activeQ"])
+def test_pods_that_different_plugins_rejected_in_one_moment_are_tried_in_that_order(
+    driver: QueueDriver, seconds: int
+) -> None:
+    driver.policy.registered = {**FIT, "Other": FIT["Fit"]}
+    driver.queue.delete(driver.reject(pod_info("known"), "Fit").pod.uid)
+    driver.reject(pod_info("a"), "Other")
+    driver.reject(pod_info("b"), "Fit")
+    driver.advance(seconds)
+    driver.change(NODE_ADDED)
+    assert driver.drain() == ["a", "b"]
+
+
 def test_a_pod_rejected_by_an_extender_is_requeued_by_its_own_status(driver: QueueDriver) -> None:
     entry = driver.reject(pod_info("a"), "Extender")
     driver.queue.update(_with_condition(pod_info("a")), driver.now)

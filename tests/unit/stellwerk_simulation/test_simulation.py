@@ -131,6 +131,24 @@ def test_pods_that_come_together_are_decided_by_their_priority() -> None:
     assert in_order(pods, nodes) == ["high on n"]
 
 
+def test_a_preemptor_is_not_tried_before_its_last_victim_is_gone() -> None:
+    """With one of two gone another node takes it, which would have made the other one needless."""
+    alone = {"requiredDuringSchedulingIgnoredDuringExecution": [in_zone("db")]}
+    here = {"nodeSelector": {"kubernetes.io/hostname": "n"}, "cpu": "2"}
+    pods = [
+        of_manifest("db", 0, labels={"app": "db"}, priority=2, **here),
+        of_manifest("web", 1, priority=1, **here),
+        of_manifest("urgent", 2, cpu="4", priority=9, affinity={"podAntiAffinity": alone}),
+    ]
+    nodes = [{**make_node(name, cpu="4", zone="a"), "kind": "Node"} for name in ("n", "m")]
+    assert in_order(pods, nodes) == ["db on n", "web on n", "urgent on n"]
+
+
+def in_zone(app: str) -> JsonObject:
+    selector = {"matchLabels": {"app": app}}
+    return {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": selector}
+
+
 def budget(**spec: Any) -> JsonObject:
     return {
         "kind": "PodDisruptionBudget",

@@ -124,6 +124,8 @@ class InFlightAllocations:
 
     def awaits(self, name: str, namespace: str) -> bool:
         """Whether the watch has yet to show what was written to the claim of this name."""
+        # No decision on a pod with claims may have looked since it was shown, and perhaps went.
+        self.settle()
         return any(
             mark["written"]["metadata"]["name"] == name
             and mark["metadata"]["namespace"] == namespace

@@ -131,6 +131,25 @@ def chosen_by_another(objects: ObjectStore, claim: JsonObject) -> bool:
     return stored is None or SELECTED_NODE not in (stored["metadata"].get("annotations") or {})
 
 
+def reach_labels(objects: ObjectStore, claims: Iterable[JsonObject]) -> frozenset[str]:
+    """The labels of nodes that say who reaches the volumes that are to be made for claims.
+
+    As the drivers of their classes have registered them with their nodes. Reads every CSINode.
+    """
+    names = {storage_class_name(claim) for claim in claims if not is_fully_bound(claim)}
+    classes = (objects.get("StorageClass", "", name) for name in names)
+    drivers = {str(each.get("provisioner")) for each in classes if each is not None}
+    if not drivers:
+        return frozenset()
+    return frozenset(
+        str(key)
+        for csi_node in objects.list("CSINode")
+        for driver in (csi_node.get("spec") or {}).get("drivers") or ()
+        if driver.get("name") in drivers
+        for key in driver.get("topologyKeys") or ()
+    )
+
+
 class SchedulerVolumeBinder:
     """Finds volumes, and remembers what many searches have in common."""
 

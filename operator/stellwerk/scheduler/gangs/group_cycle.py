@@ -138,6 +138,12 @@ class GroupCycle:
         duration = self.metrics.podgroup_scheduling_algorithm_duration
         duration.labels().observe(decided_seconds - taken.started_seconds)
         taken.profile.activity.last_decision_seconds = decided_seconds
+        if taken.members.group is None:
+            # Its object went between two slices, or its kind: its members wait for it again.
+            if decision.placed:
+                undo_attempt(GroupContext(self.world, taken.profile), decision.attempt)
+            await self.submit.requeue_untried(taken, decision.attempt.results)
+            return
         if decision.placed:
             self._check_members(taken, decision)
         if decision.placed:
@@ -162,6 +168,10 @@ class GroupCycle:
                 if self.world.queue.entries.get(uid) is not queued or queued.newest.terminating:
                     self.submit.requeue_failed(taken, left.pop(uid), failures[uid])
             if not left:
+                return
+            if taken.members.group is None:
+                for uid, queued in left.items():
+                    self.submit.requeue_failed(taken, queued, failures[uid])
                 return
             now = self.world.clock.monotonic()
             taken = GroupInCycle(

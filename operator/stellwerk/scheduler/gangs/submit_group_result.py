@@ -228,8 +228,15 @@ class SubmitGroupResult:
             self.requeue_failed(taken, queued, failure)
         self.conditions.unschedulable(taken.members.key, IN_VAIN)
 
-    async def requeue_untried(self, taken: GroupInCycle) -> None:
-        """Gate every member again: the group fell below its size since they were let in."""
+    async def requeue_untried(
+        self, taken: GroupInCycle, results: Sequence[MemberResult] = ()
+    ) -> None:
+        """Gate every member again: the group fell below its size since they were let in, or went.
+
+        `results`: of an attempt that was in vain.
+        """
+        for result in results:
+            self._record_result(result, taken.profile)
         for queued in taken.queued.values():
             await taken.slices.pass_on()
             requeue_untried(self.world, queued)

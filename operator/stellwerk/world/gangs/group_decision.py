@@ -25,6 +25,7 @@ from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.volume_claims import claim_volumes
+from stellwerk.plugins.volume_binding.binder import reach_labels
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
@@ -140,10 +141,11 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     decision = yield from _decide_in(context, request)
     if decision.placed or decision.attempt.broken:
         return decision
-    if _shares_a_claim(request.members):
+    sharing = replace(context, shares_volumes=True)
+    for keys in _levels_of_volumes(world, request.members):
         # What one of them chooses for a claim is known to the API only once all are bound. The
         # others wait for the volume when they are bound, and see then whether they reach it.
-        shared = yield from _decide_in(replace(context, shares_volumes=True), request)
+        shared = yield from _decide_in(sharing, request, keys)
         if shared.placed:
             return shared
     decision.refused_by = refusals.by_uid
@@ -160,25 +162,40 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     return decision
 
 
-def _decide_in(context: GroupContext, request: GroupRequest) -> Deciding:
-    """Place the group on nodes of the most wanted label that holds it."""
+def _decide_in(
+    context: GroupContext, request: GroupRequest, together: Sequence[str] = ()
+) -> Deciding:
+    """Place the group on nodes of the most wanted label that holds it.
+
+    `together`: labels of which its nodes are to have the same values besides.
+    """
     decision = None
     for keys in _levels(context.profile, request.group):
-        decision = yield from _decide_at(context, request, keys)
+        decision = yield from _decide_at(context, request, tuple(dict.fromkeys((*keys, *together))))
         if decision.placed or decision.attempt.broken:
             return decision
     assert decision is not None  # noqa: S101 there is always a level
     return decision
 
 
-def _shares_a_claim(members: Sequence[PodInfo]) -> bool:
-    """Whether two members use the same claim for a volume."""
-    names = Counter(
+def _levels_of_volumes(world: World, members: Sequence[PodInfo]) -> Sequence[Sequence[str]]:
+    """The labels within which members that share a claim are tried apart, the surest first.
+
+    A driver makes a volume for the node that the first one chooses, and tells by which labels it is
+    reached from others. It may reach further, e.g. two zones: without success, all nodes are tried.
+    None: no two members use the same claim for a volume.
+    """
+    users = Counter(
         (pod.namespace, name)
         for pod in members
         for name in {volume.claim_name for volume in claim_volumes(pod)}
     )
-    return any(count > 1 for count in names.values())
+    shared = [key for key, count in users.items() if count > 1]
+    if not shared:
+        return ()
+    found = (world.objects.get("PersistentVolumeClaim", *key) for key in shared)
+    keys = sorted(reach_labels(world.objects, [each for each in found if each is not None]))
+    return (keys, ()) if keys else ((),)
 
 
 def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> None:
