@@ -15,12 +15,16 @@ import yaml
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import ConfigurationError
+from stellwerk.models import admission
+from stellwerk.models.admission import Admission
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import counted
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
 from stellwerk.models.yaml_file import (
     TEMPLATE,
+    about_document,
     flattened,
     is_template,
     json_stream,
@@ -34,7 +38,7 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
     "Pod": "pods",
     "PriorityClass": "priorityclasses",
 }
-USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND})
+USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND, *admission.KINDS})
 """The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_PODS: Final = 1000
@@ -91,7 +95,7 @@ def _unwrapped(case: object, number: int) -> Json:
     if isinstance(case, dict) and isinstance(case.get("case"), dict):
         case = case["case"]
     if not isinstance(case, dict):
-        raise ConfigurationError(f"line {number}: not a case: an object is expected")
+        raise ConfigurationError(f"line {number}: not a case: {about_document(case)}")
     return case
 
 
@@ -142,12 +146,15 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
     profiles.choose_by(fields.get("namespaces", ()))
     pods = fields.pop("pods", [])
     nodes = [dict(node) for node in fields.get("nodes", ())]
+    beside = Admission(objects)
     for obj in objects:
         if is_written(obj):
-            pods += pods_of(obj, "default", _MOST_PODS, nodes)[:_MOST_PODS]
+            pods += pods_of(obj, "default", _MOST_PODS, nodes, beside)[:_MOST_PODS]
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
-        raise ConfigurationError(f"pod {pod_key} is not there" if pod_key else "no pod is pending")
+        lacking = f"pod {pod_key} is not there" if pod_key else "no pod is pending"
+        there = counted(objects, frozenset())
+        raise ConfigurationError(f"{lacking} beside {there}" if there else lacking)
     for pod in wanted:
         yield {
             "id": _key(pod),
@@ -160,7 +167,7 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
 
 def _objects_of(document: object) -> Iterator[JsonObject]:
     if not isinstance(document, dict):
-        raise ConfigurationError(f"expected Kubernetes objects, found {type(document).__name__}")
+        raise ConfigurationError(about_document(document))
     return flattened("objects", document)
 
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     def read(place: str, objects: Sequence[JsonObject]) -> list[JsonObject]:
         found = admitted(place, objects, USED)
         say_unused(place, found, USED)
-        return settled(found)
+        return settled(found, USED)
 
     if len(files) == 1:
         [file] = files
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         objects, server_version = live, live.server_version
         source = options.kubeconfig or "the cluster"
     return decide_objects(
-        settled(objects),
+        settled(objects, USED),
         source,
         form=form,
         pod_key=pod,

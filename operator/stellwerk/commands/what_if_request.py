@@ -12,12 +12,11 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from stellwerk.commands.manifests import pods_of, read_manifests
+from stellwerk.commands.manifests import read_manifests, read_pods
 from stellwerk.commands.port_arguments import namespace_of, split_name
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import check_fields
-from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.yaml_file import parse_yaml
 
 _STEP: Final = re.compile(
@@ -122,8 +121,7 @@ def _keys(path: str) -> list[str]:
 def _pods(options: argparse.Namespace, name: str) -> list[JsonObject]:
     """The pods of a file's manifests, or a live one as kubectl gets it."""
     if name == "-" or Path(name).is_file():
-        found = read_manifests("--pod", name, POD_KINDS)
-        return pods_of("--pod", found, namespace_of(options))
+        return read_pods("--pod", name, namespace_of(options))
     return [_live_pod(options, name)]
 
 

@@ -50,6 +50,7 @@ from stellwerk.models.untrusted_text import shown
 from stellwerk.models.yaml_file import (
     SIMULATOR_CONFIG,
     TEMPLATE,
+    about_document,
     is_template,
     json_stream,
     objects_of_export,
@@ -280,7 +281,9 @@ def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conver
         ProfileError: a value is refused; the error names the field in the source.
     """
     if not isinstance(document, Mapping):
-        raise ConfigurationError("expected a KubeSchedulerConfiguration or Policy object")
+        raise ConfigurationError(
+            f"{about_document(document)}: expected a KubeSchedulerConfiguration or Policy"
+        )
     api_version, kind = str(document.get("apiVersion", "")), document.get("kind")
     if kind == "Policy" and _is_convertible(document):
         draft = ProfileDraft("default-scheduler")
@@ -290,7 +293,8 @@ def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conver
     group, _, version = api_version.partition("/")
     if kind != "KubeSchedulerConfiguration" or group != GROUP or version not in VERSIONS:
         raise ConfigurationError(
-            f"cannot convert {kind or 'an object without kind'} of {api_version or 'no version'}: "
+            f"cannot convert {kind or 'an object without a kind'} of "
+            f"{api_version or 'no version'}: "
             f"expected KubeSchedulerConfiguration of {GROUP}/{', '.join(VERSIONS)}, or Policy"
         )
     return _finish(list(_drafts(document, version, policy)))

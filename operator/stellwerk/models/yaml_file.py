@@ -74,6 +74,8 @@ SIMULATOR_CONFIG: Final = "schedulerConfig"
 """The field of such an export that holds a KubeSchedulerConfiguration."""
 MAX_NAMED_TEMPLATES: Final = 3
 """Templates of a scheduler_perf configuration that a message names; more make no better line."""
+MAX_SHOWN_CHARACTERS: Final = 60
+"""Characters of a text that a message shows where an object is expected."""
 _PERF_FIELDS: Final = frozenset({"workloadTemplate", "workloads"})
 """Fields of a test case of kube-scheduler's scheduler_perf."""
 
@@ -531,12 +533,8 @@ def check_form(at: str, obj: JsonObject) -> JsonObject:
 
 def flattened(at: str, document: object) -> Iterator[JsonObject]:
     """The objects of a document: itself, the items of a List, or the lists of an export."""
-    if isinstance(document, list) and any(
-        isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document
-    ):
-        raise ConfigurationError(f"{at}: {_about_perf(document)}")
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{at}: a document is no object")
+        raise ConfigurationError(f"{at}: {about_document(document)}")
     if exported := objects_of_export(document):
         yield from exported
     elif isinstance(document.get("items"), list):
@@ -565,6 +563,20 @@ def objects_of_export(document: JsonObject) -> list[JsonObject]:
     if isinstance(config, dict):
         found.append({"kind": "KubeSchedulerConfiguration"} | config)
     return found
+
+
+def about_document(document: object) -> str:
+    """What a document is that is no object, for the message that refuses it."""
+    if isinstance(document, list):
+        if any(isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document):
+            return _about_perf(document)
+        parts = "1 part" if len(document) == 1 else f"{len(document)} parts"
+        return f"a document is no object, but a list of {parts}"
+    if not isinstance(document, str):
+        return f"a document is no object, but {document}"
+    text = " ".join(document[: 2 * MAX_SHOWN_CHARACTERS].split())[:MAX_SHOWN_CHARACTERS]
+    hint = "; a trace in CSV needs a name that ends in .csv" if text.count(",") > 1 else ""
+    return f"a document is no object, but the text {text!r}{hint}"
 
 
 def _about_perf(cases: list[object]) -> str:

@@ -66,8 +66,8 @@ def test_a_pretty_printed_case_is_a_case() -> None:
         pytest.param("{", "line 1: not JSON", id="broken JSON"),
         pytest.param("a: [", "neither JSON nor YAML", id="broken YAML"),
         pytest.param("[]", "not a case", id="no object"),
-        pytest.param("kind: Node\n---\n3\n", "found int", id="a number among manifests"),
-        pytest.param(json.dumps(OBJECTS[0]), "no pod is pending", id="no pod"),
+        pytest.param("kind: Node\n---\n3\n", "no object, but 3", id="a number among manifests"),
+        pytest.param(json.dumps(OBJECTS[0]), "no pod is pending beside 1 Node", id="no pod"),
     ],
 )
 def test_anything_else_is_refused(text: str, message: str) -> None:

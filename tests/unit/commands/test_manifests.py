@@ -9,7 +9,7 @@ import yaml
 
 from stellwerk.cases.case_files import USED
 from stellwerk.cli import main
-from stellwerk.commands.manifests import pods_of, read_manifests
+from stellwerk.commands.manifests import read_manifests, read_pods
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.pod_templates import POD_KINDS
@@ -68,7 +68,9 @@ def test_another_kind_is_counted_beside_pods_and_refused_alone(
     [pod] = read_manifests("--pod", written(tmp_path / "f.yaml", POD, other), POD_KINDS)
     assert pod["metadata"]["name"] == "p"
     assert f"f.yaml: not used: 1 {kind}\n" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match=f"--pod .*g.yaml: a {kind} is no Pod, Deployment"):
+    with pytest.raises(
+        ConfigurationError, match=f"g.yaml: there is no Pod, Deployment.* but 1 {kind}"
+    ):
         read_manifests("--pod", written(tmp_path / "g.yaml", other), POD_KINDS)
 
 
@@ -77,9 +79,10 @@ def test_another_kind_is_counted_beside_pods_and_refused_alone(
     [
         ("", "there is no manifest in it"),
         ("--- \n---\n", "there is no manifest in it"),
-        ("just text", "a document is no object"),
+        ("just text", "a document is no object, but the text 'just text'"),
         ("metadata: {name: x}", "a manifest has no kind, Node is expected"),
-        ("kind: Deployment", "a Deployment is no Node"),
+        ("kind: Deployment", "there is no Node in it, but 1 Deployment"),
+        ("- a", "a document is no object, but a list of 1 part"),
         ("[", "not YAML"),
         ("{kind: Node, spec: {taintz: []}, foo: 1}", 'unknown field "spec.taintz", "foo"'),
         ("{kind: Node, spec: {taints: 5}}", "cannot unmarshal"),
@@ -115,8 +118,11 @@ def test_what_is_no_node_is_one_line(content: str, message: str, tmp_path: Path)
         "null",
     ],
 )
-def test_a_controller_is_asked_for_its_pods(obj: dict[str, Any], names: list[str]) -> None:
-    pods = pods_of("--pod", [obj], "default")
+def test_a_controller_is_asked_for_its_pods(
+    obj: dict[str, Any], names: list[str], tmp_path: Path
+) -> None:
+    obj = {**obj, "apiVersion": "batch/v1"} if obj["kind"] == "Job" else obj
+    pods = read_pods("--pod", written(tmp_path / "f.yaml", obj), "default")
     assert [pod["metadata"]["name"] for pod in pods] == names
     for pod in pods:
         assert pod["metadata"]["namespace"] == "shop"
@@ -125,14 +131,15 @@ def test_a_controller_is_asked_for_its_pods(obj: dict[str, Any], names: list[str
         assert container["resources"] == CONTAINERS[0]["resources"]
 
 
-def test_a_pod_without_a_namespace_is_in_the_one_of_the_context() -> None:
-    (pod,) = pods_of("--pod", [POD], "team")
+def test_a_pod_without_a_namespace_is_in_the_one_of_the_context(tmp_path: Path) -> None:
+    (pod,) = read_pods("--pod", written(tmp_path / "f.yaml", POD), "team")
     assert pod["metadata"] == {"name": "p", "namespace": "team"}
 
 
-def test_more_pods_than_the_operator_looks_at_are_refused() -> None:
+def test_more_pods_than_the_operator_looks_at_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "f.yaml", controller("Deployment", replicas=2**31 - 1))
     with pytest.raises(ConfigurationError, match=f"more than {MOST_PODS} pods"):
-        pods_of("--pod", [controller("Deployment", replicas=10**9)], "default")
+        read_pods("--pod", file, "default")
 
 
 NODE = {
@@ -189,7 +196,7 @@ def test_kinds_that_a_command_does_not_use_are_counted_in_one_line(
         (tmp_path / "f.yaml").write_text(yaml.safe_dump_all([POD, *objects]))
     main(line)
     said = capsys.readouterr().err.splitlines()
-    [counted] = [each for each in said if "1 Ingress," in each]
+    [counted] = [each for each in said if "1 Ingress," in each and "no pod is pending" not in each]
     assert "1 Job.batch.volcano.sh" in counted
     assert "1 Service.serving.knative.dev" in counted
     for kind in unused:
@@ -213,7 +220,9 @@ def test_kinds_of_another_group_are_not_those_of_kubernetes(tmp_path: Path) -> N
         "metadata": {"name": "train"},
         "spec": {"minAvailable": 2},
     }
-    with pytest.raises(ConfigurationError, match=r"a Job\.batch\.volcano\.sh is no Pod"):
+    with pytest.raises(
+        ConfigurationError, match=r"there is no Pod.* but 1 Job\.batch\.volcano\.sh"
+    ):
         read_manifests("--pod", written(tmp_path / "f.yaml", job), POD_KINDS)
 
 

@@ -163,7 +163,8 @@ spec: {volumeName: v}
 ---
 kind: PersistentVolume
 metadata: {name: v}
-""")
+"""),
+        USED,
     )
     assert claim["status"]["phase"] == "Bound"
     assert claim["metadata"]["namespace"] == "default"
