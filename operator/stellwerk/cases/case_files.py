@@ -29,7 +29,8 @@ from stellwerk.models.yaml_file import (
     is_template,
     json_stream,
     objects_of_export,
-    parse_yaml,
+    parse_stream,
+    yaml_problem,
 )
 
 Json = Mapping[str, Any]
@@ -118,13 +119,13 @@ def _documents(text: bytes, number: int) -> list[Any]:
             with contextlib.suppress(ValueError, RecursionError):
                 return json_stream(text.decode("utf-8-sig"))
         try:
-            return parse_yaml(text, is_fast=True)
+            return parse_stream(text)
         except yaml.YAMLError as error:
             if is_template(text.decode("utf-8", "replace")):
                 raise ConfigurationError(f"line {number}: {TEMPLATE}") from error
             if text.lstrip()[:1] == b"{":
                 raise ConfigurationError(f"line {number}: not JSON: {not_json}") from error
-            reason = " ".join(str(error).split())
+            reason = yaml_problem(error)
             raise ConfigurationError(f"line {number}: neither JSON nor YAML: {reason}") from error
 
 

@@ -56,6 +56,7 @@ from stellwerk.models.yaml_file import (
     objects_of_export,
     parse_yaml,
     read_small_file,
+    yaml_problem,
 )
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -256,8 +257,7 @@ def _parse(text: str) -> list[Any]:
     except yaml.YAMLError as error:
         if is_template(content):
             raise ConfigurationError(TEMPLATE) from error
-        found = " ".join(str(error).split())
-        raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
+        raise ConfigurationError(f"not valid YAML or JSON: {yaml_problem(error)}") from error
 
 
 def _policy_of(

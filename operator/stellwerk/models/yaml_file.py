@@ -56,10 +56,12 @@ TEMPLATE: Final = (
     "a template ({{ … }}), which is no manifest yet: render it first, as with `helm template`"
 )
 _TEMPLATE_MARKS: Final = ("{{", "{%")
-_BETWEEN: Final = re.compile(
-    r"\s*(?:==== START logs for .*?(?:\n==== END logs for [^\n]*|\Z)\s*)*", re.DOTALL
-)
-"""Space, and the logs of containers, between the objects of `kubectl cluster-info dump`."""
+_LOGS_BEGIN: Final = b"==== START logs for "
+_LOGS: Final = rf"{_LOGS_BEGIN.decode()}.*?(?:\n==== END logs for [^\n]*|\Z)"
+"""The logs of a container in the stream of `kubectl cluster-info dump`."""
+_BETWEEN: Final = re.compile(rf"\s*(?:{_LOGS}\s*)*", re.DOTALL)
+"""Space and logs between the objects of such a stream."""
+_LOGS_IN_YAML: Final = re.compile(rf"^{_LOGS}$", re.DOTALL | re.MULTILINE)
 _SIMULATOR_KINDS: Final = {
     "pods": "Pod",
     "nodes": "Node",
@@ -319,7 +321,7 @@ def read_yaml(file: Path) -> list[object]:
     except NestedTooDeeply as error:
         raise ConfigurationError(f"{file}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{file}: not YAML: {yaml_problem(error)}") from error
 
 
 def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
@@ -405,6 +407,20 @@ def _documents(path: Path, content: bytes) -> Iterable[Any]:
     if text.lstrip()[:1] == "{":
         with contextlib.suppress(json.JSONDecodeError):
             return json_stream(text)
+    return parse_stream(content)
+
+
+def parse_stream(content: bytes) -> list[Any]:
+    """The documents of a file of objects in YAML, without the logs of containers between them.
+
+    Raises:
+        yaml.YAMLError: as `parse_yaml`.
+    """
+    if _LOGS_BEGIN in content:
+        # Lines stay where they are, for messages that name one.
+        text = content.decode("utf-8-sig", "surrogateescape")
+        text = _LOGS_IN_YAML.sub(lambda logs: "\n" * logs[0].count("\n"), text)
+        content = text.encode("utf-8", "surrogateescape")
     return parse_yaml(content, MAX_DEPTH, is_fast=True)
 
 
@@ -512,8 +528,19 @@ def _place(error: yaml.YAMLError) -> str:
         return f": {error}"
     if mark is None:
         return f": not YAML: {' '.join(str(error).split())}"
-    problem = getattr(error, "problem", None) or "cannot be read"
-    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
+    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {_problem(error)}"
+
+
+def yaml_problem(error: yaml.YAMLError) -> str:
+    """What is wrong with a text, and where, without the lines that PyYAML quotes."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {_problem(error)}"
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    return getattr(error, "problem", None) or "cannot be read"
 
 
 def check_form(at: str, obj: JsonObject) -> JsonObject:
@@ -575,7 +602,7 @@ def about_document(document: object) -> str:
     if not isinstance(document, str):
         return f"a document is no object, but {document}"
     text = " ".join(document[: 2 * MAX_SHOWN_CHARACTERS].split())[:MAX_SHOWN_CHARACTERS]
-    hint = "; a trace in CSV needs a name that ends in .csv" if text.count(",") > 1 else ""
+    hint = "; traces in CSV are read by simulate and plan" if text.count(",") > 1 else ""
     return f"a document is no object, but the text {text!r}{hint}"
 
 

@@ -1,6 +1,7 @@
 """Manifests of options: every document used or refused by name, and no field dropped."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,21 @@ def test_a_field_that_a_used_kind_does_not_have_is_refused(
         line = line_of(command, tmp_path, {**minimal(kind), "sepc": {}})
         assert main(line) == 2, kind
         assert 'f.yaml: unknown field "sepc"' in capsys.readouterr().err, kind
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "what-if --pod FILE", "what-if --add-nodes FILE"])
+def test_an_equals_sign_is_a_text_for_every_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = line_of(command, tmp_path)
+    for file in ("f.yaml", "shapes.yaml", "pods.yaml"):
+        path = tmp_path / file
+        if path.exists():
+            signed = path.read_text().replace("metadata:", "metadata:\n  annotations: {a: =, =: b}")
+            path.write_text(signed if "annotations" in signed else f"a: =\n{signed}")
+    main([*files, "--url", "http://127.0.0.1:1"] if "what-if" in command else files)
+    said = capsys.readouterr().err
+    assert not re.search("YAML|unmarshal|unknown field|no object", said), said
 
 
 def test_kinds_of_another_group_are_not_those_of_kubernetes(tmp_path: Path) -> None:

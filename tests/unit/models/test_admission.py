@@ -69,7 +69,7 @@ def with_limit(**resources: Any) -> Object:
     return {"name": "c", "image": "i", "resources": {"limits": {"memory": "1Gi"}, **resources}}
 
 
-SPECS = {
+SPECS: dict[str, Object] = {
     "nothing is said": {"containers": [with_limit()]},
     "a limit is the request before defaults come": {
         "containers": [with_limit(limits={"cpu": "2", "memory": "1Gi"})],
