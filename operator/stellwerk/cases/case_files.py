@@ -26,9 +26,9 @@ from stellwerk.models.yaml_file import (
     TEMPLATE,
     about_document,
     flattened,
+    is_of_objects,
     is_template,
     json_stream,
-    objects_of_export,
     parse_stream,
     yaml_problem,
 )
@@ -82,7 +82,7 @@ def _is_case_line(line: bytes) -> bool:
         parsed = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
-    return not (isinstance(parsed, dict) and "kind" in parsed)
+    return not is_of_objects(parsed)
 
 
 def _case_of(line: bytes, number: int) -> Json:
@@ -102,9 +102,7 @@ def _unwrapped(case: object, number: int) -> Json:
 
 def _from_documents(text: bytes, number: int, pod_key: str, read: Read) -> Iterator[Json]:
     documents = [each for each in _documents(text, number) if each is not None]
-    if documents and not any(
-        isinstance(each, dict) and ("kind" in each or objects_of_export(each)) for each in documents
-    ):
+    if documents and not any(map(is_of_objects, documents)):
         for document in documents:
             yield _unwrapped(document, number)
         return

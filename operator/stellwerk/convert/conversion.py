@@ -51,9 +51,9 @@ from stellwerk.models.yaml_file import (
     SIMULATOR_CONFIG,
     TEMPLATE,
     about_document,
+    is_export,
     is_template,
     json_stream,
-    objects_of_export,
     parse_yaml,
     read_small_file,
     yaml_problem,
@@ -222,7 +222,7 @@ def _is_convertible(document: Mapping[str, Any]) -> bool:
 
 def _unpacked(document: Any) -> list[Any]:  # noqa: ANN401 whatever a file holds
     """The items of a List, the configuration in an export of the simulator, or the document."""
-    if isinstance(document, dict) and objects_of_export(document):
+    if isinstance(document, dict) and is_export(document):
         config = as_object(document.get(SIMULATOR_CONFIG), SIMULATOR_CONFIG)
         return [{"apiVersion": f"{GROUP}/v1", "kind": _CONVERTIBLE[0], **config}]
     if isinstance(document, Mapping) and isinstance(document.get("items"), list):

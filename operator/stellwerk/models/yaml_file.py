@@ -74,6 +74,11 @@ _SIMULATOR_KINDS: Final = {
 """The lists in an export of kube-scheduler-simulator, whose objects need not say their kinds."""
 SIMULATOR_CONFIG: Final = "schedulerConfig"
 """The field of such an export that holds a KubeSchedulerConfiguration."""
+_RECORD_FIELDS: Final = frozenset({"time", "event", "resource"})
+ABOUT_RECORD: Final = (
+    "a record of kube-scheduler-simulator, which holds changes and no objects: "
+    "`stellwerk record` records for replays, and `kubectl get -o yaml` lists objects"
+)
 MAX_NAMED_TEMPLATES: Final = 3
 """Templates of a scheduler_perf configuration that a message names; more make no better line."""
 MAX_SHOWN_CHARACTERS: Final = 60
@@ -562,8 +567,10 @@ def flattened(at: str, document: object) -> Iterator[JsonObject]:
     """The objects of a document: itself, the items of a List, or the lists of an export."""
     if not isinstance(document, dict):
         raise ConfigurationError(f"{at}: {about_document(document)}")
-    if exported := objects_of_export(document):
-        yield from exported
+    if is_export(document):
+        yield from objects_of_export(document)
+    elif _is_record(document):
+        raise ConfigurationError(f"{at}: {ABOUT_RECORD}")
     elif isinstance(document.get("items"), list):
         kind = str(document.get("kind", "")).removesuffix("List")
         typed = {"apiVersion": document["apiVersion"]} if kind and "apiVersion" in document else {}
@@ -577,11 +584,26 @@ def flattened(at: str, document: object) -> Iterator[JsonObject]:
         yield check_form(at, document)
 
 
-def objects_of_export(document: JsonObject) -> list[JsonObject]:
-    """The objects of an export of kube-scheduler-simulator, with kinds; empty: it is none."""
+def is_export(document: JsonObject) -> bool:
+    """Whether a document is an export of kube-scheduler-simulator, which may be of nothing."""
     known = {*_SIMULATOR_KINDS, SIMULATOR_CONFIG}
-    if "kind" in document or not {"pods", "nodes"} <= document.keys() or document.keys() - known:
-        return []
+    return {"pods", "nodes"} <= document.keys() and not document.keys() - known
+
+
+def _is_record(document: JsonObject) -> bool:
+    """Whether a document is a line of a record of kube-scheduler-simulator."""
+    return document.keys() >= _RECORD_FIELDS and "kind" not in document
+
+
+def is_of_objects(document: object) -> bool:
+    """Whether `flattened` is for a document; it may be a case that `decide` reads otherwise."""
+    return isinstance(document, dict) and (
+        "kind" in document or is_export(document) or _is_record(document)
+    )
+
+
+def objects_of_export(document: JsonObject) -> list[JsonObject]:
+    """The objects of an export of kube-scheduler-simulator, with kinds."""
     found: list[JsonObject] = []
     for field, kind in _SIMULATOR_KINDS.items():
         listed = document.get(field) or ()

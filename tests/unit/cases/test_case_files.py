@@ -75,6 +75,17 @@ def test_anything_else_is_refused(text: str, message: str) -> None:
         cases(text)
 
 
+def test_an_export_of_the_simulator_in_one_line_is_no_case() -> None:
+    nodes, pods = ([each for each in OBJECTS if each["kind"] == kind] for kind in ("Node", "Pod"))
+    export = {"nodes": nodes, "pods": pods, "storageClasses": [], "pvs": None}
+    line = json.dumps(export)
+    assert "\n" not in line
+    assert cases(line) == cases(yaml.safe_dump_all([*nodes, *pods]))
+    record = {"time": "2024-01-01T00:00:00Z", "event": "Add", "resource": OBJECTS[0]}
+    with pytest.raises(ConfigurationError, match="a record of kube-scheduler-simulator"):
+        cases("\n".join([json.dumps(record)] * 2))
+
+
 def test_an_unknown_pod_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="default/none is not there"):
         cases(json.dumps(LIST), "default/none")

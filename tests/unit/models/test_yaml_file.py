@@ -179,6 +179,20 @@ def test_a_dump_in_yaml_is_read_without_its_logs(tmp_path: Path) -> None:
         read_objects(file)
 
 
+def test_a_record_of_the_simulator_is_called_one(tmp_path: Path) -> None:
+    line = '{"time": "2024-01-01T00:00:00Z", "event": "Add", "resource": {"kind": "Pod"}}\n'
+    file = tmp_path / "record.jsonl"
+    file.write_text(2 * line)
+    with pytest.raises(ConfigurationError, match="a record of kube-scheduler-simulator, which"):
+        read_objects(file)
+
+
+def test_an_export_of_nothing_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text('{"pods": [], "nodes": [], "pvs": null}')
+    assert read_objects(file) == []
+
+
 def test_an_export_of_the_simulator_is_read(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(
