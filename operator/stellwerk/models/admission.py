@@ -296,11 +296,18 @@ class Admission:
     def __init__(self, objects: Sequence[JsonObject] = (), namespace: str = "default") -> None:
         """`namespace`: of objects that name none."""
         self._namespace = namespace
-        self._objects: dict[str, list[JsonObject]] = {kind: [] for kind in KINDS}
+        self._classes: dict[str, list[JsonObject]] = {kind: [] for kind in KINDS}
+        self._limit_ranges: dict[str, list[JsonObject]] = {}
+        """By namespace."""
         for obj in objects:
-            metadata = obj.get("metadata")
-            if obj.get("kind") in KINDS and isinstance(metadata, dict) and metadata.get("name"):
-                self._objects[str(obj["kind"])].append(obj)
+            metadata, kind = obj.get("metadata"), str(obj.get("kind"))
+            if kind not in KINDS or not isinstance(metadata, dict) or not metadata.get("name"):
+                continue
+            if kind == LIMIT_RANGE:
+                where = str(metadata.get("namespace") or namespace)
+                self._limit_ranges.setdefault(where, []).append(obj)
+            else:
+                self._classes[kind].append(obj)
 
     def pod(self, pod: JsonObject) -> None:
         """Change a new pod, in the form of `decoder.decode`, as the API server would.
@@ -323,18 +330,14 @@ class Admission:
 
     def _admit(self, what: str, obj: JsonObject) -> None:
         metadata = obj["metadata"]
-        namespace = metadata.get("namespace") or self._namespace
+        namespace = str(metadata.get("namespace") or self._namespace)
         called = f"{what} {namespace}/{metadata.get('name') or 'without a name'}"
         try:
-            ranges = [
-                each
-                for each in self._objects[LIMIT_RANGE]
-                if (each["metadata"].get("namespace") or self._namespace) == namespace
-            ]
+            ranges = self._limit_ranges.get(namespace, ())
             if what == "pod":
                 self._change_pod(obj, ranges)
             else:
-                give_storage_class(obj, self._objects[STORAGE_CLASS])
+                give_storage_class(obj, self._classes[STORAGE_CLASS])
             check_limits(obj, ranges, is_pod=what == "pod")
         except AdmissionError as error:
             message = f"the API server would refuse {called}: {error}"
@@ -348,12 +351,12 @@ class Admission:
         """Let the plugins that change a new pod do so, in the API server's order."""
         spec = pod["spec"]
         give_default_limits(pod, limit_ranges)
-        priority_class = chosen_priority_class(spec, self._objects[PRIORITY_CLASS])
+        priority_class = chosen_priority_class(spec, self._classes[PRIORITY_CLASS])
         if priority_class is not None:
             give_priority(spec, priority_class)
         add_default_tolerations(spec)
         name = spec.get("runtimeClassName")
-        classes = self._objects[RUNTIME_CLASS]
+        classes = self._classes[RUNTIME_CLASS]
         runtime_class = next((each for each in classes if each["metadata"]["name"] == name), None)
         if name and runtime_class is not None:
             give_runtime(spec, runtime_class)

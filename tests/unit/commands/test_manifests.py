@@ -1,7 +1,9 @@
 """Manifests of options: every document used or refused by name, and no field dropped."""
 
 import io
+import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.profile import KIND as PROFILE
+from stellwerk.models.yaml_file import json_stream
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_simulation import cluster_objects
 
@@ -283,3 +286,62 @@ def test_standard_input_and_several_files_are_one_cluster(
         typed(monkeypatch, {**POD, "sepc": {}}, NODE)
         assert main(line.split()) == 2, line
         assert 'unknown field "sepc"' in capsys.readouterr().err, line
+
+
+ADMITTED = """
+kind: LimitRange
+metadata: {name: l}
+spec: {limits: [{type: Container, defaultRequest: {cpu: 2}}]}
+---
+{kind: RuntimeClass, metadata: {name: kata}, handler: kata, overhead: {podFixed: {cpu: 1}},
+ scheduling: {tolerations: [{key: kata, operator: Exists}]}}
+---
+{kind: ResourceQuota, metadata: {name: q}, spec: {hard: {pods: "1"}}}
+---
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template: {spec: {runtimeClassName: kata, containers: [{name: c, image: i}]}}
+"""
+"""Two pods of 3 CPUs each, for nodes with a taint."""
+TAINTED = {**NODE, "spec": {"taints": [{"key": "kata", "effect": "NoSchedule"}]}}
+
+
+def test_every_command_admits_pods_by_what_stands_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, nodes = tmp_path / "f.yaml", written(tmp_path / "nodes.yaml", TAINTED)
+    file.write_text(ADMITTED)
+
+    def answer(line: str) -> Any:
+        assert main(line.replace("FILE", str(file)).replace("NODES", nodes).split()) == 0
+        shown = capsys.readouterr()
+        assert "1 ResourceQuota" in shown.err
+        assert "LimitRange" not in shown.err
+        return json_stream(shown.out)
+
+    for line in ("-f FILE -f NODES", "--nodes NODES --pods FILE"):
+        [simulated] = answer(f"simulate {line} -o json")
+        assert (simulated["runs"][0]["placed"], simulated["runs"][0]["leftOut"]) == (1, 1)
+    [plan] = answer("plan fit --for FILE --shapes NODES --seconds 9 -o json")
+    assert (plan["nodes"], plan["placed"]) == ({"n": 2}, 2)
+    assert [each["selected"] for each in answer("decide FILE NODES -o json")] == [["n"], ["n"]]
+    for pod in read_pods("--pod", str(file), "team"):
+        assert pod["spec"]["overhead"] == {"cpu": "1"}
+        assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+
+
+def test_limits_in_the_file_of_the_nodes_count_too(tmp_path: Path) -> None:
+    limit = {"type": "Container", "defaultRequest": {"cpu": "3"}}
+    limits = {"kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [limit]}}
+    pods = [{**POD, "metadata": {"name": name}, "spec": BARE} for name in ("a", "b")]
+    line = ["simulate", "--nodes", written(tmp_path / "n.yaml", NODE, limits)]
+    line += ["--pods", written(tmp_path / "p.yaml", *pods), "-o", "json"]
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        assert main(line) == 0
+    assert json.loads(shown.getvalue())["runs"][0]["placed"] == 1
+
+
+BARE = {"containers": [{"name": "c", "image": "i"}]}
