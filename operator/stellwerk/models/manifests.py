@@ -28,6 +28,8 @@ _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _CLAIM: Final = "PersistentVolumeClaim"
 _MORE_GROUPS: Final = {"PodGroup": COSCHEDULING_API}
 """Groups beside those of Kubernetes whose kinds of the same name are read, too."""
+MAX_SHOWN_CHARACTERS: Final = 80
+"""Characters of a name that a message shows."""
 MAX_GENERATED_BASE: Final = 58
 """Characters of `generateName` that a made name keeps, as kube-apiserver keeps them
 (`maxGeneratedNameLength`): five more must fit."""
@@ -98,7 +100,7 @@ def _refuse(at: str, unknown: Sequence[str]) -> None:
 def _defaulted(at: str, obj: JsonObject) -> JsonObject:
     from stellwerk.models.schema.defaults import default_of, merge_label_keys  # noqa: PLC0415 as above
 
-    decoded = check_fields(at, obj)
+    decoded = check_fields(f"{at}, {_called(obj)}", obj)
     metadata = decoded.get("metadata") or {}
     if is_template(str(metadata.get("name") or metadata.get("generateName") or "")):
         raise ConfigurationError(f"{at}: the {obj.get('kind')} is {TEMPLATE}")
@@ -120,6 +122,14 @@ def _defaulted(at: str, obj: JsonObject) -> JsonObject:
         case _:
             pass
     return decoded
+
+
+def _called(obj: JsonObject) -> str:
+    """Kind and name of an object, for messages on a file that has many."""
+    metadata = obj.get("metadata")
+    names = metadata if isinstance(metadata, Mapping) else {}
+    name = str(names.get("name") or names.get("generateName") or "without a name")
+    return f"{obj.get('kind')} {name[:MAX_SHOWN_CHARACTERS]}"
 
 
 def _taint(node_spec: JsonObject) -> None:

@@ -214,7 +214,8 @@ def test_a_field_that_a_used_kind_does_not_have_is_refused(
     for kind in sorted(COMMANDS[command]):
         line = line_of(command, tmp_path, {**minimal(kind), "sepc": {}})
         assert main(line) == 2, kind
-        assert 'f.yaml: unknown field "sepc"' in capsys.readouterr().err, kind
+        where = f"f.yaml, {kind} x-{kind.lower()}: "
+        assert f'{where}unknown field "sepc"' in capsys.readouterr().err, kind
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "what-if --pod FILE", "what-if --add-nodes FILE"])
