@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Final, Self
 
 from stellwerk.cases.decide import OBJECT_KINDS
+from stellwerk.models import admission
 from stellwerk.models.api_kinds import newest_form
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject, text_map, text_or_empty
@@ -40,7 +41,7 @@ _WORKLOAD: Final = "Workload"
 _GROUPS: Final = frozenset({*GROUP_KINDS, _WORKLOAD})
 _GENERATED: Final = "generated"
 _GENERATED_FOR: Final = frozenset({"Pod", "PodGroup"})
-USED: Final = frozenset({"Node", DAEMON_SET, *POD_KINDS, *READ, *_GROUPS})
+USED: Final = frozenset({"Node", DAEMON_SET, *POD_KINDS, *READ, *_GROUPS, *admission.KINDS})
 """The kinds of manifests that are used."""
 _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
 """Kinds that are read, or chosen, in another way."""
@@ -52,7 +53,7 @@ def not_read(objects: Iterable[JsonObject], of_plugins: frozenset[str] = frozens
     `of_plugins`: the kinds that plugins of the profiles read.
     """
     others = (obj for obj in objects if not is_written(obj))
-    return counted(others, READ | _GROUPS | _ELSEWHERE | of_plugins)
+    return counted(others, READ | _GROUPS | _ELSEWHERE | admission.KINDS | of_plugins)
 
 
 @dataclass(frozen=True)

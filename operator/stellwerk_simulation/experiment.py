@@ -222,7 +222,7 @@ class Experiment:
         cluster_objects = ClusterObjects.to_begin_with(others, places)
         run_options = run_options or SimulationOptions()
         of_nodes = nodes.nodes()
-        arriving = pods.pods(of_nodes)
+        arriving = pods.pods(of_nodes, [] if nodes is pods else nodes.others)
         experiment = cls(
             of_nodes, arriving, share, run_options, cluster_objects, notes, tuple(others)
         )

@@ -10,6 +10,7 @@ from typing import Final
 
 from stellwerk.clock import parse_moment
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.admission import Admission
 from stellwerk.models.gpu import DEVICES, MODEL_LABEL, GpuRequest, gpu_request
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import counted
@@ -52,16 +53,25 @@ def nodes_of(objects: Sequence[JsonObject], source: str) -> list[TraceNode]:
 
 
 def pods_of(
-    objects: Sequence[JsonObject], source: str, nodes: Sequence[JsonObject] = ()
+    objects: Sequence[JsonObject],
+    source: str,
+    nodes: Sequence[JsonObject] = (),
+    beside: Sequence[JsonObject] = (),
 ) -> list[TracePod]:
     """The pods among objects that are not at their end, at least one, in the order of arrival.
 
-    `nodes`: on which DaemonSets that were written have their pods, which come before all others.
+    `nodes`: on which DaemonSets that were written have their pods, which come before all others;
+    `beside`: objects of other sources by which pods are admitted, as by those among `objects`.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    written = [each for obj in objects for each in _pods_of_written(obj, source, nodes)]
+    admission = Admission([*objects, *beside])
+    written = [each for obj in objects for each in _pods_of_written(obj, source, nodes, admission)]
+    if beside:
+        for each in written:
+            if each.get("kind") == "Pod":
+                admission.pod(each)
     found = [made(pod_of, obj, source) for obj in written if _is_staying_pod(obj)]
     found = _each_once(some(found, source, f"Pod{_beside(objects, found)}"), source, "Pod")
     return sorted(since_the_first(found), key=_arrival)
@@ -82,12 +92,14 @@ def any_pod(objects: Iterable[JsonObject]) -> bool:
     return any(_is_staying_pod(obj) or is_written(obj) for obj in objects)
 
 
-def _pods_of_written(obj: JsonObject, source: str, nodes: Sequence[JsonObject]) -> list[JsonObject]:
+def _pods_of_written(
+    obj: JsonObject, source: str, nodes: Sequence[JsonObject], admission: Admission
+) -> list[JsonObject]:
     """The pods of a controller that was written; any other object as it is."""
     if not is_written(obj):
         return [obj]
     try:
-        found = pods_of_controller(obj, "default", _MOST_PODS, nodes)
+        found = pods_of_controller(obj, "default", _MOST_PODS, nodes, admission)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"{source}: a {obj.get('kind')} is malformed: {error}") from error
     if len(found) > _MOST_PODS:

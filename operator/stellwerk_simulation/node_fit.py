@@ -20,6 +20,7 @@ import numpy as np
 from stellwerk.clock import Clock, SystemClock
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.framework.diagnosis import reason_counts
+from stellwerk.models.admission import Admission
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -82,6 +83,8 @@ class Surroundings:
 
     cluster_objects: ClusterObjects = field(default_factory=ClusterObjects)
     daemon_sets: Sequence[JsonObject] = ()
+    admission: Admission = field(default_factory=Admission)
+    """Of the pods that DaemonSets have on new nodes."""
     claims_may_lack: bool = True
     """Whether the input need not have the claims that pods name; they are left aside then."""
 
@@ -246,7 +249,7 @@ class _Search:
             self._prices = [1.0] * len(shapes)
         self._world = make_world(shapes, profile, 0, ActivePods(), around.cluster_objects)
         self._maker = PodMaker(profile.scheduler_name, self._world.priority_classes.resolve)
-        self._daemons = [_daemon_pods(shape, around.daemon_sets) for shape in shapes]
+        self._daemons = [_daemon_pods(shape, around) for shape in shapes]
         self._offers = [
             _offer(shape, daemons) for shape, daemons in zip(shapes, self._daemons, strict=True)
         ]
@@ -561,14 +564,13 @@ def _offer(shape: TraceNode, daemons: Sequence[PodInfo]) -> dict[str, int]:
     return {name: max(0, amount - taken[name]) for name, amount in offer.items()}
 
 
-def _daemon_pods(shape: TraceNode, daemon_sets: Sequence[JsonObject]) -> list[PodInfo]:
+def _daemon_pods(shape: TraceNode, around: Surroundings) -> list[PodInfo]:
     """The pods that DaemonSets have on a node of a shape."""
     node = shape.manifest or node_manifest(shape)
     found = []
-    for daemon_set in daemon_sets:
-        pods = made(
-            partial(pods_of, namespace="default", most=1, nodes=[node]), daemon_set, "DaemonSets"
-        )
+    make = partial(pods_of, namespace="default", most=1, nodes=[node], admission=around.admission)
+    for daemon_set in around.daemon_sets:
+        pods = made(make, daemon_set, "DaemonSets")
         for manifest in pods:
             spec = {**manifest["spec"], "priority": _RESERVED_PRIORITY}
             pod = parse_pod({**manifest, "spec": spec})

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import yaml
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.admission import Admission
 from stellwerk.models.compatibility import decided_as
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
@@ -126,6 +127,7 @@ def run(
     around = Surroundings(
         ClusterObjects.to_begin_with(objects, _source(options)),
         [obj for obj in objects if obj.get("kind") == DAEMON_SET],
+        Admission(objects),
         claims_may_lack=not (is_live and any(obj.get("kind") == _CLAIM for obj in objects)),
     )
     plan = nothing_to_do(shapes)
@@ -151,7 +153,7 @@ def _objects(options: argparse.Namespace, live: LiveObjects) -> Sequence[JsonObj
     path = Path(options.pods)
     if not is_manifest_file(path):
         return ()
-    objects = settled(admitted(f"--for {path}", read_objects(path), USED))
+    objects = settled(admitted(f"--for {path}", read_objects(path), USED), USED)
     if unread := not_read(objects):
         print(printable(f"stellwerk: planned without {unread}"), file=sys.stderr)
     return objects

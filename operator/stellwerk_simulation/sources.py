@@ -183,8 +183,12 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
+    def pods(
+        self, nodes: Sequence[TraceNode] = (), beside: Sequence[JsonObject] = ()
+    ) -> list[TracePod]:
         """The pods, at least one; `nodes`: on which DaemonSets that were written have theirs.
+
+        `beside`: objects of other sources by which manifests are admitted.
 
         Raises:
             ConfigurationError: there is none, or one is wrong.
@@ -202,9 +206,11 @@ class Objects(Source):
         return nodes_of(self.others, self.place)
 
     @override
-    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
+    def pods(
+        self, nodes: Sequence[TraceNode] = (), beside: Sequence[JsonObject] = ()
+    ) -> list[TracePod]:
         manifests = [node.manifest or node_manifest(node) for node in nodes]
-        return pods_of(self.others, self.place, manifests)
+        return pods_of(self.others, self.place, manifests, beside)
 
 
 class _Table(Source):
@@ -219,7 +225,9 @@ class _Table(Source):
         return read_nodes(self._path)
 
     @override
-    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
+    def pods(
+        self, nodes: Sequence[TraceNode] = (), beside: Sequence[JsonObject] = ()
+    ) -> list[TracePod]:
         return read_pods(self._path)
 
 
@@ -237,7 +245,9 @@ class _Recording(Source):
         return self._recorded.trace_nodes()
 
     @override
-    def pods(self, nodes: Sequence[TraceNode] = ()) -> list[TracePod]:
+    def pods(
+        self, nodes: Sequence[TraceNode] = (), beside: Sequence[JsonObject] = ()
+    ) -> list[TracePod]:
         return self._recorded.trace_pods()
 
 
@@ -248,7 +258,7 @@ def objects_of(files: Sequence[Path]) -> Objects:
         ConfigurationError: one cannot be read.
     """
     found = [obj for file in files for obj in admitted(f"-f {file}", read_objects(file), USED)]
-    return Objects(settled(found), ", ".join(map(str, files)))
+    return Objects(settled(found, USED), ", ".join(map(str, files)))
 
 
 def source_of(path: Path, at: str = "", used: AbstractSet[str] = USED) -> Source:
@@ -259,7 +269,7 @@ def source_of(path: Path, at: str = "", used: AbstractSet[str] = USED) -> Source
     """
     if is_manifest_file(path):
         found = admitted(f"{at} {path}".strip(), read_objects(path), used)
-        return Objects(settled(found), str(path))
+        return Objects(settled(found, used), str(path))
     return _Recording(path) if path.suffix == SUFFIX else _Table(path)
 
 

@@ -103,11 +103,16 @@ ANSWERED: Final[dict[tuple[str, ...], list[str]]] = {
 """What is asked, and what the answer has."""
 
 REFUSED: Final = {
-    ("what-if", "--pod", "group.yaml"): "group.yaml: a PodGroup is no Pod",
-    ("what-if", "--profile", "deployment.yaml"): (
-        "deployment.yaml: a Deployment is no SchedulerProfile"
+    ("what-if", "--pod", "group.yaml"): (
+        "group.yaml: there is no Pod, Deployment, ReplicaSet, ReplicationController, StatefulSet "
+        "or Job in it, but 1 PodGroup"
     ),
-    ("what-if", "--add-nodes", "deployment.yaml"): "deployment.yaml: a Deployment is no Node",
+    ("what-if", "--profile", "deployment.yaml"): (
+        "deployment.yaml: there is no SchedulerProfile in it, but 1 Deployment"
+    ),
+    ("what-if", "--add-nodes", "deployment.yaml"): (
+        "deployment.yaml: there is no Node in it, but 1 Deployment"
+    ),
     (*BIG, "--set", "spec.nodeSelektor.disk=ssd", "--set", "spec.foo=1"): (
         'unknown field "spec.nodeSelektor", "spec.foo"'
     ),

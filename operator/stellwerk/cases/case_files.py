@@ -15,17 +15,22 @@ import yaml
 from stellwerk.cases.decide import OBJECT_KINDS
 from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.errors import AbsentError, ConfigurationError
+from stellwerk.models import admission
+from stellwerk.models.admission import Admission
 from stellwerk.models.daemon_pods import DAEMON_SET
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.manifests import counted
 from stellwerk.models.pod_templates import POD_KINDS, is_written, pods_of
 from stellwerk.models.profile import KIND
 from stellwerk.models.yaml_file import (
     TEMPLATE,
+    about_document,
     flattened,
+    is_of_objects,
     is_template,
     json_stream,
-    objects_of_export,
-    parse_yaml,
+    parse_stream,
+    yaml_problem,
 )
 
 Json = Mapping[str, Any]
@@ -34,7 +39,7 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
     "Pod": "pods",
     "PriorityClass": "priorityclasses",
 }
-USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND})
+USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND, *admission.KINDS})
 """The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_PODS: Final = 1000
@@ -81,7 +86,7 @@ def _is_case_line(line: bytes) -> bool:
         parsed = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
-    return not (isinstance(parsed, dict) and "kind" in parsed)
+    return not is_of_objects(parsed)
 
 
 def _case_of(line: bytes, number: int) -> Json:
@@ -95,15 +100,13 @@ def _unwrapped(case: object, number: int) -> Json:
     if isinstance(case, dict) and isinstance(case.get("case"), dict):
         case = case["case"]
     if not isinstance(case, dict):
-        raise ConfigurationError(f"line {number}: not a case: an object is expected")
+        raise ConfigurationError(f"line {number}: not a case: {about_document(case)}")
     return case
 
 
 def _from_documents(text: bytes, number: int, pod_key: str, read: Read) -> Iterator[Json]:
     documents = [each for each in _documents(text, number) if each is not None]
-    if documents and not any(
-        isinstance(each, dict) and ("kind" in each or objects_of_export(each)) for each in documents
-    ):
+    if documents and not any(map(is_of_objects, documents)):
         for document in documents:
             yield _unwrapped(document, number)
         return
@@ -118,13 +121,13 @@ def _documents(text: bytes, number: int) -> list[Any]:
             with contextlib.suppress(ValueError, RecursionError):
                 return json_stream(text.decode("utf-8-sig"))
         try:
-            return parse_yaml(text, is_fast=True)
+            return parse_stream(text)
         except yaml.YAMLError as error:
             if is_template(text.decode("utf-8", "replace")):
                 raise ConfigurationError(f"line {number}: {TEMPLATE}") from error
             if text.lstrip()[:1] == b"{":
                 raise ConfigurationError(f"line {number}: not JSON: {not_json}") from error
-            reason = " ".join(str(error).split())
+            reason = yaml_problem(error)
             raise ConfigurationError(f"line {number}: neither JSON nor YAML: {reason}") from error
 
 
@@ -148,14 +151,17 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
     profiles.choose_by(fields.get("namespaces", ()))
     pods = fields.pop("pods", [])
     nodes = [dict(node) for node in fields.get("nodes", ())]
+    beside = Admission(objects)
     for obj in objects:
         if is_written(obj):
-            pods += pods_of(obj, "default", _MOST_PODS, nodes)[:_MOST_PODS]
+            pods += pods_of(obj, "default", _MOST_PODS, nodes, beside)[:_MOST_PODS]
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
+        there = counted(objects, frozenset())
+        beside_what = f" beside {there}" if there else ""
         if pod_key:
-            raise AbsentError(f"pod {pod_key} is not there")
-        raise NoPendingPodError("no pod is pending")
+            raise AbsentError(f"pod {pod_key} is not there{beside_what}")
+        raise NoPendingPodError(f"no pod is pending{beside_what}")
     for pod in wanted:
         yield {
             "id": _key(pod),
@@ -168,7 +174,7 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
 
 def _objects_of(document: object) -> Iterator[JsonObject]:
     if not isinstance(document, dict):
-        raise ConfigurationError(f"expected Kubernetes objects, found {type(document).__name__}")
+        raise ConfigurationError(about_document(document))
     return flattened("objects", document)
 
 

@@ -329,7 +329,9 @@ def parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
     """
     try:
         return parse()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except KeyError as error:
+        raise CaseError(field, f"there is no field {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
         raise CaseError(field, f"{type(error).__name__} {error}") from error
 
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     def read(place: str, objects: Sequence[JsonObject]) -> list[JsonObject]:
         found = admitted(place, objects, USED)
         say_unused(place, found, USED)
-        return settled(found)
+        return settled(found, USED)
 
     if len(files) == 1:
         [file] = files
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     compatibility = _chosen(options, server_version)
     try:
         return decide_objects(
-            settled(objects), source, form=form, pod_key=pod, compatibility=compatibility
+            settled(objects, USED), source, form=form, pod_key=pod, compatibility=compatibility
         )
     except NoPendingPodError as error:
         if files:

@@ -6,56 +6,70 @@ be used is refused by name, and so is a field that its kind does not have.
 
 import sys
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models import admission
+from stellwerk.models.admission import Admission
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import admitted, counted
+from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.pod_templates import pods_of as pods_of_controller
 from stellwerk.models.untrusted_text import printable
 from stellwerk.models.yaml_file import either, read_objects
 
 
-def read_manifests(option: str, file: str, kinds: Sequence[str]) -> list[JsonObject]:
+def read_manifests(
+    option: str, file: str, kinds: Sequence[str], beside: AbstractSet[str] = frozenset()
+) -> list[JsonObject]:
     """All objects of these kinds in a file, the items of lists among them; "-": standard input.
 
-    Objects of other kinds are counted on standard error.
+    Objects of the kinds `beside` come with them. Those of other kinds are counted on standard
+    error.
 
     Raises:
         ConfigurationError: it cannot be read, is empty, has none of these kinds, or an unknown
             field.
     """
-    at, used = f"{option} {file}", frozenset(kinds)
+    at, used = f"{option} {file}", beside | frozenset(kinds)
     found = admitted(at, read_objects(Path(file)), used)
     if not found:
         raise ConfigurationError(f"{at}: there is no manifest in it")
     if any(not obj.get("kind") for obj in found):
         raise ConfigurationError(f"{at}: a manifest has no kind, {either(kinds)} is expected")
-    wanted = [obj for obj in found if obj["kind"] in used]
-    if not wanted:
-        raise ConfigurationError(f"{at}: a {found[0]['kind']} is no {either(kinds)}")
+    if not any(obj["kind"] in kinds for obj in found):
+        there = counted(found, frozenset())
+        raise ConfigurationError(f"{at}: there is no {either(kinds)} in it, but {there}")
     say_unused(at, found, used)
-    return wanted
+    return [obj for obj in found if obj["kind"] in used]
 
 
-def say_unused(at: str, objects: Sequence[JsonObject], used: frozenset[str]) -> None:
+def say_unused(at: str, objects: Sequence[JsonObject], used: AbstractSet[str]) -> None:
     """Count objects of kinds that are not used in one line on standard error."""
     if unused := counted(objects, used):
         sys.stderr.write(printable(f"stellwerk: {at}: not used: {unused}") + "\n")
 
 
-def pods_of(option: str, objects: Sequence[JsonObject], namespace: str) -> list[JsonObject]:
-    """The pods themselves, and those that controllers make of their templates.
+def read_pods(option: str, file: str, namespace: str) -> list[JsonObject]:
+    """The pods in a file, and those that controllers make of their templates.
 
-    `namespace`: of objects that name none.
+    They are admitted by the LimitRanges and classes in the file. `namespace`: of objects that name
+    none.
 
     Raises:
-        ConfigurationError: they are too many.
+        ConfigurationError: as `read_manifests`; the pods are too many, or an API server would
+            refuse one.
     """
-    pods: list[JsonObject] = []
-    for obj in objects:
-        pods += pods_of_controller(obj, namespace, MOST_PODS)
+    found = read_manifests(option, file, POD_KINDS, admission.KINDS)
+    beside, pods = Admission(found, namespace), list[JsonObject]()
+    for obj in found:
+        if obj["kind"] not in POD_KINDS:
+            continue
+        if obj["kind"] == "Pod":
+            beside.pod(obj)
+        pods += pods_of_controller(obj, namespace, MOST_PODS, admission=beside)
         if len(pods) > MOST_PODS:
             raise ConfigurationError(f"{option}: more than {MOST_PODS} pods")
     return pods

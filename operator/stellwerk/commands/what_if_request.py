@@ -15,7 +15,7 @@ import yaml
 
 from stellwerk.client.kubernetes import pod_path
 from stellwerk.commands.cluster_client import with_client
-from stellwerk.commands.manifests import pods_of, read_manifests
+from stellwerk.commands.manifests import read_manifests, read_pods
 from stellwerk.commands.port_arguments import namespace_of, split_name
 from stellwerk.errors import AbsentError, ConfigurationError, NotFound
 from stellwerk.models.act_syntax import (
@@ -27,7 +27,6 @@ from stellwerk.models.act_syntax import (
 )
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.manifests import check_fields
-from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.yaml_file import parse_yaml
 
 if TYPE_CHECKING:
@@ -163,8 +162,7 @@ def _keys(path: str) -> list[str]:
 def _pods(options: argparse.Namespace, name: str) -> list[JsonObject]:
     """The pods of a file's manifests, or a live one."""
     if name == "-" or Path(name).is_file():
-        found = read_manifests("--pod", name, POD_KINDS)
-        return pods_of("--pod", found, namespace_of(options))
+        return read_pods("--pod", name, namespace_of(options))
     return [_live_pod(options, name)]
 
 

@@ -50,11 +50,13 @@ from stellwerk.models.untrusted_text import shown
 from stellwerk.models.yaml_file import (
     SIMULATOR_CONFIG,
     TEMPLATE,
+    about_document,
+    is_export,
     is_template,
     json_stream,
-    objects_of_export,
     parse_yaml,
     read_small_file,
+    yaml_problem,
 )
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -220,7 +222,7 @@ def _is_convertible(document: Mapping[str, Any]) -> bool:
 
 def _unpacked(document: Any) -> list[Any]:  # noqa: ANN401 whatever a file holds
     """The items of a List, the configuration in an export of the simulator, or the document."""
-    if isinstance(document, dict) and objects_of_export(document):
+    if isinstance(document, dict) and is_export(document):
         config = as_object(document.get(SIMULATOR_CONFIG), SIMULATOR_CONFIG)
         return [{"apiVersion": f"{GROUP}/v1", "kind": _CONVERTIBLE[0], **config}]
     if isinstance(document, Mapping) and isinstance(document.get("items"), list):
@@ -255,8 +257,7 @@ def _parse(text: str) -> list[Any]:
     except yaml.YAMLError as error:
         if is_template(content):
             raise ConfigurationError(TEMPLATE) from error
-        found = " ".join(str(error).split())
-        raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
+        raise ConfigurationError(f"not valid YAML or JSON: {yaml_problem(error)}") from error
 
 
 def _policy_of(
@@ -280,7 +281,9 @@ def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conver
         ProfileError: a value is refused; the error names the field in the source.
     """
     if not isinstance(document, Mapping):
-        raise ConfigurationError("expected a KubeSchedulerConfiguration or Policy object")
+        raise ConfigurationError(
+            f"{about_document(document)}: expected a KubeSchedulerConfiguration or Policy"
+        )
     api_version, kind = str(document.get("apiVersion", "")), document.get("kind")
     if kind == "Policy" and _is_convertible(document):
         draft = ProfileDraft("default-scheduler")
@@ -290,7 +293,8 @@ def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conver
     group, _, version = api_version.partition("/")
     if kind != "KubeSchedulerConfiguration" or group != GROUP or version not in VERSIONS:
         raise ConfigurationError(
-            f"cannot convert {kind or 'an object without kind'} of {api_version or 'no version'}: "
+            f"cannot convert {kind or 'an object without a kind'} of "
+            f"{api_version or 'no version'}: "
             f"expected KubeSchedulerConfiguration of {GROUP}/{', '.join(VERSIONS)}, or Policy"
         )
     return _finish(list(_drafts(document, version, policy)))

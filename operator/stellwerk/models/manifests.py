@@ -14,6 +14,7 @@ from functools import cache
 from typing import Final
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.admission import Admission
 from stellwerk.models.api_kinds import newest_form
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_group_key import COSCHEDULING_API
@@ -24,8 +25,11 @@ from stellwerk.models.yaml_file import TEMPLATE, is_template
 
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Of an object of this scheduler's own kinds, whose specs refuse unknown fields themselves."""
+_CLAIM: Final = "PersistentVolumeClaim"
 _MORE_GROUPS: Final = {"PodGroup": COSCHEDULING_API}
 """Groups beside those of Kubernetes whose kinds of the same name are read, too."""
+MAX_SHOWN_CHARACTERS: Final = 80
+"""Characters of a name that a message shows."""
 MAX_GENERATED_BASE: Final = 58
 """Characters of `generateName` that a made name keeps, as kube-apiserver keeps them
 (`maxGeneratedNameLength`): five more must fit."""
@@ -96,7 +100,7 @@ def _refuse(at: str, unknown: Sequence[str]) -> None:
 def _defaulted(at: str, obj: JsonObject) -> JsonObject:
     from stellwerk.models.schema.defaults import default_of, merge_label_keys  # noqa: PLC0415 as above
 
-    decoded = check_fields(at, obj)
+    decoded = check_fields(f"{at}, {_called(obj)}", obj)
     metadata = decoded.get("metadata") or {}
     if is_template(str(metadata.get("name") or metadata.get("generateName") or "")):
         raise ConfigurationError(f"{at}: the {obj.get('kind')} is {TEMPLATE}")
@@ -120,6 +124,14 @@ def _defaulted(at: str, obj: JsonObject) -> JsonObject:
     return decoded
 
 
+def _called(obj: JsonObject) -> str:
+    """Kind and name of an object, for messages on a file that has many."""
+    metadata = obj.get("metadata")
+    names = metadata if isinstance(metadata, Mapping) else {}
+    name = str(names.get("name") or names.get("generateName") or "without a name")
+    return f"{obj.get('kind')} {name[:MAX_SHOWN_CHARACTERS]}"
+
+
 def _taint(node_spec: JsonObject) -> None:
     """Give a cordoned node the taint that the node controller gives it."""
     taints = node_spec.get("taints") or []
@@ -128,13 +140,23 @@ def _taint(node_spec: JsonObject) -> None:
         node_spec["taints"] = [*taints, cordoned]
 
 
-def settled(objects: Sequence[JsonObject]) -> list[JsonObject]:
-    """The objects as they are once kubectl and the controller of volumes have acted.
+def settled(objects: Sequence[JsonObject], used: AbstractSet[str]) -> list[JsonObject]:
+    """The objects as they are once kubectl, admission and the controller of volumes have acted.
 
-    They are in the namespace `default` if they name none and can have one, and claims that name
-    their volume are bound to it. What has a uid was read from a cluster and stays as it is.
+    They are in the namespace `default` if they name none and can have one. Pods and claims, where
+    their kinds are `used`, are admitted with the other objects in place. Claims that name their
+    volume are bound to it. What has a uid was read from a cluster and stays as it is.
+
+    Raises:
+        ConfigurationError: the API server would refuse a pod or a claim.
     """
     objects = [_in_namespace(obj) for obj in objects]
+    admission = Admission(objects)
+    for obj in objects:
+        if obj.get("kind") == "Pod" and "Pod" in used:
+            admission.pod(obj)
+        elif obj.get("kind") == _CLAIM and _CLAIM in used:
+            admission.claim(obj)
     volumes = {
         obj["metadata"]["name"]
         for obj in objects
@@ -162,7 +184,7 @@ def _namespaced() -> frozenset[str]:
 
 
 def _names_one_of(obj: JsonObject, volumes: AbstractSet[str]) -> bool:
-    if obj.get("kind") != "PersistentVolumeClaim" or (obj.get("metadata") or {}).get("uid"):
+    if obj.get("kind") != _CLAIM or (obj.get("metadata") or {}).get("uid"):
         return False
     return (obj.get("spec") or {}).get("volumeName") in volumes
 

@@ -1,13 +1,15 @@
 """The pods that a controller's manifest makes of its template.
 
 What-if, simulations, plans and `decide` read manifests with it. Invariant: a pod has its controller
-as its owner and the defaults of the API, and as many come as the controller runs at once.
+as its owner, the defaults of the API and what admission gives it, and as many come as the
+controller runs at once.
 """
 
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Final
 
+from stellwerk.models.admission import Admission
 from stellwerk.models.daemon_pods import DAEMON_SET, for_node, wanted_and_allowed
 from stellwerk.models.json_values import JsonObject
 
@@ -24,12 +26,21 @@ POD_KINDS: Final = ("Pod", *_REPLICAS)
 
 
 def pods_of(
-    obj: JsonObject, namespace: str, most: int, nodes: Sequence[JsonObject] = ()
+    obj: JsonObject,
+    namespace: str,
+    most: int,
+    nodes: Sequence[JsonObject] = (),
+    admission: Admission | None = None,
 ) -> list[JsonObject]:
     """The pod itself, or those that a controller makes of its template, at most `most` + 1.
 
-    `namespace`: of an object that names none; `nodes`: on which DaemonSets have their pods.
+    `namespace`: of an object that names none; `nodes`: on which DaemonSets have their pods;
+    `admission`: of what a controller makes, by what stands beside it.
+
+    Raises:
+        ConfigurationError: the API server would refuse the pods.
     """
+    admission = admission or Admission(namespace=namespace)
     metadata = dict(obj.get("metadata") or {})
     metadata.setdefault("namespace", namespace)
     if obj["kind"] == "Pod":
@@ -42,8 +53,13 @@ def pods_of(
         names = [node["metadata"]["name"] for node in nodes if wanted_and_allowed(node, wanted)[0]][
             : most + 1
         ]
-        return [{**_numbered(made, name), "spec": for_node(made["spec"], name)} for name in names]
+        found = [{**_numbered(made, name), "spec": for_node(made["spec"], name)} for name in names]
+        for pod in found:
+            admission.pod(pod)
+        return found
     number = min(_replicas(obj["kind"], spec), most + 1)
+    if number:
+        admission.pod(made)
     return [deepcopy(_numbered(made, index)) for index in range(number)]
 
 

@@ -56,10 +56,12 @@ TEMPLATE: Final = (
     "a template ({{ … }}), which is no manifest yet: render it first, as with `helm template`"
 )
 _TEMPLATE_MARKS: Final = ("{{", "{%")
-_BETWEEN: Final = re.compile(
-    r"\s*(?:==== START logs for .*?(?:\n==== END logs for [^\n]*|\Z)\s*)*", re.DOTALL
-)
-"""Space, and the logs of containers, between the objects of `kubectl cluster-info dump`."""
+_LOGS_BEGIN: Final = b"==== START logs for "
+_LOGS: Final = rf"{_LOGS_BEGIN.decode()}.*?(?:\n==== END logs for [^\n]*|\Z)"
+"""The logs of a container in the stream of `kubectl cluster-info dump`."""
+_BETWEEN: Final = re.compile(rf"\s*(?:{_LOGS}\s*)*", re.DOTALL)
+"""Space and logs between the objects of such a stream."""
+_LOGS_IN_YAML: Final = re.compile(rf"^{_LOGS}$", re.DOTALL | re.MULTILINE)
 _SIMULATOR_KINDS: Final = {
     "pods": "Pod",
     "nodes": "Node",
@@ -72,8 +74,15 @@ _SIMULATOR_KINDS: Final = {
 """The lists in an export of kube-scheduler-simulator, whose objects need not say their kinds."""
 SIMULATOR_CONFIG: Final = "schedulerConfig"
 """The field of such an export that holds a KubeSchedulerConfiguration."""
+_RECORD_FIELDS: Final = frozenset({"time", "event", "resource"})
+ABOUT_RECORD: Final = (
+    "a record of kube-scheduler-simulator, which holds changes and no objects: "
+    "`stellwerk record` records for replays, and `kubectl get -o yaml` lists objects"
+)
 MAX_NAMED_TEMPLATES: Final = 3
 """Templates of a scheduler_perf configuration that a message names; more make no better line."""
+MAX_SHOWN_CHARACTERS: Final = 60
+"""Characters of a text that a message shows where an object is expected."""
 _PERF_FIELDS: Final = frozenset({"workloadTemplate", "workloads"})
 """Fields of a test case of kube-scheduler's scheduler_perf."""
 
@@ -317,7 +326,7 @@ def read_yaml(file: Path) -> list[object]:
     except NestedTooDeeply as error:
         raise ConfigurationError(f"{file}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{file}: not YAML: {yaml_problem(error)}") from error
 
 
 def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
@@ -403,6 +412,20 @@ def _documents(path: Path, content: bytes) -> Iterable[Any]:
     if text.lstrip()[:1] == "{":
         with contextlib.suppress(json.JSONDecodeError):
             return json_stream(text)
+    return parse_stream(content)
+
+
+def parse_stream(content: bytes) -> list[Any]:
+    """The documents of a file of objects in YAML, without the logs of containers between them.
+
+    Raises:
+        yaml.YAMLError: as `parse_yaml`.
+    """
+    if _LOGS_BEGIN in content:
+        # Lines stay where they are, for messages that name one.
+        text = content.decode("utf-8-sig", "surrogateescape")
+        text = _LOGS_IN_YAML.sub(lambda logs: "\n" * logs[0].count("\n"), text)
+        content = text.encode("utf-8", "surrogateescape")
     return parse_yaml(content, MAX_DEPTH, is_fast=True)
 
 
@@ -510,8 +533,19 @@ def _place(error: yaml.YAMLError) -> str:
         return f": {error}"
     if mark is None:
         return f": not YAML: {' '.join(str(error).split())}"
-    problem = getattr(error, "problem", None) or "cannot be read"
-    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
+    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {_problem(error)}"
+
+
+def yaml_problem(error: yaml.YAMLError) -> str:
+    """What is wrong with a text, and where, without the lines that PyYAML quotes."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {_problem(error)}"
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    return getattr(error, "problem", None) or "cannot be read"
 
 
 def check_form(at: str, obj: JsonObject) -> JsonObject:
@@ -531,14 +565,12 @@ def check_form(at: str, obj: JsonObject) -> JsonObject:
 
 def flattened(at: str, document: object) -> Iterator[JsonObject]:
     """The objects of a document: itself, the items of a List, or the lists of an export."""
-    if isinstance(document, list) and any(
-        isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document
-    ):
-        raise ConfigurationError(f"{at}: {_about_perf(document)}")
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{at}: a document is no object")
-    if exported := objects_of_export(document):
-        yield from exported
+        raise ConfigurationError(f"{at}: {about_document(document)}")
+    if is_export(document):
+        yield from objects_of_export(document)
+    elif _is_record(document):
+        raise ConfigurationError(f"{at}: {ABOUT_RECORD}")
     elif isinstance(document.get("items"), list):
         kind = str(document.get("kind", "")).removesuffix("List")
         typed = {"apiVersion": document["apiVersion"]} if kind and "apiVersion" in document else {}
@@ -552,11 +584,26 @@ def flattened(at: str, document: object) -> Iterator[JsonObject]:
         yield check_form(at, document)
 
 
-def objects_of_export(document: JsonObject) -> list[JsonObject]:
-    """The objects of an export of kube-scheduler-simulator, with kinds; empty: it is none."""
+def is_export(document: JsonObject) -> bool:
+    """Whether a document is an export of kube-scheduler-simulator, which may be of nothing."""
     known = {*_SIMULATOR_KINDS, SIMULATOR_CONFIG}
-    if "kind" in document or not {"pods", "nodes"} <= document.keys() or document.keys() - known:
-        return []
+    return {"pods", "nodes"} <= document.keys() and not document.keys() - known
+
+
+def _is_record(document: JsonObject) -> bool:
+    """Whether a document is a line of a record of kube-scheduler-simulator."""
+    return document.keys() >= _RECORD_FIELDS and "kind" not in document
+
+
+def is_of_objects(document: object) -> bool:
+    """Whether `flattened` is for a document; it may be a case that `decide` reads otherwise."""
+    return isinstance(document, dict) and (
+        "kind" in document or is_export(document) or _is_record(document)
+    )
+
+
+def objects_of_export(document: JsonObject) -> list[JsonObject]:
+    """The objects of an export of kube-scheduler-simulator, with kinds."""
     found: list[JsonObject] = []
     for field, kind in _SIMULATOR_KINDS.items():
         listed = document.get(field) or ()
@@ -565,6 +612,20 @@ def objects_of_export(document: JsonObject) -> list[JsonObject]:
     if isinstance(config, dict):
         found.append({"kind": "KubeSchedulerConfiguration"} | config)
     return found
+
+
+def about_document(document: object) -> str:
+    """What a document is that is no object, for the message that refuses it."""
+    if isinstance(document, list):
+        if any(isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document):
+            return _about_perf(document)
+        parts = "1 part" if len(document) == 1 else f"{len(document)} parts"
+        return f"a document is no object, but a list of {parts}"
+    if not isinstance(document, str):
+        return f"a document is no object, but {document}"
+    text = " ".join(document[: 2 * MAX_SHOWN_CHARACTERS].split())[:MAX_SHOWN_CHARACTERS]
+    hint = "; traces in CSV are read by simulate and plan" if text.count(",") > 1 else ""
+    return f"a document is no object, but the text {text!r}{hint}"
 
 
 def _about_perf(cases: list[object]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.admission import default_class, give_storage_class
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
@@ -29,7 +30,6 @@ _DEFAULT_INGRESS_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
 _OLD_CLASS: Final = "kubernetes.io/ingress.class"
 NOT_READY = "node.kubernetes.io/not-ready"
 STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
-_DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 
 def protect_namespace(namespace: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
@@ -84,22 +84,9 @@ def admit_ingress(ingress: JsonObject, cluster: Reader, _kind: ResourceKind) -> 
     named = "ingressClassName" in ingress["spec"] or _OLD_CLASS in annotations
     if named or not cluster.enabled("DefaultIngressClass"):
         return
-    default = _default_class(cluster, _INGRESS_CLASSES, _DEFAULT_INGRESS_CLASS)
+    default = default_class(cluster.all(_INGRESS_CLASSES), _DEFAULT_INGRESS_CLASS)
     if default:
         ingress["spec"]["ingressClassName"] = default
-
-
-def _default_class(cluster: Reader, classes: str, mark: str) -> str:
-    """The newest class with the mark, of several of one second the first by name; empty: none."""
-    marked = [
-        each
-        for each in cluster.all(classes)
-        if (each["metadata"].get("annotations") or EMPTY).get(mark) == "true"
-    ]
-    ordered = sorted(marked, key=lambda each: each["metadata"]["name"])
-    newest = max(ordered, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
-    name: str = newest["metadata"]["name"] if newest is not None else ""
-    return name
 
 
 def prepare_node(node: JsonObject, cluster: Reader) -> None:
@@ -137,10 +124,8 @@ def check_pod_group(group: JsonObject, cluster: Reader, kind: ResourceKind) -> N
 
 def prepare_claim(claim: JsonObject, cluster: Reader) -> None:
     """A new claim is protected; one without a class gets the default class."""
-    if cluster.enabled("DefaultStorageClass") and claim["spec"].get("storageClassName") is None:
-        default = _default_class(cluster, STORAGE_CLASSES, _DEFAULT_STORAGE_CLASS)
-        if default:
-            claim["spec"]["storageClassName"] = default
+    if cluster.enabled("DefaultStorageClass"):
+        give_storage_class(claim, cluster.all(STORAGE_CLASSES))
     protect(claim, "kubernetes.io/pvc-protection", cluster)
 
 

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.pod_amounts import qos_class
-from stellwerk_cluster.admission.limit_ranger import check_limits, give_default_limits
+from stellwerk.models.admission import (
+    AdmissionError,
+    add_default_tolerations,
+    give_default_limits,
+    give_runtime,
+)
+from stellwerk_cluster.admission.limit_ranger import check_limits, limit_ranges
 from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, timestamp
@@ -37,8 +42,6 @@ _MEMORY_PRESSURE: Final = {
     "effect": "NoSchedule",
 }
 RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
-_NO_EXECUTE_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_TOLERATION_SECONDS: Final = 300
 _CLAIM_STATUSES: Final = (
     "resourceClaimStatuses",
     "extendedResourceClaimStatus",
@@ -56,12 +59,12 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     """
     spec = pod["spec"]
     drop_group_of_pod(pod, None, cluster)
-    if cluster.enabled("LimitRanger") and give_default_limits(pod, cluster):
-        pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
+    if cluster.enabled("LimitRanger"):
+        give_default_limits(pod, limit_ranges(pod, cluster))
     if cluster.enabled("Priority"):
         admit_priority(pod, cluster, kind)
     if cluster.enabled("DefaultTolerationSeconds"):
-        _add_default_tolerations(spec)
+        add_default_tolerations(spec)
     if cluster.enabled("PodTolerationRestriction"):
         merge_namespace_tolerations(pod, cluster, kind)
     if cluster.enabled("ExtendedResourceToleration"):
@@ -109,7 +112,7 @@ def admit_pod_update(new: JsonObject, old: JsonObject, cluster: Reader, kind: Re
                 new["status"][name] = old["status"][name]
     drop_group_of_pod(new, old, cluster)
     if cluster.enabled("DefaultTolerationSeconds"):
-        _add_default_tolerations(new["spec"])
+        add_default_tolerations(new["spec"])
     if cluster.enabled("PodTolerationRestriction"):
         merge_namespace_tolerations(new, cluster, kind)
         check_tolerations(new, cluster, kind)
@@ -129,67 +132,14 @@ def _gated_condition(cluster: Reader) -> JsonObject:
 
 
 def _admit_runtime_class(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
-    spec = pod["spec"]
-    name = spec.get("runtimeClassName")
+    name = pod["spec"].get("runtimeClassName")
     runtime_class = cluster.find(RUNTIME_CLASSES, "", name) if name else None
     if name and runtime_class is None:
         raise forbidden_pod(pod, kind, f'pod rejected: RuntimeClass "{name}" not found')
-    overhead = ((runtime_class or EMPTY).get("overhead") or EMPTY).get("podFixed")
-    if overhead is None:
-        if spec.get("overhead"):
-            why = (
-                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-            )
-            raise forbidden_pod(pod, kind, why)
-    elif spec.get("overhead", overhead) != overhead:
-        why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-        raise forbidden_pod(pod, kind, why)
-    else:
-        spec["overhead"] = overhead
-    _add_runtime_scheduling(pod, (runtime_class or EMPTY).get("scheduling") or EMPTY, kind)
-
-
-def _add_runtime_scheduling(pod: JsonObject, scheduling: JsonObject, kind: ResourceKind) -> None:
-    spec = pod["spec"]
-    selector = dict(spec.get("nodeSelector") or {})
-    for key, value in (scheduling.get("nodeSelector") or EMPTY).items():
-        if selector.setdefault(key, value) != value:
-            why = (
-                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
-                f"pod.spec.nodeSelector[{key}] = {selector[key]}"
-            )
-            raise forbidden_pod(pod, kind, why)
-    if selector:
-        spec["nodeSelector"] = dict(sorted(selector.items()))
-    own = spec.get("tolerations") or []
-    added = [each for each in scheduling.get("tolerations") or () if each not in own]
-    if added:
-        spec["tolerations"] = [*own, *added]
-
-
-def _add_default_tolerations(spec: JsonObject) -> None:
-    tolerations = spec.get("tolerations") or []
-    missing = [
-        key for key in _NO_EXECUTE_KEYS if not any(_tolerates(each, key) for each in tolerations)
-    ]
-    if missing:
-        spec["tolerations"] = [
-            *tolerations,
-            *(
-                {
-                    "key": key,
-                    "operator": "Exists",
-                    "effect": "NoExecute",
-                    "tolerationSeconds": _TOLERATION_SECONDS,
-                }
-                for key in missing
-            ),
-        ]
-
-
-def _tolerates(toleration: JsonObject, key: str) -> bool:
-    names_key: bool = toleration.get("key", key) == key
-    return names_key and toleration.get("effect", "NoExecute") == "NoExecute"
+    try:
+        give_runtime(pod["spec"], runtime_class)
+    except AdmissionError as error:
+        raise forbidden_pod(pod, kind, str(error)) from error
 
 
 def check_anti_affinity(pod: JsonObject, kind: ResourceKind) -> None:

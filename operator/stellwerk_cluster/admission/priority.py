@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models import admission
+from stellwerk.models.admission import AdmissionError, give_priority
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.feature_gates import PREEMPTION, PREEMPTION_POLICY
 from stellwerk_cluster.apimachinery.objects import EMPTY
@@ -32,35 +34,17 @@ def admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None
     if priority_class is None and spec.get("priorityClassName"):
         why = f"no PriorityClass with name {spec['priorityClassName']} was found"
         raise forbidden_pod(pod, kind, why)
-    chosen = priority_class or EMPTY
-    priority = chosen.get("value", 0)
-    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
-    if priority_class is not None:
-        spec["priorityClassName"] = priority_class["metadata"]["name"]
-    given = spec.get("priority")
-    if given is not None and given != priority:
-        why = (
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"priority admission controller computed {priority} from the given PriorityClass name"
-        )
-        raise forbidden_pod(pod, kind, why)
-    asked = spec.get("preemptionPolicy")
-    if asked is not None and asked != policy:
-        why = (
-            f"the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; "
-            f"priority admission controller computed {policy} from the given PriorityClass name"
-        )
-        raise forbidden_pod(pod, kind, why)
-    spec["priority"], spec["preemptionPolicy"] = priority, policy
+    try:
+        give_priority(spec, priority_class)
+    except AdmissionError as error:
+        raise forbidden_pod(pod, kind, str(error)) from error
 
 
 def chosen_priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
     """The PriorityClass that a specification names, or the default one; None without any."""
-    name = spec.get("priorityClassName")
-    if name:
+    if name := spec.get("priorityClassName"):
         return cluster.find(PRIORITY_CLASSES, "", name)
-    defaults = [each for each in cluster.all(PRIORITY_CLASSES) if each.get("globalDefault")]
-    return min(defaults, key=lambda each: each["value"], default=None)
+    return admission.chosen_priority_class(spec, cluster.all(PRIORITY_CLASSES))
 
 
 def forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:

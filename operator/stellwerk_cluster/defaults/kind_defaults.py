@@ -100,19 +100,6 @@ def prepare_definition_update(new: JsonObject, _old: JsonObject, subresource: st
 
 
 # --- claims and templates -----------------------------------------------------------------------
-def default_limit_range(limit_range: JsonObject) -> None:
-    """The most that a container may use is its limit unless it says so, and that its request."""
-    for limit in limit_range["spec"].get("limits") or ():
-        if limit.get("type") != "Container":
-            continue
-        limits = {**(limit.get("max") or {}), **(limit.get("default") or {})}
-        requests = {**(limit.get("min") or {}), **limits, **(limit.get("defaultRequest") or {})}
-        if limits:
-            limit["default"] = dict(sorted(limits.items()))
-        if requests:
-            limit["defaultRequest"] = dict(sorted(requests.items()))
-
-
 def prepare_csi_driver(driver: JsonObject, cluster: Reader) -> None:
     """A new driver says whether nodes without it are left out, where the gate is on."""
     if cluster.feature(VOLUME_LIMITS):

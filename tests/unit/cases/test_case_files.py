@@ -66,13 +66,24 @@ def test_a_pretty_printed_case_is_a_case() -> None:
         pytest.param("{", "line 1: not JSON", id="broken JSON"),
         pytest.param("a: [", "neither JSON nor YAML", id="broken YAML"),
         pytest.param("[]", "not a case", id="no object"),
-        pytest.param("kind: Node\n---\n3\n", "found int", id="a number among manifests"),
-        pytest.param(json.dumps(OBJECTS[0]), "no pod is pending", id="no pod"),
+        pytest.param("kind: Node\n---\n3\n", "no object, but 3", id="a number among manifests"),
+        pytest.param(json.dumps(OBJECTS[0]), "no pod is pending beside 1 Node", id="no pod"),
     ],
 )
 def test_anything_else_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         cases(text)
+
+
+def test_an_export_of_the_simulator_in_one_line_is_no_case() -> None:
+    nodes, pods = ([each for each in OBJECTS if each["kind"] == kind] for kind in ("Node", "Pod"))
+    export = {"nodes": nodes, "pods": pods, "storageClasses": [], "pvs": None}
+    line = json.dumps(export)
+    assert "\n" not in line
+    assert cases(line) == cases(yaml.safe_dump_all([*nodes, *pods]))
+    record = {"time": "2024-01-01T00:00:00Z", "event": "Add", "resource": OBJECTS[0]}
+    with pytest.raises(ConfigurationError, match="a record of kube-scheduler-simulator"):
+        cases("\n".join([json.dumps(record)] * 2))
 
 
 def test_an_unknown_pod_is_refused() -> None:

@@ -1,6 +1,9 @@
 """Manifests of options: every document used or refused by name, and no field dropped."""
 
 import io
+import json
+import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,12 @@ import yaml
 
 from stellwerk.cases.case_files import USED
 from stellwerk.cli import main
-from stellwerk.commands.manifests import pods_of, read_manifests
+from stellwerk.commands.manifests import read_manifests, read_pods
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.answers.what_if import MOST_PODS
 from stellwerk.models.pod_templates import POD_KINDS
 from stellwerk.models.profile import KIND as PROFILE
+from stellwerk.models.yaml_file import json_stream
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_simulation import cluster_objects
 
@@ -68,7 +72,9 @@ def test_another_kind_is_counted_beside_pods_and_refused_alone(
     [pod] = read_manifests("--pod", written(tmp_path / "f.yaml", POD, other), POD_KINDS)
     assert pod["metadata"]["name"] == "p"
     assert f"f.yaml: not used: 1 {kind}\n" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match=f"--pod .*g.yaml: a {kind} is no Pod, Deployment"):
+    with pytest.raises(
+        ConfigurationError, match=f"g.yaml: there is no Pod, Deployment.* but 1 {kind}"
+    ):
         read_manifests("--pod", written(tmp_path / "g.yaml", other), POD_KINDS)
 
 
@@ -77,9 +83,10 @@ def test_another_kind_is_counted_beside_pods_and_refused_alone(
     [
         ("", "there is no manifest in it"),
         ("--- \n---\n", "there is no manifest in it"),
-        ("just text", "a document is no object"),
+        ("just text", "a document is no object, but the text 'just text'"),
         ("metadata: {name: x}", "a manifest has no kind, Node is expected"),
-        ("kind: Deployment", "a Deployment is no Node"),
+        ("kind: Deployment", "there is no Node in it, but 1 Deployment"),
+        ("- a", "a document is no object, but a list of 1 part"),
         ("[", "not YAML"),
         ("{kind: Node, spec: {taintz: []}, foo: 1}", 'unknown field "spec.taintz", "foo"'),
         ("{kind: Node, spec: {taints: 5}}", "cannot unmarshal"),
@@ -115,8 +122,11 @@ def test_what_is_no_node_is_one_line(content: str, message: str, tmp_path: Path)
         "null",
     ],
 )
-def test_a_controller_is_asked_for_its_pods(obj: dict[str, Any], names: list[str]) -> None:
-    pods = pods_of("--pod", [obj], "default")
+def test_a_controller_is_asked_for_its_pods(
+    obj: dict[str, Any], names: list[str], tmp_path: Path
+) -> None:
+    obj = {**obj, "apiVersion": "batch/v1"} if obj["kind"] == "Job" else obj
+    pods = read_pods("--pod", written(tmp_path / "f.yaml", obj), "default")
     assert [pod["metadata"]["name"] for pod in pods] == names
     for pod in pods:
         assert pod["metadata"]["namespace"] == "shop"
@@ -125,14 +135,15 @@ def test_a_controller_is_asked_for_its_pods(obj: dict[str, Any], names: list[str
         assert container["resources"] == CONTAINERS[0]["resources"]
 
 
-def test_a_pod_without_a_namespace_is_in_the_one_of_the_context() -> None:
-    (pod,) = pods_of("--pod", [POD], "team")
+def test_a_pod_without_a_namespace_is_in_the_one_of_the_context(tmp_path: Path) -> None:
+    (pod,) = read_pods("--pod", written(tmp_path / "f.yaml", POD), "team")
     assert pod["metadata"] == {"name": "p", "namespace": "team"}
 
 
-def test_more_pods_than_the_operator_looks_at_are_refused() -> None:
+def test_more_pods_than_the_operator_looks_at_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "f.yaml", controller("Deployment", replicas=2**31 - 1))
     with pytest.raises(ConfigurationError, match=f"more than {MOST_PODS} pods"):
-        pods_of("--pod", [controller("Deployment", replicas=10**9)], "default")
+        read_pods("--pod", file, "default")
 
 
 NODE = {
@@ -189,7 +200,7 @@ def test_kinds_that_a_command_does_not_use_are_counted_in_one_line(
         (tmp_path / "f.yaml").write_text(yaml.safe_dump_all([POD, *objects]))
     main(line)
     said = capsys.readouterr().err.splitlines()
-    [counted] = [each for each in said if "1 Ingress," in each]
+    [counted] = [each for each in said if "1 Ingress," in each and "no pod is pending" not in each]
     assert "1 Job.batch.volcano.sh" in counted
     assert "1 Service.serving.knative.dev" in counted
     for kind in unused:
@@ -203,7 +214,23 @@ def test_a_field_that_a_used_kind_does_not_have_is_refused(
     for kind in sorted(COMMANDS[command]):
         line = line_of(command, tmp_path, {**minimal(kind), "sepc": {}})
         assert main(line) == 2, kind
-        assert 'f.yaml: unknown field "sepc"' in capsys.readouterr().err, kind
+        where = f"f.yaml, {kind} x-{kind.lower()}: "
+        assert f'{where}unknown field "sepc"' in capsys.readouterr().err, kind
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "what-if --pod FILE", "what-if --add-nodes FILE"])
+def test_an_equals_sign_is_a_text_for_every_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = line_of(command, tmp_path)
+    for file in ("f.yaml", "shapes.yaml", "pods.yaml"):
+        path = tmp_path / file
+        if path.exists():
+            signed = path.read_text().replace("metadata:", "metadata:\n  annotations: {a: =, =: b}")
+            path.write_text(signed if "annotations" in signed else f"a: =\n{signed}")
+    main([*files, "--url", "http://127.0.0.1:1"] if "what-if" in command else files)
+    said = capsys.readouterr().err
+    assert not re.search("YAML|unmarshal|unknown field|no object", said), said
 
 
 def test_kinds_of_another_group_are_not_those_of_kubernetes(tmp_path: Path) -> None:
@@ -213,7 +240,9 @@ def test_kinds_of_another_group_are_not_those_of_kubernetes(tmp_path: Path) -> N
         "metadata": {"name": "train"},
         "spec": {"minAvailable": 2},
     }
-    with pytest.raises(ConfigurationError, match=r"a Job\.batch\.volcano\.sh is no Pod"):
+    with pytest.raises(
+        ConfigurationError, match=r"there is no Pod.* but 1 Job\.batch\.volcano\.sh"
+    ):
         read_manifests("--pod", written(tmp_path / "f.yaml", job), POD_KINDS)
 
 
@@ -258,3 +287,62 @@ def test_standard_input_and_several_files_are_one_cluster(
         typed(monkeypatch, {**POD, "sepc": {}}, NODE)
         assert main(line.split()) == 2, line
         assert 'unknown field "sepc"' in capsys.readouterr().err, line
+
+
+ADMITTED = """
+kind: LimitRange
+metadata: {name: l}
+spec: {limits: [{type: Container, defaultRequest: {cpu: 2}}]}
+---
+{kind: RuntimeClass, metadata: {name: kata}, handler: kata, overhead: {podFixed: {cpu: 1}},
+ scheduling: {tolerations: [{key: kata, operator: Exists}]}}
+---
+{kind: ResourceQuota, metadata: {name: q}, spec: {hard: {pods: "1"}}}
+---
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template: {spec: {runtimeClassName: kata, containers: [{name: c, image: i}]}}
+"""
+"""Two pods of 3 CPUs each, for nodes with a taint."""
+TAINTED = {**NODE, "spec": {"taints": [{"key": "kata", "effect": "NoSchedule"}]}}
+
+
+def test_every_command_admits_pods_by_what_stands_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, nodes = tmp_path / "f.yaml", written(tmp_path / "nodes.yaml", TAINTED)
+    file.write_text(ADMITTED)
+
+    def answer(line: str) -> Any:
+        assert main(line.replace("FILE", str(file)).replace("NODES", nodes).split()) == 0
+        shown = capsys.readouterr()
+        assert "1 ResourceQuota" in shown.err
+        assert "LimitRange" not in shown.err
+        return json_stream(shown.out)
+
+    for line in ("-f FILE -f NODES", "--nodes NODES --pods FILE"):
+        [simulated] = answer(f"simulate {line} -o json")
+        assert (simulated["runs"][0]["placed"], simulated["runs"][0]["leftOut"]) == (1, 1)
+    [plan] = answer("plan fit --for FILE --shapes NODES --seconds 9 -o json")
+    assert (plan["nodes"], plan["placed"]) == ({"n": 2}, 2)
+    assert [each["selected"] for each in answer("decide FILE NODES -o json")] == [["n"], ["n"]]
+    for pod in read_pods("--pod", str(file), "team"):
+        assert pod["spec"]["overhead"] == {"cpu": "1"}
+        assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+
+
+def test_limits_in_the_file_of_the_nodes_count_too(tmp_path: Path) -> None:
+    limit = {"type": "Container", "defaultRequest": {"cpu": "3"}}
+    limits = {"kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [limit]}}
+    pods = [{**POD, "metadata": {"name": name}, "spec": BARE} for name in ("a", "b")]
+    line = ["simulate", "--nodes", written(tmp_path / "n.yaml", NODE, limits)]
+    line += ["--pods", written(tmp_path / "p.yaml", *pods), "-o", "json"]
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        assert main(line) == 0
+    assert json.loads(shown.getvalue())["runs"][0]["placed"] == 1
+
+
+BARE = {"containers": [{"name": "c", "image": "i"}]}

@@ -315,7 +315,7 @@ def test_refused_values(document: JsonObject, field: str) -> None:
         pytest.param("a: [", "not valid YAML or JSON", id="broken"),
         pytest.param("[" * 20_000, "not valid YAML or JSON", id="nested too deeply"),
         pytest.param("- 1", "expected a KubeSchedulerConfiguration or Policy", id="a list"),
-        pytest.param("a: 1", "an object without kind", id="no kind"),
+        pytest.param("a: 1", "an object without a kind", id="no kind"),
         pytest.param("{apiVersion: v1, kind: Pod}", "cannot convert Pod of v1", id="a pod"),
         pytest.param(
             "{apiVersion: kubescheduler.config.k8s.io/v2, kind: KubeSchedulerConfiguration}",

@@ -143,7 +143,12 @@ def test_kinds_are_told_by_their_group() -> None:
     [
         (
             "kind: Pod\nmetadata: {name: p}\nspec: {contianers: []}",
-            'unknown field "spec.contianers"',
+            'f.yaml, Pod p: unknown field "spec.contianers"',
+        ),
+        ("kind: Pod\nspec: {hostNetwork: 7}", "f.yaml, Pod without a name: "),
+        (
+            "kind: RuntimeClass\nmetadata: {name: r}\noverhead: {podFixed: {cpu: much}}",
+            "f.yaml, RuntimeClass r: quantities must match",
         ),
         ("kind: Pod\nmetadata: 5", "cannot unmarshal"),
         ("kind: Node\nmetadata: {name: '{{ n }}'}", "the Node is a template"),
@@ -163,7 +168,8 @@ spec: {volumeName: v}
 ---
 kind: PersistentVolume
 metadata: {name: v}
-""")
+"""),
+        USED,
     )
     assert claim["status"]["phase"] == "Bound"
     assert claim["metadata"]["namespace"] == "default"

@@ -43,7 +43,7 @@ MERGED = doubling("a{at}: &a{at} {{<<: [{names}]}}")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(b"a: [", "not YAML: while parsing", id="a list without an end"),
+        pytest.param(b"a: [", "not YAML: line 1, column 5: ", id="a list without an end"),
         pytest.param(b"\xff\xfe\xfa", "not YAML: ", id="not UTF-8"),
         pytest.param(b"a: " + b"9" * 1_000_000, "not YAML: ", id="a number without an end"),
         pytest.param(b"a: 0x" + b"f" * 1_000_000, "not YAML: ", id="one of base 16"),
@@ -141,6 +141,56 @@ def test_a_dump_of_a_cluster_is_read_as_one_stream(name: str, tmp_path: Path) ->
         {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}},
         {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}},
     ]
+
+
+YAML_DUMP = """apiVersion: v1
+items:
+- metadata: {name: n}
+kind: NodeList
+---
+apiVersion: v1
+items:
+- metadata: {name: p}
+kind: PodList
+==== START logs for container c of pod default/p ====
+time="now" level=info: {
+==== START logs for nobody
+==== END logs for container c of pod default/p ====
+==== START logs for container d of pod default/p ====
+==== END logs for container d of pod default/p ====
+---
+apiVersion: v1
+kind: ServiceList
+items: []
+%s"""
+
+
+def test_a_dump_in_yaml_is_read_without_its_logs(tmp_path: Path) -> None:
+    file = tmp_path / "dump.yaml"
+    objects = [
+        {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}},
+        {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}},
+    ]
+    for end in ("", "==== START logs for container e of pod default/p ====\ncut: off: {"):
+        file.write_text(YAML_DUMP % end)
+        assert read_objects(file) == objects
+    file.write_text(YAML_DUMP % "a: [")
+    with pytest.raises(ConfigurationError, match="line 21, column 1: not YAML"):
+        read_objects(file)
+
+
+def test_a_record_of_the_simulator_is_called_one(tmp_path: Path) -> None:
+    line = '{"time": "2024-01-01T00:00:00Z", "event": "Add", "resource": {"kind": "Pod"}}\n'
+    file = tmp_path / "record.jsonl"
+    file.write_text(2 * line)
+    with pytest.raises(ConfigurationError, match="a record of kube-scheduler-simulator, which"):
+        read_objects(file)
+
+
+def test_an_export_of_nothing_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text('{"pods": [], "nodes": [], "pvs": null}')
+    assert read_objects(file) == []
 
 
 def test_an_export_of_the_simulator_is_read(tmp_path: Path) -> None:

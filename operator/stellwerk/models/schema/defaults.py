@@ -345,6 +345,19 @@ def label_with_name(namespace: JsonObject) -> None:
     metadata["labels"] = dict(sorted(labels.items()))
 
 
+def default_limit_range(limit_range: JsonObject) -> None:
+    """The most that a container may use is its limit unless it says so, and that its request."""
+    for limit in limit_range["spec"].get("limits") or ():
+        if limit.get("type") != "Container":
+            continue
+        limits = {**(limit.get("max") or {}), **(limit.get("default") or {})}
+        requests = {**(limit.get("min") or {}), **limits, **(limit.get("defaultRequest") or {})}
+        if limits:
+            limit["default"] = dict(sorted(limits.items()))
+        if requests:
+            limit["defaultRequest"] = dict(sorted(requests.items()))
+
+
 def default_template(owner: JsonObject) -> None:
     """Fill in the template of pods that an object has, or the jobs that it makes."""
     holder = owner.get("spec") or owner

@@ -70,7 +70,7 @@ def entry(fields: str) -> str:
         pytest.param("seed: x", "seed: input should be a valid integer", id="the seed"),
         pytest.param("fault: []", "fault: there is no such field", id="an unknown field"),
         pytest.param("- 1", "input should be a valid dictionary", id="no table at all"),
-        pytest.param("a: [", "not YAML: while parsing", id="not YAML"),
+        pytest.param("a: [", "not YAML: line 1, column 5: ", id="not YAML"),
         pytest.param(entry("fault: rest"), "entry 2 (rest): fault: must be one of 'delay'", id="k"),
         pytest.param(entry("name: x"), "entry 2 (x): fault: which fault it is", id="no fault"),
         pytest.param("faults: [1]", "entry 1: input should be", id="no object"),
