@@ -194,10 +194,15 @@ def test_a_member_that_waits_for_the_others_names_its_group_its_node_and_since_w
 # --- claims for volumes ---------------------------------------------------------------------------
 
 
-def sharing_members(cpu: str, count: int = 2, **volume: Any) -> list[JsonObject]:
-    """A group whose members share a claim that waits for its first consumer."""
+def sharing_members(
+    cpu: str, count: int = 2, *, mode: str = "ReadWriteMany", **volume: Any
+) -> list[JsonObject]:
+    """A group whose members share a claim that waits for its first consumer.
+
+    The hollow provisioner makes a volume that one node at a time may use in that node's zone.
+    """
     claim_spec = {
-        "accessModes": ["ReadWriteMany"],
+        "accessModes": [mode],
         "storageClassName": "later",
         "resources": {"requests": {"storage": "1Gi"}},
     }
@@ -301,7 +306,7 @@ def test_a_class_that_allows_one_zone_alone_keeps_the_group_there() -> None:
 
     async def story(world: VirtualCluster) -> None:
         cordon(world, "n2")
-        world.apply(*sharing_members("3", allowedTopologies=allowed))
+        world.apply(*sharing_members("3", mode="ReadWriteOnce", allowedTopologies=allowed))
         await asyncio.sleep(30)
         # One would fit in the zone, and the other one would not reach the volume.
         assert nodes(world) == [None, None]
@@ -318,7 +323,7 @@ def test_a_volume_out_of_the_reach_of_a_member_leaves_none_of_the_group_bound() 
     async def story(world: VirtualCluster) -> None:
         for name in ("n2", "n3"):
             cordon(world, name)
-        world.apply(*sharing_members("3"))
+        world.apply(*sharing_members("3", mode="ReadWriteOnce"))
         await asyncio.sleep(60)
         assert nodes(world) == [None, None]
         assert len(world.operator.bindings) == 0
@@ -340,7 +345,7 @@ def test_members_that_share_a_volume_go_to_one_zone_where_its_driver_makes_volum
     async def story(world: VirtualCluster) -> None:
         for number in range(3):
             world.apply(csi_node(f"n{number}", "csi.example.com", ZONE))
-        world.apply(*sharing_members("3"))
+        world.apply(*sharing_members("3", mode="ReadWriteOnce"))
         await world.until(lambda: None not in nodes(world))
         assert nodes(world) == [f"n{number}" for number in range(3) if zones[number] == "b"]
 
