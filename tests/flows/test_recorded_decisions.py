@@ -1,7 +1,7 @@
 """Every recorded decision of kube-scheduler v1.36.2, decided again, node by node.
 
 Where a later patch release repairs one, the repaired value stands beside it, with the number of
-the repair, in `tests/data/corpus-1.36.5.json`: by devices alone, which are all that it changes.
+the repair, in `tests/data/corpus-1.36.5.json`: all of them are decisions about devices.
 """
 
 import json
@@ -14,7 +14,6 @@ from tests.support.corpus import SUITES, differences, read_suite
 from tests.support.repository import ROOT
 
 REPAIRED = json.loads((ROOT / "tests" / "data" / "corpus-1.36.5.json").read_text())
-_DEVICES = "dynamic-resources"
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -30,7 +29,7 @@ def test_every_recorded_decision_is_ours_too(suite: str) -> None:
 def test_repairs_of_1_36_change_the_decisions_that_are_named_and_no_other() -> None:
     newest, changed = Compatibility.with_release(Release.V1_36), {}
     assert newest.version == release_named("1.36.5"), "name the file by the patch release"
-    for recording in read_suite(_DEVICES):
+    for recording in (each for suite in SUITES for each in read_suite(suite)):
         result = decide(recording.case, newest)
         if differences(recording.expected, result):
             refused = [
@@ -42,4 +41,4 @@ def test_repairs_of_1_36_change_the_decisions_that_are_named_and_no_other() -> N
         name: {key: value for key, value in case.items() if key != "repair"}
         for name, case in REPAIRED.items()
     }
-    assert numbers == {row.source for row in ROWS if Release.V1_36 in row.picks}
+    assert numbers <= {row.source for row in ROWS if Release.V1_36 in row.picks}

@@ -113,10 +113,11 @@ NAMESPACES = [
 def test_a_namespace_selector_is_compared_with_labels_of_namespaces_alone(
     case: JsonObject, before: str, after: str
 ) -> None:
-    for release in ("1.34", "1.36.2", "1.37"):
+    for release in ("1.34.11", "1.36.2", "1.37.0"):
         assert verdicts(case, as_release(release)) == {"n0": before}
-    for rules in (as_release("1.33"), as_release("1.38"), AUTO_ON_1_34):
-        assert verdicts(case, rules) == {"n0": after}
+    for release in ("1.33", "1.34", "1.36", "1.37", "1.38"):
+        assert verdicts(case, as_release(release)) == {"n0": after}
+    assert verdicts(case, AUTO_ON_1_34) == {"n0": after}
 
 
 def test_preferred_terms_are_compared_alike() -> None:

@@ -673,6 +673,7 @@ ROWS: Final = (
         Sort.MEND,
         since=Release.V1_38,
         source="#141563",
+        picks={Release.V1_34: 12, Release.V1_35: 9, Release.V1_36: 5, Release.V1_37: 1},
         faulty_since=Release.V1_34,
     ),
     Row(ReleaseRule.EMPTY_BUDGETS_COUNT, Sort.MEND, since=Release.V1_38, source="#141785"),
