@@ -90,7 +90,13 @@ class ResourceClaimController(Worker):
         pod = self._api.find("pods", *key)
         if pod is None or is_terminating(pod) or _is_over(pod):
             return
-        statuses = list((pod.get("status") or EMPTY).get("resourceClaimStatuses") or ())
+        # A claim that another client has deleted is made again, under another name.
+        statuses = [
+            each
+            for each in (pod.get("status") or EMPTY).get("resourceClaimStatuses") or ()
+            if not each.get("resourceClaimName")
+            or self._api.find(_CLAIMS, key[0], each["resourceClaimName"]) is not None
+        ]
         known = {each["name"] for each in statuses}
         made = [
             {"name": reference["name"], "resourceClaimName": name}
