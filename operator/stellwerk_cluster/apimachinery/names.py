@@ -6,6 +6,7 @@ nothing if it is right.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -135,6 +136,17 @@ def path_segment_errors(name: str) -> tuple[str, ...]:
     if name in (".", ".."):
         return (f"may not be '{name}'",)
     return tuple(f"may not contain '{each}'" for each in "/%" if each in name)
+
+
+def address_errors(name: str) -> tuple[str, ...]:
+    """The errors of a text as the name of an IPAddress: an address in its canonical form."""
+    try:
+        address = ipaddress.ip_address(name if "%" not in name else "")
+    except ValueError:
+        return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return ("must not be an IPv4-mapped IPv6 address",)
+    return () if str(address) == name else (f'must be in canonical form ("{address}")',)
 
 
 def labels_errors(labels: dict[str, str], field: str) -> list[FieldError]:

@@ -87,12 +87,12 @@ def deep_copy(obj: JsonObject) -> JsonObject:
 
 def timestamp(moment: datetime) -> str:
     """The time in the API's format for whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def micro_timestamp(moment: datetime) -> str:
     """The time in the API's format for microseconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_timestamp(text: str) -> datetime:

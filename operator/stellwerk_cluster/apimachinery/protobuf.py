@@ -19,7 +19,7 @@ from stellwerk.models.schema.decoder import SCHEMA_ALTERNATIVES
 from stellwerk.models.schema.scalars import whole_number
 from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.messages import map_value, message_class, wire_fields
-from stellwerk_cluster.apimachinery.objects import parse_timestamp
+from stellwerk_cluster.apimachinery.objects import micro_timestamp, parse_timestamp, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,14 +149,15 @@ def _time_of(message: _Made) -> str | None:
     """None for the zero time, which is an empty message."""
     if not message.ListFields():
         return None
-    return f"{_EPOCH + timedelta(seconds=message.seconds):%Y-%m-%dT%H:%M:%SZ}"
+    return timestamp(_EPOCH + timedelta(seconds=message.seconds))
 
 
 def _micro_time_of(message: _Made) -> str | None:
     if not message.ListFields():
         return None
-    moment = _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
+    return micro_timestamp(
+        _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    )
 
 
 def _int_or_string_of(message: _Made) -> int | str:

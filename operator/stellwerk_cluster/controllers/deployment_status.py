@@ -53,10 +53,10 @@ def seconds_to_deadline(workload: JsonObject, status: JsonObject, now: datetime)
     condition = _condition(status, "Progressing")
     if deadline == NO_DEADLINE or condition.get("status") != "True":
         return None
-    if condition["reason"] == _COMPLETE:
+    if condition.get("reason") == _COMPLETE:
         return None
-    waited = now - parse_timestamp(condition["lastUpdateTime"])
-    return float(max(0.0, deadline - waited.total_seconds())) + 1.0
+    left: float = deadline - _seconds_without_progress(condition, now)
+    return max(0.0, left) + 1.0
 
 
 def _counts(current: JsonObject | None, owned: list[JsonObject]) -> dict[str, int]:
@@ -114,10 +114,20 @@ def _on_the_way(
     if not before or _has_moved(workload.get("status") or EMPTY, counts):
         moved = _new("Progressing", "True", "ReplicaSetUpdated", f"{subject} is progressing.")
         return {**moved, "lastUpdateTime": timestamp(now)}
-    waited = (now - parse_timestamp(before["lastUpdateTime"])).total_seconds()
-    if before["reason"] != _LATE and waited > workload["spec"]["progressDeadlineSeconds"]:
+    waited = _seconds_without_progress(before, now)
+    if before.get("reason") != _LATE and waited > workload["spec"]["progressDeadlineSeconds"]:
         return _new("Progressing", "False", _LATE, f"{subject} has timed out progressing.")
     return before
+
+
+def _seconds_without_progress(condition: JsonObject, now: datetime) -> float:
+    """The seconds since a condition was written.
+
+    A condition of another client that has no time counts as written long ago, as the zero time does
+    in kube-controller-manager.
+    """
+    written = condition.get("lastUpdateTime")
+    return (now - parse_timestamp(written)).total_seconds() if written else float("inf")
 
 
 def _has_moved(status: JsonObject, counts: dict[str, int]) -> bool:
@@ -135,7 +145,7 @@ def _failures(owned: list[JsonObject]) -> list[JsonObject]:
     """The condition that keeps a ReplicaSet from making pods."""
     found = [_condition(each["status"], "ReplicaFailure") for each in owned]
     return [
-        _new("ReplicaFailure", each["status"], each["reason"], each["message"])
+        _new("ReplicaFailure", each["status"], each.get("reason", ""), each.get("message", ""))
         for each in found
         if each
     ][:1]
@@ -152,7 +162,7 @@ def with_condition(status: JsonObject, condition: JsonObject) -> JsonObject:
     """The status with a condition in place of that of its type."""
     others = [each for each in status.get("conditions") or () if each["type"] != condition["type"]]
     before = _condition(status, condition["type"])
-    if before.get("status") == condition["status"]:
+    if before.get("status") == condition["status"] and before.get("lastTransitionTime"):
         condition = {**condition, "lastTransitionTime": before["lastTransitionTime"]}
     return {**status, "conditions": [*others, condition]}
 
@@ -173,12 +183,12 @@ def _stamped(workload: JsonObject, conditions: list[JsonObject], now: datetime) 
     for condition in conditions:
         old = _condition(status, condition["type"])
         same_status = old.get("status") == condition["status"]
-        same = same_status and old.get("reason") == condition["reason"]
-        times = {
-            "lastUpdateTime": old["lastUpdateTime"] if same else stamp,
-            "lastTransitionTime": old["lastTransitionTime"] if same_status else stamp,
-        }
+        same = same_status and old.get("reason") == condition.get("reason")
+        # Another client may have written the old condition, without times.
+        updated = old.get("lastUpdateTime") if same else None
+        since = old.get("lastTransitionTime") if same_status else None
+        times = {"lastUpdateTime": updated or stamp, "lastTransitionTime": since or stamp}
         stamped.append({**times, **condition})
-        if same_status:
-            stamped[-1]["lastTransitionTime"] = old["lastTransitionTime"]
+        if since:
+            stamped[-1]["lastTransitionTime"] = since
     return stamped

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.entries import Entry
 
 _SERVICES: Final = "services"
 _ENDPOINTS: Final = "endpoints"
@@ -40,7 +41,10 @@ _TOGETHER_SECONDS: Final = 0.2
 
 
 class _ServiceFollower(Worker):
-    """Looks at a Service again when it or one of its pods has changed."""
+    """Looks at a Service again when it, one of its pods, or what was written for it has changed."""
+
+    output = ""
+    """The resource that the controller writes."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow Services and pods in the store of `api`."""
@@ -51,6 +55,8 @@ class _ServiceFollower(Worker):
         services = api.store.collection(_SERVICES)
         services.listeners.append(lambda event: self.queue.add(event.entry.key))
         api.store.collection("pods").listeners.append(self._on_pod)
+        self._is_writing = False
+        api.store.collection(self.output).listeners.append(self._on_output)
         for entry in services.entries():
             self.queue.add(entry.key)
 
@@ -67,6 +73,16 @@ class _ServiceFollower(Worker):
             if any(chooses(service.obj, labels) for labels in states):
                 self._look_at(service.key)
 
+    def _on_output(self, event: StoreEvent) -> None:
+        """Correct what another client has written or deleted."""
+        key = None if self._is_writing else self.service_of(event.entry)
+        if key is not None and self.api.find(_SERVICES, *key) is not None:
+            self.queue.add(key)
+
+    def service_of(self, entry: Entry) -> Key | None:
+        """The key of the Service that an output is for; None: the output is another client's."""
+        raise NotImplementedError
+
     def _look_at(self, key: Key) -> None:
         if key not in self._waiting:
             self._waiting.add(key)
@@ -77,6 +93,13 @@ class _ServiceFollower(Worker):
         """Write what is behind one Service."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
         self._waiting.discard(key)
+        self._is_writing = True
+        try:
+            self._bring_up_to_date(key)
+        finally:
+            self._is_writing = False
+
+    def _bring_up_to_date(self, key: Key) -> None:
         service = self.api.find(_SERVICES, *key)
         if service is None:
             self.forget(key)
@@ -100,10 +123,16 @@ class _ServiceFollower(Worker):
 class EndpointsController(_ServiceFollower):
     """Keeps one Endpoints object for each Service."""
 
+    output = _ENDPOINTS
+
     def __init__(self, api: Api, index: Index) -> None:
         """Follow Services and pods in the store of `api`."""
         super().__init__(api, index)
         self._kind = api.kinds.resource(_ENDPOINTS)
+
+    @override
+    def service_of(self, entry: Entry) -> Key:
+        return entry.key
 
     @override
     def write(self, service: JsonObject, backends: list[Backend]) -> None:
@@ -132,10 +161,19 @@ class EndpointsController(_ServiceFollower):
 class EndpointSliceController(_ServiceFollower):
     """Keeps the EndpointSlices of each Service, a hundred pods in each."""
 
+    output = _SLICES
+
     def __init__(self, api: Api, index: Index) -> None:
         """Follow Services and pods in the store of `api`."""
         super().__init__(api, index)
         self._kind = api.kinds.resource("endpointslices", "discovery.k8s.io")
+
+    @override
+    def service_of(self, entry: Entry) -> Key | None:
+        labels = labels_of(entry.obj)
+        if labels.get(_MANAGED_BY) != _MANAGER or _SERVICE_NAME not in labels:
+            return None
+        return entry.key[0], labels[_SERVICE_NAME]
 
     @override
     def forget(self, key: Key) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import is_terminating, meta
+from stellwerk_cluster.apimachinery.objects import controller_of, is_terminating, meta
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
@@ -35,6 +35,7 @@ class EphemeralVolumeController(Worker):
         self.queue = WorkQueue(api.clock)
         pods = api.store.collection("pods")
         pods.listeners.append(self._on_pod)
+        api.store.collection(_CLAIMS).listeners.append(self._on_claim)
         for entry in pods.entries():
             self._on_pod(StoreEvent(ADDED, entry, None))
 
@@ -44,6 +45,12 @@ class EphemeralVolumeController(Worker):
         volumes = event.entry.obj["spec"].get("volumes") or ()
         if any(volume.get("ephemeral") is not None for volume in volumes):
             self.queue.add(event.entry.key)
+
+    def _on_claim(self, event: StoreEvent) -> None:
+        """Make a claim again that another client has deleted, if its pod still uses it."""
+        owner = controller_of(event.entry.obj)
+        if event.type == DELETED and owner is not None and owner["kind"] == "Pod":
+            self.queue.add((event.entry.key[0], owner["name"]))
 
     @override
     def reconcile(self, key: Hashable) -> None:

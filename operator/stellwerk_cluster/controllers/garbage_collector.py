@@ -42,7 +42,8 @@ class GarbageCollector(Worker):
         api.store.listeners.append(self._on_change)
         for storage_name in api.store.names():
             for entry in api.store.collection(storage_name).entries():
-                if "ownerReferences" in meta(entry.obj):
+                is_ending = is_terminating(entry.obj) and meta(entry.obj).get("finalizers")
+                if is_ending or "ownerReferences" in meta(entry.obj):
                     self.queue.add(Location(storage_name, entry.key))
 
     def _on_change(self, storage_name: str, event: StoreEvent) -> None:

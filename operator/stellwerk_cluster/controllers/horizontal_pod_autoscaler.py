@@ -88,8 +88,8 @@ class HorizontalPodAutoscalerController(Worker):
         self.queue.add_after(key, _SYNC_SECONDS)
         found = self._target(autoscaler)
         if found is None:
-            reference = autoscaler["spec"]["scaleTargetRef"]
-            text = f"the HPA controller was unable to get the target's current scale: {reference}"
+            text = "the HPA controller was unable to get the target's current scale: "
+            text += self._why_no_target(autoscaler["spec"].get("scaleTargetRef") or EMPTY)
             self._write(autoscaler, key, {}, [_condition("AbleToScale", "FailedGetScale", text)])
             return
         kind, workload = found
@@ -192,6 +192,13 @@ class HorizontalPodAutoscalerController(Worker):
         namespace = autoscaler["metadata"]["namespace"]
         found = self._api.find(kind.storage_name, namespace, str(reference.get("name")))
         return None if found is None else (kind, found)
+
+    def _why_no_target(self, reference: JsonObject) -> str:
+        names = _SCALED.get(str(reference.get("kind")))
+        if names is None:
+            return f'kind "{reference.get("kind")}" is not scaled by this cluster'
+        resource = ".".join(filter(None, names))
+        return f'{resource} "{reference.get("name")}" not found'
 
     def _pods(self, workload: JsonObject) -> list[JsonObject]:
         """The ready pods that a workload's selector matches."""

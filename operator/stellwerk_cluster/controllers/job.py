@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_cluster.registry.entries import Entry, StoreEvent
 
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 600.0
@@ -88,6 +88,8 @@ class JobController(WorkloadController):
             ),
         )
         super().__init__(api, index)
+        for entry in api.store.collection("pods").entries():
+            self._let_go_of_stray(entry)
 
     @override
     def _on_workload(self, event: StoreEvent) -> None:
@@ -101,11 +103,12 @@ class JobController(WorkloadController):
     @override
     def _on_child(self, child: str, event: StoreEvent) -> None:
         super()._on_child(child, event)
-        owner = controller_of(event.entry.obj)
-        if _is_tracked(event.entry.obj) and (
-            owner is None or owner["uid"] not in self.index.by_uid
-        ):
-            self.queue.add(_Stray(event.entry.key))
+        self._let_go_of_stray(event.entry)
+
+    def _let_go_of_stray(self, entry: Entry) -> None:
+        owner = controller_of(entry.obj)
+        if _is_tracked(entry.obj) and (owner is None or owner["uid"] not in self.index.by_uid):
+            self.queue.add(_Stray(entry.key))
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -344,10 +347,13 @@ class JobController(WorkloadController):
 
 
 def finished_at(job: JsonObject) -> tuple[str, str] | None:
-    """(Complete or Failed, since when) of a job that has ended."""
+    """(Complete or Failed, since when) of a job that has ended.
+
+    The time is empty where another client wrote the condition without one.
+    """
     for condition in (job.get("status") or EMPTY).get("conditions") or ():
         if condition["type"] in _ENDS and condition["status"] == "True":
-            return condition["type"], condition["lastTransitionTime"]
+            return condition["type"], condition.get("lastTransitionTime") or ""
     return None
 
 
@@ -364,7 +370,8 @@ def _pending_verdict(status: JsonObject) -> FinishedCondition | None:
     for condition in status.get("conditions") or ():
         if condition["type"] in ("FailureTarget", "SuccessCriteriaMet"):
             failed = condition["type"] == "FailureTarget"
-            return FinishedCondition(failed, condition["reason"], condition["message"])
+            words = condition.get("reason", ""), condition.get("message", "")
+            return FinishedCondition(failed, *words)
     return None
 
 

@@ -198,13 +198,7 @@ class PersistentVolumeBinder(Worker):
                 obj = with_value(obj, ("metadata", "annotations", _BY_CONTROLLER), "yes")
             obj = with_value(obj, ("metadata", "annotations", _BOUND), "yes")
             obj = with_value(obj, ("spec", "volumeName"), name)
-            status = {
-                **obj["status"],
-                "phase": "Bound",
-                "accessModes": volume["spec"]["accessModes"],
-                "capacity": volume["spec"]["capacity"],
-            }
-            return {**obj, "status": status}
+            return {**obj, "status": _bound_status(obj, volume)}
 
         self._api.modify(self._volumes, ("", name), bound_volume, owned_under="")
         self._api.modify(self._claims, key_of(claim), bound_claim, owned_under="")
@@ -216,11 +210,11 @@ class PersistentVolumeBinder(Worker):
             if claim["status"].get("phase") != "Lost":
                 text = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
                 self._report(claim, "ClaimLost", text, WARNING)
-                self._set_phase(claim, "Lost")
+                self._set_status(claim, _lost_status(claim))
         elif not suits(volume, claim) and is_provisioned(volume):
             self._grow(claim, volume)
-        elif claim["status"].get("phase") != "Bound":
-            self._set_phase(claim, "Bound")
+        elif (status := _bound_status(claim, volume)) != claim["status"]:
+            self._set_status(claim, status)
 
     def _grow(self, claim: JsonObject, volume: JsonObject) -> None:
         capacity = {"storage": claim["spec"]["resources"]["requests"]["storage"]}
@@ -237,11 +231,11 @@ class PersistentVolumeBinder(Worker):
             owned_under="status",
         )
 
-    def _set_phase(self, claim: JsonObject, phase: str) -> None:
+    def _set_status(self, claim: JsonObject, status: JsonObject) -> None:
         self._api.modify(
             self._claims,
             key_of(claim),
-            lambda obj: with_value(obj, ("status", "phase"), phase),
+            lambda obj: {**obj, "status": status},
             owned_under="status",
         )
 
@@ -291,6 +285,31 @@ class PersistentVolumeBinder(Worker):
 
     def _report(self, obj: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
         self._events.record(obj, reason, message, type_)
+
+
+def _bound_status(claim: JsonObject, volume: JsonObject) -> JsonObject:
+    """The status of a claim that has its volume.
+
+    The capacity of a claim that is Bound already stays: the driver may have told a smaller one.
+    """
+    status = {
+        **claim["status"],
+        "phase": "Bound",
+        "accessModes": volume["spec"]["accessModes"],
+    }
+    if claim["status"].get("phase") != "Bound":
+        status["capacity"] = volume["spec"]["capacity"]
+    return status
+
+
+def _lost_status(claim: JsonObject) -> JsonObject:
+    """The status of a claim whose volume is gone: it has neither access modes nor capacity."""
+    kept = {
+        name: value
+        for name, value in claim["status"].items()
+        if name not in ("accessModes", "capacity")
+    }
+    return {**kept, "phase": "Lost"}
 
 
 def _with_phase(volume: JsonObject, phase: str, now: str) -> JsonObject:

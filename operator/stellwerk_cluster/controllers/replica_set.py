@@ -17,6 +17,7 @@ from stellwerk_cluster.controllers.workload import (
     by_deletion,
     has_labels,
     is_active,
+    merged_conditions,
     ready_count,
     seconds_until_available,
     stamped_conditions,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 
+_FAILURE: Final = "ReplicaFailure"
+"""The type of condition that this controller writes; those of others are theirs."""
 _RECENT_SECONDS: Final = 600.0
 _LONGEST_WAIT_SECONDS: Final = 300.0
 
@@ -94,9 +97,8 @@ class ReplicaSetController(WorkloadController):
             "readyReplicas": ready_count(active),
             "availableReplicas": self._available(workload, active),
         }
-        kept = [each for each in status.get("conditions") or () if each["type"] != "ReplicaFailure"]
-        conditions = [*kept, *([failure] if failure else [])]
-        stamped = stamped_conditions(status.get("conditions") or [], conditions, self.api.now())
+        before = status.get("conditions") or []
+        stamped = stamped_conditions(before, [failure] if failure else [], self.api.now())
         self.write_status(
             workload,
             {
@@ -104,7 +106,7 @@ class ReplicaSetController(WorkloadController):
                 **{name: count for name, count in counts.items() if count},
                 **self._terminating(workload),
                 "observedGeneration": workload["metadata"].get("generation", 1),
-                "conditions": stamped or None,
+                "conditions": merged_conditions(before, stamped, (_FAILURE,)) or None,
             },
         )
 
@@ -143,4 +145,4 @@ class ReplicationControllerController(ReplicaSetController):
 
 
 def _failure(reason: str, message: str) -> JsonObject:
-    return {"type": "ReplicaFailure", "status": "True", "reason": reason, "message": message}
+    return {"type": _FAILURE, "status": "True", "reason": reason, "message": message}

@@ -15,6 +15,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of
 from stellwerk_cluster.apimachinery.releases import CLAIMS_OF_GROUPS, holds
 from stellwerk_cluster.controllers.pod_group_claims import PodGroupClaims, is_group, is_of_group
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.entries import ADDED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.entries import StoreEvent
 
 GROUP: Final = "resource.k8s.io"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -46,8 +46,11 @@ class ResourceClaimController(Worker):
         self._group_claims = PodGroupClaims(api, self.queue) if api.feature(CLAIMS) else None
         self._leaves_to_groups = self._group_claims is None and holds(CLAIMS_OF_GROUPS, api.release)
         """The gate is off, and groups may still say what they said while it was on."""
-        api.store.collection("pods").listeners.append(self._on_pod)
-        api.store.collection(_CLAIMS).listeners.append(self._on_claim)
+        for storage_name, listener in (("pods", self._on_pod), (_CLAIMS, self._on_claim)):
+            collection = api.store.collection(storage_name)
+            collection.listeners.append(listener)
+            for entry in collection.entries():
+                listener(StoreEvent(ADDED, entry, None))
 
     def _on_pod(self, event: StoreEvent) -> None:
         pod = event.entry.obj
@@ -87,7 +90,13 @@ class ResourceClaimController(Worker):
         pod = self._api.find("pods", *key)
         if pod is None or is_terminating(pod) or _is_over(pod):
             return
-        statuses = list((pod.get("status") or EMPTY).get("resourceClaimStatuses") or ())
+        # A claim that another client has deleted is made again, under another name.
+        statuses = [
+            each
+            for each in (pod.get("status") or EMPTY).get("resourceClaimStatuses") or ()
+            if not each.get("resourceClaimName")
+            or self._api.find(_CLAIMS, key[0], each["resourceClaimName"]) is not None
+        ]
         known = {each["name"] for each in statuses}
         made = [
             {"name": reference["name"], "resourceClaimName": name}

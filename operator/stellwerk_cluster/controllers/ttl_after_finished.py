@@ -45,7 +45,7 @@ class TtlAfterFinishedController(Worker):
         if job is None or ended is None or is_terminating(job):
             return
         seconds = job["spec"].get("ttlSecondsAfterFinished")
-        if seconds is None:
+        if seconds is None or not ended[1]:
             return
         passed = (self._api.now() - parse_timestamp(ended[1])).total_seconds()
         if passed < seconds:

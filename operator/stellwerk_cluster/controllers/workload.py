@@ -224,8 +224,11 @@ def seconds_until_available(pod: JsonObject, min_ready_seconds: int, now: dateti
         if condition["type"] == "Ready" and condition["status"] == "True":
             if not min_ready_seconds or is_terminating(pod):
                 return 0.0
-            since = parse_timestamp(condition["lastTransitionTime"])
-            return max(0.0, min_ready_seconds - (now - since).total_seconds())
+            since = condition.get("lastTransitionTime")
+            if not since:
+                return None  # another client wrote the condition: since when is not known
+            passed = (now - parse_timestamp(since)).total_seconds()
+            return max(0.0, min_ready_seconds - passed)
     return None
 
 
@@ -238,8 +241,9 @@ def stamped_conditions(
     for condition in wanted:
         same = old.get(condition["type"], EMPTY)
         stays = same.get("status") == condition["status"]
-        at = same["lastTransitionTime"] if stays else timestamp(now)
-        stamped.append({**condition, "lastTransitionTime": at})
+        # Another client may have written the condition, without a time.
+        at = same.get("lastTransitionTime") if stays else None
+        stamped.append({**condition, "lastTransitionTime": at or timestamp(now)})
     return stamped
 
 
@@ -296,7 +300,7 @@ def by_deletion(pods: Iterable[JsonObject], now: datetime) -> list[JsonObject]:
 
     def rank(pod: JsonObject) -> tuple[bool | int | str, ...]:
         ready = [
-            each["lastTransitionTime"]
+            each.get("lastTransitionTime")
             for each in pod["status"].get("conditions") or ()
             if each["type"] == "Ready" and each["status"] == "True"
         ]
@@ -307,7 +311,7 @@ def by_deletion(pods: Iterable[JsonObject], now: datetime) -> list[JsonObject]:
             bool(ready),
             deletion_cost(pod["metadata"].get("annotations")),
             -on_node[pod["spec"].get("nodeName", "")],
-            _magnitude(ready[0], now) if ready else 0,
+            _magnitude(ready[0], now) if ready and ready[0] else 0,
             -max((each.get("restartCount", 0) for each in statuses), default=0),
             _magnitude(pod["metadata"]["creationTimestamp"], now),
             pod["metadata"]["uid"],

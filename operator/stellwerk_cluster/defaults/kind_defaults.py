@@ -99,6 +99,15 @@ def prepare_definition_update(new: JsonObject, _old: JsonObject, subresource: st
     status["storedVersions"] = [*stored, *(name for name in now if name not in stored)] or None
 
 
+def prepare_signing_request_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
+    """The spec of a request never changes, and a write of its approval changes conditions alone."""
+    new["spec"] = old["spec"]
+    if subresource == "approval":
+        conditions = (new.get("status") or EMPTY).get("conditions")
+        status = {**(old.get("status") or EMPTY), "conditions": conditions}
+        new["status"] = {name: value for name, value in status.items() if value is not None}
+
+
 # --- claims and templates -----------------------------------------------------------------------
 def prepare_csi_driver(driver: JsonObject, cluster: Reader) -> None:
     """A new driver says whether nodes without it are left out, where the gate is on."""

@@ -6,7 +6,7 @@ remembered elsewhere, so that logs outlive a restart of the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from stellwerk_cluster.apimachinery.failures import bad_request
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta, pick
@@ -32,6 +32,10 @@ _KILLED_BY: Final = {
 """Reason of a container's end → by what, where no condition of the pod says so."""
 
 
+_Moment: TypeAlias = "tuple[str | None, str]"
+"""The time of a line and its text; a status that another client wrote may lack the time."""
+
+
 class LogLine(NamedTuple):
     """One thing that happened, and when."""
 
@@ -47,13 +51,15 @@ def pod_log(pod: JsonObject, container: str, previous: bool) -> list[LogLine]:  
             run before (400).
     """
     name = _container(pod, container)
+    created: str = meta(pod)["creationTimestamp"]
     if not previous:
-        return sorted(_lines(pod, name), key=lambda line: line.at)
-    lines = [line for each in _statuses(pod, name) for line in _ended(each, "lastState")]
-    if not lines:
+        lines = [LogLine(at or created, text) for at, text in _lines(pod, name)]
+        return sorted(lines, key=lambda line: line.at)
+    ended = [line for each in _statuses(pod, name) for line in _ended(each, "lastState")]
+    if not ended:
         named = f'container "{name}" in pod "{meta(pod)["name"]}"'
         raise bad_request(f"previous terminated {named} not found")
-    return lines
+    return [LogLine(at or created, text) for at, text in ended]
 
 
 def _container(pod: JsonObject, name: str) -> str:
@@ -71,43 +77,42 @@ def _container(pod: JsonObject, name: str) -> str:
     return name or str(names[0])
 
 
-def _lines(pod: JsonObject, container: str) -> Iterator[LogLine]:
+def _lines(pod: JsonObject, container: str) -> Iterator[_Moment]:
     status, spec = pod.get("status") or EMPTY, pod["spec"]
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     node = spec.get("nodeName", "")
     scheduled = conditions.get("PodScheduled", EMPTY)
+    at = scheduled.get("lastTransitionTime")
     if node:
-        at = scheduled.get("lastTransitionTime") or meta(pod)["creationTimestamp"]
-        yield LogLine(at, f"scheduled to {node}")
+        yield at, f"scheduled to {node}"
     elif scheduled.get("message"):
-        yield LogLine(scheduled["lastTransitionTime"], f"not scheduled: {scheduled['message']}")
+        yield at, f"not scheduled: {scheduled['message']}"
     if status.get("startTime"):
-        yield LogLine(status["startTime"], f"taken up by the kubelet of {node}")
+        yield status["startTime"], f"taken up by the kubelet of {node}"
     yield from _of_container(pod, container)
     target = conditions.get("DisruptionTarget")
     if target is not None:
         by = _BY.get(target.get("reason", ""), target.get("reason", "disrupted"))
-        yield LogLine(
-            target["lastTransitionTime"], f"{by}: {target.get('message', '')}".rstrip(": ")
-        )
+        yield target.get("lastTransitionTime"), f"{by}: {target.get('message', '')}".rstrip(": ")
     if status.get("reason"):
-        at = (conditions.get("Ready") or EMPTY).get("lastTransitionTime") or status["startTime"]
-        yield LogLine(at, f"{status['reason']}: {status.get('message', '')}".strip())
+        at = (conditions.get("Ready") or EMPTY).get("lastTransitionTime")
+        text = f"{status['reason']}: {status.get('message', '')}".strip()
+        yield at or status.get("startTime"), text
     if meta(pod).get("deletionTimestamp"):
         seconds = meta(pod).get("deletionGracePeriodSeconds", 0)
         at = meta(pod)["deletionTimestamp"]
-        yield LogLine(at, f"deleted with a grace period of {seconds} s, which ends here")
+        yield at, f"deleted with a grace period of {seconds} s, which ends here"
 
 
 def _statuses(pod: JsonObject, name: str) -> Iterator[JsonObject]:
     status = pod.get("status") or EMPTY
     for field in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(field) or ():
-            if each["name"] == name:
+            if each.get("name") == name:
                 yield each
 
 
-def _ended(status: JsonObject, field: str) -> Iterator[LogLine]:
+def _ended(status: JsonObject, field: str) -> Iterator[_Moment]:
     """A run of a container that has ended."""
     end = pick(status, (field, "terminated"))
     if not isinstance(end, dict):
@@ -115,27 +120,26 @@ def _ended(status: JsonObject, field: str) -> Iterator[LogLine]:
     run = status.get("restartCount", 0)
     if field == "lastState" and not pick(status, ("state", "waiting")):
         run -= 1
-    yield LogLine(end["startedAt"], _start(status, run))
-    name, code, by = status["name"], end["exitCode"], _KILLED_BY.get(end["reason"], "")
-    yield LogLine(
-        end["finishedAt"], f"container {name} ended: {end['reason']}, exit code {code}{by}"
-    )
+    yield end.get("startedAt"), _start(status, run)
+    reason, code = end.get("reason", ""), end.get("exitCode", 0)
+    text = ": ".join(filter(None, (f"container {status['name']} ended", reason)))
+    yield end.get("finishedAt"), f"{text}, exit code {code}{_KILLED_BY.get(reason, '')}"
 
 
 def _start(status: JsonObject, run: int) -> str:
     """The time at which a run started, as long as the status has it."""
-    text = f"image {status['image']} is present, container {status['name']} started"
+    text = f"image {status.get('image', '')} is present, container {status['name']} started"
     return f"{text}, restart {run}" if run else text
 
 
-def _of_container(pod: JsonObject, name: str) -> Iterator[LogLine]:
+def _of_container(pod: JsonObject, name: str) -> Iterator[_Moment]:
     for each in _statuses(pod, name):
         yield from _ended(each, "lastState")
         yield from _ended(each, "state")
         running, waiting = (pick(each, ("state", key)) for key in ("running", "waiting"))
         if running:
-            yield LogLine(running["startedAt"], _start(each, each.get("restartCount", 0)))
+            yield running.get("startedAt"), _start(each, each.get("restartCount", 0))
         elif waiting and waiting.get("message"):
             last = pick(each, ("lastState", "terminated")) or EMPTY
-            at = last.get("finishedAt") or pick(pod, ("status", "startTime")) or ""
-            yield LogLine(at, f"{waiting['reason']}: {waiting['message']}")
+            at = last.get("finishedAt") or (pod.get("status") or EMPTY).get("startTime")
+            yield at, f"{waiting.get('reason', '')}: {waiting['message']}"

@@ -187,6 +187,8 @@ class HollowKubelet(Worker):
         if pod is None or node is None or machine_of(node):
             return
         lifecycle = self._lifecycles.of(pod)
+        if pod["status"].get("startTime") and not is_finished(pod):
+            pod = self._observe(pod)
         if is_terminating(pod):
             self._stop(pod, lifecycle)
         elif is_finished(pod) or self._overdue(pod):
@@ -213,6 +215,13 @@ class HollowKubelet(Worker):
 
     def _write(self, pod: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
         return self._api.modify(self._kind, key_of(pod), change, owned_under="status").obj
+
+    def _observe(self, pod: JsonObject) -> JsonObject:
+        """Say which generation of the pod's spec the kubelet has seen."""
+        path, generation = ("status", "observedGeneration"), meta(pod).get("generation", 1)
+        if pick(pod, path) == generation:
+            return pod
+        return self._write(pod, lambda obj: with_value(obj, path, generation))
 
     def _now(self) -> str:
         return timestamp(self._api.now())

@@ -282,12 +282,12 @@ def _conditions(
     for type_ in _CONDITIONS:
         status = "True" if type_ in true else "False"
         was = has.get(type_) or EMPTY
-        since = was["lastTransitionTime"] if was.get("status") == status else now
+        since = was.get("lastTransitionTime") if was.get("status") == status else None
         condition: JsonObject = {
             "type": type_,
             "status": status,
             "lastProbeTime": None,
-            "lastTransitionTime": since,
+            "lastTransitionTime": since or now,
         }
         own.append({**condition, **(EMPTY if type_ in true else why.get(type_, EMPTY))})
     return [*own, *(each for type_, each in has.items() if type_ not in _CONDITIONS)]

@@ -180,13 +180,12 @@ def disruption_allowed(
     """The condition DisruptionAllowed; it keeps its transition time while its status stays."""
     status = "True" if allowed else "False"
     before = next((each for each in conditions if each["type"] == DISRUPTION_ALLOWED), EMPTY)
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
     return {
         "type": DISRUPTION_ALLOWED,
         "status": status,
         "observedGeneration": generation,
-        "lastTransitionTime": before["lastTransitionTime"]
-        if before.get("status") == status
-        else now,
+        "lastTransitionTime": since or now,
         "reason": "SufficientPods" if allowed else "InsufficientPods",
         "message": "",
     }

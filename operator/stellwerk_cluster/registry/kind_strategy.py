@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.models.schema.defaults import filling, function_of, has_defaults
 from stellwerk.models.schema.tables import stored_block, tables
-from stellwerk_cluster.apimachinery.names import label_errors, path_segment_errors
+from stellwerk_cluster.apimachinery.names import address_errors, label_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.validation.declarative import change_errors, declared_errors, has_rules
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.failures import FieldError
 
 _NEUTRAL: Final = KindStrategy()
-_NAMES: Final = {"label": label_errors, "path_segment": path_segment_errors}
+_NAMES: Final = {
+    "address": address_errors,
+    "label": label_errors,
+    "path_segment": path_segment_errors,
+}
 """The rules of names, by the words of the tables; without one a name is a subdomain."""
 
 

@@ -429,6 +429,19 @@ def _column_errors(columns: list[JsonObject] | None, field: str) -> Iterator[Fie
             yield bad_value(f"{where}.JSONPath", path, text)
 
 
+def definition_warnings(definition: JsonObject, _old: JsonObject | None) -> Iterator[str]:
+    """Say what becomes of objects whose versions a webhook would convert."""
+    spec = definition["spec"]
+    stored = [each["name"] for each in spec.get("versions") or () if each.get("storage")]
+    served = [each["name"] for each in spec.get("versions") or () if each.get("served")]
+    if (spec.get("conversion") or EMPTY).get("strategy") == "Webhook" and set(served) - {*stored}:
+        yield (
+            "spec.conversion: no conversion webhook is called in this cluster; objects are "
+            "converted by their apiVersion alone, and fields that version "
+            f'"{"".join(stored)}" does not have are dropped'
+        )
+
+
 def conversion_errors(conversion: JsonObject) -> Iterator[FieldError]:
     """Errors of the conversion of objects between versions."""
     field, strategy = "spec.conversion", conversion.get("strategy") or ""

@@ -24,15 +24,13 @@ def version(name: str, field: str) -> dict[str, Any]:
     }
 
 
-DEFINITION = {
-    "metadata": {"name": "gears.lab.example"},
-    "spec": {
-        "group": "lab.example",
-        "scope": "Cluster",
-        "names": {"plural": "gears", "kind": "Gear"},
-        "versions": [version("v1", "size"), version("v2", "teeth")],
-    },
+SPEC: dict[str, Any] = {
+    "group": "lab.example",
+    "scope": "Cluster",
+    "names": {"plural": "gears", "kind": "Gear"},
+    "versions": [version("v1", "size"), version("v2", "teeth")],
 }
+DEFINITION = {"metadata": {"name": "gears.lab.example"}, "spec": SPEC}
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +76,19 @@ def test_a_body_is_read_by_the_version_that_it_names(
         "version (lab.example/v1)"
     )
     assert warnings == [f'299 - "unknown field \\"{path}\\""' for path in unknown]
+
+
+def test_a_definition_says_that_no_webhook_converts_its_objects(cluster: EmbeddedCluster) -> None:
+    client = {"url": "https://converter.example/"}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client}
+    conversion = {"strategy": "Webhook", "webhook": webhook}
+    names = {"plural": "wheels", "kind": "Wheel"}
+    spec: dict[str, Any] = {**SPEC, "names": names, "conversion": conversion}
+    body = {"metadata": {"name": "wheels.lab.example"}, "spec": spec}
+    status, _, (warning,) = post(cluster, DEFINITIONS, body)
+    assert status == 201
+    assert "no conversion webhook is called" in warning
+    assert 'version \\"v1\\" does not have are dropped' in warning
+    only = {**spec, "names": {"plural": "cogs", "kind": "Cog"}, "versions": spec["versions"][:1]}
+    body = {"metadata": {"name": "cogs.lab.example"}, "spec": only}
+    assert post(cluster, DEFINITIONS, body) == (201, "", [])

@@ -146,7 +146,7 @@ def _decode_time(value: JsonValue, path: str) -> JsonValue:
     if _WHOLE_SECONDS.fullmatch(value):
         _parsed_time(value)
         return value
-    return _parsed_time(value).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _parsed_time(value).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _micro_time(_go_type: str) -> Scalar:
@@ -157,7 +157,9 @@ def _decode_micro_time(value: JsonValue, path: str) -> JsonValue:
     if type(value) is not str:
         raise MismatchError(value, path, "string", "text")
     found = _parsed_time(value, with_fraction=True)
-    return value if _MICROSECONDS.fullmatch(value) else found.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if _MICROSECONDS.fullmatch(value):
+        return value
+    return found.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _parsed_time(text: str, *, with_fraction: bool = False) -> datetime:

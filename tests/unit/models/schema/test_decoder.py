@@ -71,3 +71,17 @@ def test_every_field_has_a_type_that_exists() -> None:
     for fields in types().values():
         for field in fields.values():
             assert field.element in types() or field.element in scalars
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("0001-01-01T00:00:05+00:00", "0001-01-01T00:00:05"),
+        ("0987-06-05T04:03:02+01:00", "0987-06-05T03:03:02"),
+    ],
+)
+def test_years_have_four_digits(sent: str, shown: str) -> None:
+    spec = {"renewTime": f"{sent[:19]}.000000{sent[19:]}"}
+    decoded, _ = decode("Lease", {"metadata": {"deletionTimestamp": sent}, "spec": spec})
+    assert decoded["metadata"]["deletionTimestamp"] == f"{shown}Z"
+    assert decoded["spec"]["renewTime"] == f"{shown}.000000Z"

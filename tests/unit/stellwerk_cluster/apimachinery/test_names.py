@@ -1,6 +1,7 @@
 import pytest
 
 from stellwerk_cluster.apimachinery.names import (
+    address_errors,
     label_errors,
     label_value_errors,
     qualified_name_errors,
@@ -45,3 +46,22 @@ def test_what_is_wrong_is_worded_as_the_api_does(
 def test_a_malformed_label_is_answered_with_its_regular_expression() -> None:
     (error,) = label_errors("A")
     assert error.endswith("regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')")
+
+
+@pytest.mark.parametrize("name", ["10.0.0.1", "2001:db8::1", "fe80::42:1dff:fe84:f9e2"])
+def test_an_address_in_its_canonical_form_is_the_name_of_one(name: str) -> None:
+    assert address_errors(name) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("example.com", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        ("010.0.0.1", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        ("fe80::1%eth0", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        ("::ffff:10.0.0.1", "must not be an IPv4-mapped IPv6 address"),
+        ("2001:DB8::1", 'must be in canonical form ("2001:db8::1")'),
+    ],
+)
+def test_other_texts_are_no_names_of_addresses(name: str, error: str) -> None:
+    assert address_errors(name) == (error,)

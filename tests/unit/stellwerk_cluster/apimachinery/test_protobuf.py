@@ -115,6 +115,15 @@ def read_back(body: dict[str, Any], type_name: str = "") -> dict[str, Any]:
         ),
         pytest.param(
             {
+                "kind": "Lease",
+                "apiVersion": "coordination.k8s.io/v1",
+                "metadata": {"creationTimestamp": "0987-01-01T00:00:02Z"},
+                "spec": {"renewTime": "0001-01-01T00:00:02.000000Z"},
+            },
+            id="years of less than four digits",
+        ),
+        pytest.param(
+            {
                 "kind": "PodDisruptionBudget",
                 "apiVersion": "policy/v1",
                 "spec": {"minAvailable": "50%", "maxUnavailable": 0},

@@ -102,3 +102,12 @@ def test_what_cannot_be_measured_is_said(obj: dict[str, Any], reason: str) -> No
     replicas, status = scaled(driver)
     assert replicas == 1
     assert reason in {each["reason"] for each in status["conditions"]}
+
+
+def test_a_workload_that_is_not_there_is_named() -> None:
+    driver = Driver()
+    driver.create("horizontalpodautoscalers", autoscaler(share(60), name="none"), "autoscaling")
+    status = driver.get("horizontalpodautoscalers.autoscaling", "web")["status"]
+    (condition,) = status["conditions"]
+    start = "the HPA controller was unable to get the target's current scale"
+    assert condition["message"] == f'{start}: deployments.apps "none" not found'

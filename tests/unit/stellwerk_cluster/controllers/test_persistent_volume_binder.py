@@ -186,8 +186,19 @@ def test_a_claim_whose_volume_is_torn_away_is_lost() -> None:
     claim(driver)
     driver.patch("persistentvolumes", "v", {"metadata": {"finalizers": None}})
     driver.delete("persistentvolumes", "v")
-    assert phase(driver) == "Lost"
+    status = driver.get("persistentvolumeclaims", "c")["status"]
+    assert status == {"phase": "Lost"}
     assert "ClaimLost" in reasons(driver)
+
+
+def test_a_status_that_somebody_else_writes_for_a_bound_claim_is_put_right() -> None:
+    driver = Driver()
+    volume(driver, "v")
+    claim(driver)
+    before = driver.get("persistentvolumeclaims", "c")["status"]
+    wrong = {"phase": "Pending", "accessModes": None, "capacity": None}
+    driver.patch("persistentvolumeclaims", "c", {"status": wrong}, subresource="status")
+    assert driver.get("persistentvolumeclaims", "c")["status"] == before
 
 
 def test_a_bound_claim_grows_where_its_class_allows() -> None:

@@ -363,3 +363,22 @@ def test_a_resize_to_nothing_is_given_where_more_is_promised_than_there_is() -> 
     cluster.advance(1)
     types = {each["type"] for each in cluster.pod("p")["status"]["conditions"]}
     assert "PodResizePending" not in types
+
+
+def test_a_kubelet_says_which_generation_of_a_pod_it_has_seen() -> None:
+    cluster = driver()
+    pod = hollow_pod("p", initContainers=[{"name": "i", "image": "i:1"}])
+    cluster.create("pods", pod)
+    cluster.advance(1)
+
+    def generations() -> tuple[int, int]:
+        found = cluster.pod("p")
+        return found["metadata"]["generation"], found["status"]["observedGeneration"]
+
+    assert generations() == (1, 1)
+    cluster.patch("pods", "p", {"spec": {"activeDeadlineSeconds": 5000}})
+    assert generations() == (2, 2)
+    cluster.patch("pods", "p", {"metadata": {"labels": {"a": "b"}}})
+    assert generations() == (2, 2)
+    cluster.delete("pods", "p")
+    assert generations() == (3, 3)
