@@ -26,18 +26,32 @@ NO_NUMBERS = {
 """The types of options whose values are no numbers."""
 TEXTS = {
     *("--add-nodes", "--compare", "--container", "--context", "--controllers", "--deployment"),
-    *("--devices", "--disable-admission-plugins", "--drain", "--enable-admission-plugins"),
+    *(
+        "--delete",
+        "--devices",
+        "--disable-admission-plugins",
+        "--drain",
+        "--enable-admission-plugins",
+    ),
     *("--executor", "--feature-gates", "--filename", "--for", "--gpu-resource", "--kubeconfig"),
     *("--kubernetes-version", "--leader-elect-resource-name", "--leader-elect-resource-namespace"),
     *("--lease", "--match", "--namespace", "--node", "--plugin", "--pod", "--profile"),
-    *("--profile-history-namespace", "--runtime-config", "--scheduler", "--set", "--sort-by"),
-    *("--until", "file", "files", "name", "node", "pod", "what", "words"),
+    *(
+        "--profile-history-namespace",
+        "--relabel",
+        "--runtime-config",
+        "--scheduler",
+        "--set",
+        "--sort-by",
+    ),
+    *("--taint", "--until", "file", "files", "name", "node", "pod", "what", "words"),
 }
 """Options and arguments that are texts: names, files, and values that mean something elsewhere."""
 NUMBERS_IN_TEXTS = {
     ("cluster", "--nodes"): (("{}", {"0"}),),
     ("up", "--nodes"): (("{}", {"0"}),),
     ("plan defrag", "--free"): (("nodes={}", set[str]()), ("gpus={}", set[str]())),
+    ("what-if", "--scale"): (("deployment/default/web={}", {"0"}),),
     ("run", "--bind-address"): (("127.0.0.1:{}", {"0"}), (":{}", {"0"})),
     **{
         (command, "--url"): (("http://127.0.0.1:{}", {""}),)
